@@ -127,8 +127,13 @@ class CollisionPairs:
         return tuple(None if body.path is not None else pose(body.R, body.p) for body in self.scene.bodies)
 
     def gaps(self, qs: Array, times: Array, reach: float | None = None) -> Array:
-        """Return gaps (M, P, O) [m] between capsules and cores, scene cores first, at configurations (M, nq). Gaps beyond ``reach``
-        (default: self.reach) are lower bounds. For a segment inside a hull, one face of the hull has the depth."""
+        """Return gaps (M, P, O) [m] between the P capsules of the robot and the O cores, scene cores first, at configurations (M,
+        nq).
+
+        Cores are those of the scene at times (M,) [s], and the capsules of self-collision pairs. Gaps beyond ``reach`` (default:
+        self.reach)
+        are lower bounds, those of ignored pairs are infinite. For a segment inside a hull, one face of the hull has the depth.
+        """
         poses = body_poses(self.robot.model, qs)
         others = self._obstacle_cores(poses, times)
         return self._gaps(*self.robot.ends(poses), others, self.reach if reach is None else reach)
@@ -138,7 +143,7 @@ class CollisionPairs:
         return self._coarse_gaps(body_poses(self.robot.model, qs), times)
 
     def _coarse_gaps(self, poses: Poses, times: Array) -> Array:
-        """Return the gaps of :meth:`coarse_gaps` at given poses of the robot's bodies."""
+        """Return gaps (M, C, O) as :meth:`coarse_gaps`, at given poses of the robot's bodies; lower bounds beyond the reach."""
         coarse, scene = self.robot.coarse, self._scene_at(times)
         cores = Cores(scene.R, scene.p, scene.size, scene.radius, scene.kind, scene.hull)
         counts = np.ones((len(coarse.radii), len(scene.radius)), dtype=bool)
@@ -190,7 +195,10 @@ class CollisionPairs:
     def _filled(
         self, slots: Sequence[Slot], nearest: Array, coarse: Array, others: _ObstacleCores
     ) -> tuple[Array, ...]:
-        """Return knots, slots, capsules and cores of the pairs that get a slot, given the gaps (M, P, O) used for selection."""
+        """Return knots, slots, capsules and cores of the pairs that get a slot, given the gaps (M, P, O) used for selection.
+
+        coarse: gaps (M, C, O) of coarse capsules, which are numbered after the P others.
+        """
         P, found = nearest.shape[1], []
         for (link, base, kind), slot_numbers in _grouped(slots).items():
             pieces = np.flatnonzero(self.robot.bodies == link)
@@ -224,7 +232,7 @@ class CollisionPairs:
         return scene._replace(R=R, p=p, local_R=R, local_p=p)
 
     def _obstacle_cores(self, poses: Poses, times: Array) -> _ObstacleCores:
-        """Return the cores of the scene, and the robot's capsules that may be hit by its other links."""
+        """Return the cores of the scene at times (M,) [s], followed by the robot's capsules that may be hit by its other links."""
         M, scene = len(times), self._scene_at(times)
         if not self.self_pairs:
             return scene
@@ -255,13 +263,19 @@ class CollisionPairs:
         return _capsules_of(self.robot, self.self_pieces)
 
     def _gaps(self, A: Array, B: Array, others: _ObstacleCores, reach: float) -> Array:
-        """Return gaps (M, P, O) [m]; lower bounds beyond the reach, and infinite for ignored pairs."""
+        """Return gaps (M, P, O) [m] of the robot's P capsules with ends A, B (M, P, 3) from O cores.
+
+        Gaps are lower bounds beyond the reach, and infinite for pairs that :attr:`_counts` excludes.
+        """
         cores = Cores(others.R, others.p, others.size, others.radius, others.kind, others.hull)
         return capsule_gaps(A, B, self.robot.radii, cores, self._counts, reach)
 
     @cached_property
     def _counts(self) -> Array:
-        """Mask (P, O) of the pairs to check: all pairs with the scene, and self-collision pairs."""
+        """Mask (P, O) of the pairs (capsule of the robot, core) to check.
+
+        True for all pairs of a moving body with the scene, and for self-collision pairs whose links are not disabled.
+        """
         carriers = np.concatenate([self._scene_cores.carriers, self._robot_capsules.carriers])
         is_self = np.arange(len(carriers)) >= len(self.cores)
         counts = (self.robot.bodies >= 0)[:, None] & ~is_self

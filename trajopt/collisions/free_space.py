@@ -26,7 +26,8 @@ class FreeSpace:
         self.exact = find_spec("coal") is not None if exact is None else exact
 
     def touches(self, qs: Array, times: Array | None = None) -> bool:
-        """True if a pair is closer than the margin at any of the configurations (M, nq).
+        """True if a pair is closer than the margin at any of the configurations (M, nq), by true shapes if ``exact``, else by
+        capsules.
 
         times: (M,) [s], of the moving bodies of the scene; default 0.
         """
@@ -79,7 +80,9 @@ class TruePieces:
         return float(self._coal.distance(self._hulls[piece], a, other, pose, self._request, self._result))
 
     def relief(self, knot: int, piece: int, core: int, gap: float) -> float:
-        """Return the distance of the true shapes minus the gap of capsule and core [m], between 0 and the capsules' excess."""
+        """Return the distance of the true shapes minus ``gap`` [m] of capsule and core, limited to 0 and the excess of the
+        capsules.
+        """
         robot, count = self.pairs.robot, len(self.pairs.cores)
         most = float(robot.excess[piece])
         if core >= count:

@@ -88,7 +88,7 @@ class Cores(NamedTuple):
 
 
 def capsule_gaps(A: Array, B: Array, radii: Array, cores: Cores, counts: Array, reach: float) -> Array:
-    """Return gaps (M, P, O) [m] between capsules from A to B (M, P, 3) with radii (P,) and cores.
+    """Return gaps (M, P, O) [m] of P capsules from A to B (M, P, 3) with radii (P,) from O cores, at M configurations.
 
     Gaps are infinite for pairs outside the mask ``counts`` (P, O), lower bounds beyond ``reach`` [m], and negative for overlap.
     """
@@ -99,7 +99,10 @@ def capsule_gaps(A: Array, B: Array, radii: Array, cores: Cores, counts: Array, 
 
 
 def _gaps(A: Array, B: Array, thick: Array, cores: Cores, counts: Array, reach: float) -> Array:
-    """Return gaps (M, P, O) [m] from each core separately; thick (P, O): sums of the radii [m]."""
+    """Return gaps (M, P, O) [m] of P capsules from each of O cores separately, as :func:`capsule_gaps` without depths in hulls.
+
+    thick (P, O): sums of the radii [m].
+    """
     M, P, O = len(A), A.shape[1], len(cores.radius)
     gaps = np.empty((M, P, O))
     given = {

@@ -87,7 +87,9 @@ class Search:
 def minimum_distance(
     bounds: Array, block: int, count: int, distance_of: DistanceFunction, threshold: float
 ) -> SmallestDistance:
-    """Find the smallest distance, and all distances below ``threshold``; see :class:`Search`."""
+    """Find the smallest distance of any pair at any time, and each time's distance below ``threshold``; arguments as of
+    :class:`Search`.
+    """
     search, near = Search(bounds, block, count, distance_of), np.full(count, np.inf)
     best = np.inf, -1, -1
     while search.smallest_bound < max(best[0], threshold):
@@ -99,7 +101,7 @@ def minimum_distance(
 
 
 def touching(bounds: Array, block: int, count: int, distance_of: DistanceFunction) -> bool:
-    """True if any distance is at most zero; see :class:`Search`."""
+    """True if any pair's distance at any time is at most zero; arguments as of :class:`Search`."""
     search = Search(bounds, block, count, distance_of)
     while search.smallest_bound <= 0.0:
         if search.evaluate(0.0)[0] <= 0.0:
@@ -219,7 +221,7 @@ class MeshCheck:
         return distance_of
 
     def places(self, qs: Array) -> Places:
-        """Return the poses of robot and scene at configurations (M, nq), for :meth:`distance`."""
+        """Return the poses of robot and scene at configurations (M, nq), with the scene at its initial time, for :meth:`distance`."""
         return self._places(qs, np.zeros(len(qs)))
 
     def _places(self, qs: Array, times: Array) -> Places:

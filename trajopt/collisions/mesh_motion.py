@@ -194,7 +194,7 @@ class BlockBounds:
         self._low, self._high = (np.array([box[side] for box in boxes], dtype=float).reshape(-1, 3) for side in (0, 1))
 
     def bounds(self, at: Places, block: int) -> Array:
-        """Return lower bounds (blocks, P) [m] on the distances in blocks of ``block`` times."""
+        """Return lower bounds (blocks, P) [m] on the distances of P pairs within each block of ``block`` times."""
         M = len(at.poses[-1][0])
         first = np.arange(0, M, block)
         middle = (first + np.minimum(first + block, M) - 1) // 2
@@ -227,8 +227,11 @@ class BlockBounds:
         return given["bounds"]
 
     def _motion_bounds(self, at: Places, block: int, middle: Array) -> Array:
-        """Return bounds (B + C, blocks) [m] on the motion of any point, relative to the middle of a block: of each body of the
-        scene, and of the shapes that each body of the model carries."""
+        """Return bounds (bodies, blocks) [m] on the motion of any point from its place at the middle of a block, at other times of
+        the block.
+
+        Rows are the bodies of the scene, then the bodies of the model that carry shapes.
+        """
         moved = np.zeros((self.count + len(self._balls), len(middle)))
         if self.scene.moves:
             blocks = np.minimum(np.arange(len(middle) * block), len(at.poses[-1][0]) - 1).reshape(-1, block)

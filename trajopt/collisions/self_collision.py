@@ -147,7 +147,7 @@ class SelfCollision(NamedTuple):
     knots: int
 
     def sentence(self, time: float) -> str:
-        """Describe the overlap. time: time of the knot [s]."""
+        """Describe the overlap: links, depth, time and knot, and remedy. time: time of the knot [s]."""
         where = f"at t = {time:.3g} s, knot {self.knot}" + (f", and at {self.knots - 1} more" * (self.knots > 1))
         remedy = REMEDY if self.knot else "the initial state already overlaps: change it"
         return f"self-collision: {' and '.join(self.links)} overlap by {1e3 * self.depth:.3g} mm {where}; {remedy}"
@@ -185,13 +185,13 @@ _CHECKED: dict[tuple[str, str, int, int], SelfCollisionCheck] = {}
 
 
 def _identity(model: Model) -> tuple[str, str, int]:
-    """Digest, file and modification time of a robot; the digest does not cover shapes."""
+    """Digest, file and modification time (0 without a file) of a robot; the digest does not cover shapes."""
     file = Path(model.source) if model.source else None
     return model.digest, model.source, file.stat().st_mtime_ns if file is not None and file.is_file() else 0
 
 
 def _run_check(model: Model, qs: Array) -> SelfCollisionCheck:
-    """Check configurations, without the cache of :func:`check_self_collision`."""
+    """Check configurations as :func:`check_self_collision`, without its cache; errors become the reason of an unchecked result."""
     try:
         shapes = _shapes(model)
         robot = _cover(model, shapes)
@@ -214,7 +214,11 @@ def _run_check(model: Model, qs: Array) -> SelfCollisionCheck:
 
 
 def _by_capsules(model: Model, robot: RobotCover, near: dict[Pair, Array]) -> SelfCollisionCheck:
-    """Check without coal: capsules without overlap prove clearance, other pairs remain unchecked."""
+    """Result without coal: no collision if all pairs in ``near``, whose capsules overlap, overlap in almost every posture; else
+    unchecked.
+
+    The capsules of all other pairs do not overlap, which proves clearance.
+    """
     always = _always(model, robot, None)
     names = [" and ".join(_name(robot, body) for body in pair) for pair in near if pair not in always]
     if not names:
@@ -237,7 +241,10 @@ def _shapes(model: Model) -> tuple[PlacedShape, ...]:
 
 @lru_cache(maxsize=8)
 def _collision_shapes(source: str, changed: int) -> tuple[PlacedShape, ...]:
-    """Read the collision shapes of a file; cached. changed: modification time, part of the key of the cache."""
+    """Read the collision shapes of a file; cached. changed: modification time, part of the key of the cache.
+
+    Raises ValueError if shapes cannot be read.
+    """
     found = link_shapes(source, "collision")
     if found.missing:
         raise ValueError("; ".join(found.missing))
@@ -248,7 +255,7 @@ _RECENT: dict[tuple[str, str, int], RobotCover] = {}
 
 
 def _cover(model: Model, shapes: tuple[PlacedShape, ...]) -> RobotCover:
-    """Return a cover with one capsule per shape; the same object for the same robot."""
+    """Return a cover with one capsule per shape; the latest one is cached, so that the same robot gets the same object."""
     key = _identity(model)
     if key not in _RECENT:
         _RECENT.clear()
@@ -292,7 +299,9 @@ _ALWAYS: dict[tuple[str, str, int], frozenset[Pair]] = {}
 
 
 def _always(model: Model, robot: RobotCover, check: MeshCheck | None) -> frozenset[Pair]:
-    """Return the pairs that overlap in almost every posture, by true shapes if ``check`` is given, else by capsules."""
+    """Return the pairs that overlap in almost every posture, by true shapes if ``check`` is given, else by capsules; cached by
+    robot.
+    """
     key = _identity(model)
     if key not in _ALWAYS:
         rng = np.random.default_rng(SEED)

@@ -147,7 +147,7 @@ def check_derivatives(
 def random_points(
     ocp: OCP, guess: Guess, knots: slice, dynamics: object, count: int, rng: np.random.Generator
 ) -> Points:
-    """Draw points near the guess at random knots of a phase with these dynamics.
+    """Draw ``count`` points near the guess at random knots of a phase with these dynamics; knots: slice of the phase's knots.
 
     Points that a time step would move too far (REACH) are drawn closer to the guess, up to HALVINGS times.
     """
@@ -176,7 +176,7 @@ def _out_of_reach(dynamics: object, at: Points, p: Parameters) -> Array:
 
 
 def _phase_parameters(ocp: OCP, knots: Array) -> dict[str, Array]:
-    """Return the dynamics parameters at knots of one phase."""
+    """Return the dynamics parameters at knots of one phase, that of the first knot."""
     for phase, where in zip(ocp.phases, ocp.phase_slices, strict=True):
         if where.start <= knots[0] < where.stop:
             return {k: _at(v, knots - where.start) for k, v in phase.parameters.items()}
@@ -358,7 +358,10 @@ class _Check(NamedTuple):
             )
 
     def _cost_hessian(self, what: str, term: CostTerm, at: Points, local: Array) -> Iterator[DerivativeCheck]:
-        """Check the exact Hessian of 1/2 sum_i w_i r_i^2, or of sum_i w_i f_i, as solvers compute it."""
+        """Check the exact Hessian of 1/2 sum_i w_i r_i^2, or of sum_i w_i f_i, as solvers compute it.
+
+        local: indices of the points' knots within the phase.
+        """
         residual, count, knots = term.residual, len(at.x), local[: len(at.x)]
         p = {k: _at(v, knots) for k, v in term.parameters.items()}
         weight = np.broadcast_to(_at(term.weight, knots), (count, residual.n_out))
@@ -399,7 +402,9 @@ class _Check(NamedTuple):
         yield from second_order(what, map, few, own, probe, second)
 
     def _second_order(self, map: Map) -> Mapping[str, SecondOrderBackend]:
-        """Return the backends with second derivatives of a map, by method."""
+        """Return the backends with second derivatives of a map, by method of ``extent.second``; methods that cannot give them are
+        omitted.
+        """
         found = {}
         engine = "numpy" if self.extent.part else self.engine
         for method in self.extent.second:
@@ -422,7 +427,7 @@ def _leading_rows(value: Array, count: int) -> Array:
 
 
 def _noun(dynamics: SampledSystem | ImpactStage) -> str:
-    """Name of the map of a phase in results."""
+    """Name of the map of a phase in results: "impact" or "dynamics"."""
     return "impact" if isinstance(dynamics, ImpactStage) else "dynamics"
 
 
@@ -444,7 +449,7 @@ def _step_map(dynamics: SampledSystem | ImpactStage) -> Map:
 
 
 def _weighted_sum(residual: Map, squared: bool, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Rows:
-    """Return 1/2 sum_i w_i r_i^2, or sum_i w_i f_i, with the weights as a parameter."""
+    """Return 1/2 sum_i w_i r_i^2 if ``squared``, else sum_i w_i f_i, with the weights w as the parameter WEIGHT."""
     r, w = residual(x, u, t, {k: v for k, v in p.items() if k != WEIGHT}), p[WEIGHT]
     return stack([sum(w[i] * (0.5 * r[i] * r[i] if squared else r[i]) for i in range(residual.n_out))])
 

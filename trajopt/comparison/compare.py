@@ -111,13 +111,13 @@ class OCPVariant(Variant):
     backend_choice: BackendChoice | None = field(default=None, kw_only=True)
 
     def posed(self) -> OCPVariant:
-        """Return this variant with its OCP under the chosen backend."""
+        """Return this variant with its OCP under the chosen backend; the variant itself if no backend is chosen."""
         if self.backend_choice is None:
             return self
         return replace(self, ocp=with_backend(self.ocp, self.backend_choice), backend_choice=None)
 
     def solved(self, posed: PosedProblem) -> Solution:
-        """Prepare the functions that the solver calls, then solve the problem."""
+        """Trace or compile the functions that the solver calls, then solve the problem."""
         prepare(posed.ocp, posed.guess, self.options)
         return solve(posed.ocp, posed.guess, self.options, solver=self.solver)
 
@@ -390,7 +390,7 @@ def markdown(runs: Sequence[Run]) -> str:
 
 
 def _cell(value: Any) -> str:
-    """Format a value for a table; NaN becomes empty."""
+    """Format a value for a table, numbers with six digits; NaN becomes empty."""
     if isinstance(value, float):
         return "" if np.isnan(value) else f"{value:.6g}"
     return str(value)
@@ -428,7 +428,10 @@ class Comparison:
         return Path(path)
 
     def plot(self, path: str | Path) -> Path | None:
-        """Write a plot of cost and gradient over iterations and time. Returns its path, or None if no row has iterations."""
+        """Write a plot of cost and gradient over iterations and time by the registered plot "comparison".
+
+        Returns its path, or None if no row has iterations.
+        """
         histories = {r.key: r.solution.history for r in self.runs if r.solution is not None and r.solution.history}
         return PLOTS["comparison"](Path(path), histories, self.title) if histories else None
 

@@ -154,7 +154,10 @@ def inverse_kinematics(
 
 
 def _goals(position: Array | None, rotation: Array | None, axis: Array | None) -> tuple[_Goal, bool]:
-    """Goals as batches, and True if a single goal was given."""
+    """Goals as batches of equal length, with a normalized axis, and True if a single goal was given.
+
+    Raises ValueError without a goal, for wrong shapes, numbers that are not finite, and an axis without a rotation.
+    """
     if position is None and rotation is None:
         raise ValueError("inverse kinematics needs a goal: position, rotation, or both")
     p = None if position is None else np.asarray(position, dtype=float)
@@ -178,7 +181,9 @@ def _goals(position: Array | None, rotation: Array | None, axis: Array | None) -
 
 
 def _reference_configurations(model: Model, q0: Array | None, n: int) -> Array:
-    """Reference configurations q0 of the goals (n, nq)."""
+    """Reference configuration q0 (n, nq) of each of n goals, default the neutral one. Raises ValueError for another shape, and for
+    NaN.
+    """
     q = model.neutral() if q0 is None else np.asarray(q0, dtype=float)
     if q.shape not in ((model.nq,), (n, model.nq)) or not np.isfinite(q).all():
         raise ValueError(f"q0 has shape {q.shape}; expected finite numbers, ({model.nq},) or (N = {n}, {model.nq})")
@@ -253,7 +258,7 @@ class _Search:
         return turns + (0 if self.goal.position is None else 3)
 
     def errors(self, q: Array) -> _Errors:
-        """Error e and its Jacobian at configurations q."""
+        """Error e of the frame, its Jacobian, distance and angle at configurations q (M, nq), see :class:`_Errors`."""
         at = self.kinematics(q.T)
         J = np.moveaxis(np.reshape(at.jacobian, (6, self.model.nv, -1)), -1, 0)
         e, rows = [], []
@@ -287,7 +292,7 @@ class _Search:
         return about * np.arctan2(sine, cosine)[:, None]
 
     def step(self, q: Array, errors: _Errors, draw: float) -> Array:
-        """Configurations after a damped Gauss-Newton step, cut to the joint limits. draw: gain toward q0."""
+        """Configurations after a damped Gauss-Newton step of at most MAX_STEP, cut to the joint limits. draw: gain toward q0."""
         free = np.broadcast_to(self.on_path, q.shape).copy()
         toward = draw * (np.clip(self.reference, self.lower, self.upper) - q)
         dq = np.zeros_like(q)
@@ -308,7 +313,7 @@ class _Search:
         return np.clip(q + dq, self.lower, self.upper)
 
     def unwound(self, q: Array) -> Array:
-        """Wrap revolute joints to within half a turn of q0, if their limits allow."""
+        """Wrap revolute joints of q to within half a turn of q0, each joint only if its limits allow."""
         turns = np.array([kind == "revolute" for kind in self.model.joint_types])
         moved = q - TURN * np.round((q - self.reference) / TURN)
         return np.where(turns & (moved >= self.lower) & (moved <= self.upper), moved, q)

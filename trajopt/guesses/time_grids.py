@@ -45,7 +45,10 @@ class _Grid(NamedTuple):
         return rows[self.at] + self.fraction[:, None] * (_after(rows)[self.at] - rows[self.at])
 
     def looser(self, rows: Array, combine: Any) -> Array:
-        """Bounds (M, n) from those of the old knots; combine: np.minimum for lower, np.maximum for upper bounds."""
+        """Bounds (M, n) from those of the old knots: unchanged there, combined with the next knot's in between.
+
+        combine: np.minimum for lower, np.maximum for upper bounds.
+        """
         return np.where(self.fraction[:, None] > 0.0, combine(rows, _after(rows))[self.at], rows[self.at])
 
 
@@ -130,8 +133,9 @@ def _is_divisible(phase: Phase) -> bool:
 
 
 def regridded(ocp: OCP, grid_of: Any, substeps: int = 1) -> OCP:
-    """Problem with other time steps. grid_of: new grid of a phase with duration. substeps: factor on the substeps of each step.
+    """Problem with other time steps. grid_of: new grid of a phase with duration; stages without duration are unchanged.
 
+    substeps: factor on the substeps of each step. Values by knot are converted as in the module docstring.
     Raises MissingCapability for dynamics with time steps of fixed length.
     """
     grids, phases = [], []
@@ -166,7 +170,7 @@ def regridded(ocp: OCP, grid_of: Any, substeps: int = 1) -> OCP:
 
 
 def _term(term: CostTerm, grid: _Grid) -> CostTerm:
-    """Running term on the new grid."""
+    """Running term on the new grid: weights by knot and their parameters are repeated, other parameters are interpolated."""
     weight, values = term.weight, term.parameters
     if weight.ndim == 2:
         return replace(
@@ -184,7 +188,7 @@ def _quadrature(term: CostTerm, values: dict[str, Array], dt: Array) -> dict[str
 
 
 def _at_end(term: CostTerm, dt: Array) -> CostTerm:
-    """Terminal term on a grid with time steps dt; only the factor of trapezoidal quadrature depends on them."""
+    """Terminal term for a last phase with time steps dt; only the factor of trapezoidal quadrature, if it has one, depends on them."""
     if QUADRATURE not in term.parameters:
         return term
     half = np.array([0.5 * dt[-1]])
@@ -214,7 +218,11 @@ def _between(residual: Any, values: Mapping[str, Array], grid: _Grid) -> dict[st
 
 
 def _constraint(c: Constraint, grid: _Grid, *, first: bool) -> Constraint:
-    """Constraint on the new grid. first: it belongs to the first phase with duration, whose first state is fixed."""
+    """Constraint on the new grid: values are repeated if it reads controls, else parameters are interpolated and bounds are the
+    looser ones.
+
+    first: it belongs to the first phase with duration, whose first state is fixed; its bounds there do not widen those that follow.
+    """
     if c.residual.nu:
         low, high = (grid.repeated(b) if b.ndim == 2 else b for b in (c.lower, c.upper))
         return replace(c, lower=low, upper=high, parameters=_repeated(c.parameters, grid))

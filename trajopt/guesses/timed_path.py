@@ -148,7 +148,10 @@ def _nearest(fractions: tuple[float, ...]) -> Array:
 
 
 def shortest_times(distance: Array, velocity: Array, acceleration: Array) -> tuple[Array, Array]:
-    """Minimum duration (n,) [s] from rest to rest of each coordinate over ``distance`` (n,), and how long (n,) it accelerates."""
+    """Minimum duration (n,) [s] from rest to rest of each coordinate over ``distance`` (n,), and how long (n,) [s] it accelerates.
+
+    Both are 0 for a distance of 0; the second one also for an infinite limit of the acceleration.
+    """
     distance = np.abs(distance)
     with np.errstate(invalid="ignore", divide="ignore"):
         peak = np.minimum(velocity, np.sqrt(distance * acceleration))
@@ -159,7 +162,7 @@ def shortest_times(distance: Array, velocity: Array, acceleration: Array) -> tup
 def steps_of_slowest(distance: Array, velocity: Array, acceleration: Array, steps: int) -> Array:
     """Fractions (N,) of nearly equal steps that begin when the slowest coordinate stops accelerating and when it starts braking.
 
-    distance (n,): distance from rest to rest.
+    Equal steps if it never reaches its velocity limit, or only for less than SHORT of a step. distance (n,): from rest to rest.
     """
     times, rises = shortest_times(distance, velocity, acceleration)
     slowest = int(np.nanargmax(times))
@@ -287,7 +290,10 @@ def _bound_by_coordinates(corners: Array, velocity: Array, acceleration: Array) 
 
 
 def _bound_by_pieces(corners: Array, velocity: Array, acceleration: Array) -> float:
-    """Lower bound by pieces between corners: the slowest coordinate bounds each; the first and last pieces have an end at rest."""
+    """Lower bound by pieces between corners: the slowest coordinate bounds each; the first and last pieces have an end at rest.
+
+    0 for a single piece.
+    """
     travel = np.abs(np.diff(corners, axis=0))
     with np.errstate(divide="ignore", invalid="ignore"):
         times = np.where(travel > 0.0, travel / velocity, 0.0)

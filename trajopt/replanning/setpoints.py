@@ -170,7 +170,7 @@ def _accelerated(model: Model, plan: Plan, k: int, times: Array, xs: Array) -> A
 
 
 def _driving_forces(model: Model, x: Array, u: Array, K: Array) -> tuple[Array, Array]:
-    """Convert u and K from joint accelerations to joint forces by inverse dynamics and its derivatives, in a state x = (q, v, ...)."""
+    """Convert u and K from joint accelerations to joint forces by inverse dynamics, in a state x that begins with (q, v)."""
     n = model.nv
     q, v, a = x[:n], x[n : 2 * n], u[:n]
     (by_q, by_v, M), gains = inverse_dynamics_derivatives(model, q, v, a), K.copy()
