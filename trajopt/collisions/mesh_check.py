@@ -221,7 +221,7 @@ class MeshCheck:
         return distance_of
 
     def places(self, qs: Array) -> Places:
-        """Return the poses of robot and scene at configurations (M, nq), with the scene at its initial time, for :meth:`distance`."""
+        """Return the poses of robot and scene (at its initial time) at configurations (M, nq), for :meth:`distance`."""
         return self._places(qs, np.zeros(len(qs)))
 
     def _places(self, qs: Array, times: Array) -> Places:

@@ -245,7 +245,9 @@ def with_iteration_limit(options: Any, patience: int | None) -> Any:
 
 
 def make_ready(config: Config, task: Task) -> None:
-    """Trace the functions that a solve of a task calls, before the solve; see :func:`trajopt.solvers.prepare.prepare`."""
+    """Trace and compile the functions that a solve of a task calls, without solving it; see
+    :func:`~trajopt.solvers.prepare.prepare`.
+    """
     prepare(task.ocp, task.guess, config.solver_options)
 
 

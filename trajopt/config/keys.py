@@ -86,27 +86,27 @@ def keys(kind: Any) -> list[Key]:
 def _default(f: Field) -> str:
     """Default of a field as in a configuration file; "needed" without one, "see below" for a table."""
     if f.default is not MISSING:
-        return shown(f.default)
+        return formatted_value(f.default)
     if f.default_factory is not MISSING:
         made = f.default_factory()
-        return "see below" if hasattr(made, "__dataclass_fields__") else shown(made)
+        return "see below" if hasattr(made, "__dataclass_fields__") else formatted_value(made)
     return "needed"
 
 
-def shown(value: Any) -> str:
+def formatted_value(value: Any) -> str:
     """Format a value as in a configuration file; "none" for None, "see below" for a table."""
     if value is None:
         return "none"
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, (tuple, list)):
-        return f"[{', '.join(map(shown, value))}]"
+        return f"[{', '.join(map(formatted_value, value))}]"
     if isinstance(value, str):
         return f'"{value}"'
     return "see below" if hasattr(value, "__dataclass_fields__") else repr(value)
 
 
-def within(table: Table) -> Iterator[Table]:
+def nested_tables(table: Table) -> Iterator[Table]:
     """Yield the table, then its nested tables, breadth first. Nested tables of a repeated dataclass are listed once."""
     seen: set[Any] = set()
     waiting = [table]
@@ -130,7 +130,9 @@ def _others() -> dict[str, list[Table]]:
     from trajopt.config.scenario import Settings as Replan
 
     kinds = dict(zip(OTHERS, (Backend, Output, Check, TimeSettings, Replan, SweepSettings), strict=True))
-    return {name: list(within(Table("problem" if name == "time" else name, kind))) for name, kind in kinds.items()}
+    return {
+        name: list(nested_tables(Table("problem" if name == "time" else name, kind))) for name, kind in kinds.items()
+    }
 
 
 def chapters() -> dict[str, tuple[str, list[Table]]]:
@@ -156,7 +158,7 @@ def tables_of(name: str) -> list[Table]:
     from trajopt.solvers.registry import SOLVERS
 
     if name in PROBLEMS:
-        return list(within(Table("problem", PROBLEMS[name].Settings)))
+        return list(nested_tables(Table("problem", PROBLEMS[name].Settings)))
     if name in SOLVERS:
         return [Table("solver", SOLVERS[name][1])]
     if name in OTHERS:

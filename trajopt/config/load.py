@@ -29,7 +29,7 @@ from trajopt.config.build import (
 )
 from trajopt.config.config import TABLES, Config, changed_config, load_config, read_file
 from trajopt.config.free_time import TimeSettings
-from trajopt.config.keys import Table, keys, shown, within
+from trajopt.config.keys import Table, formatted_value, keys, nested_tables
 from trajopt.config.registry import PROBLEMS, about, bundled_files
 from trajopt.config.task import Task
 from trajopt.config.variants import ConfigVariant, config_variants
@@ -322,7 +322,7 @@ def _parameters(kind: Any, values: Mapping[str, Any]) -> Iterator[inspect.Parame
 def _lines(kind: Any, values: Mapping[str, Any]) -> Iterator[str]:
     """Yield lines for each setting: key, type, default and meaning; then those of nested tables, by dotted key."""
     own = {f.name for f in fields(kind)}
-    for path, inner in [*within(Table("", kind)), Table("", TimeSettings)]:
+    for path, inner in [*nested_tables(Table("", kind)), Table("", TimeSettings)]:
         table: Any = values
         for part in filter(None, path.split(".")):
             table = table.get(part, {}) if isinstance(table, Mapping) else {}
@@ -330,7 +330,7 @@ def _lines(kind: Any, values: Mapping[str, Any]) -> Iterator[str]:
             if inner is TimeSettings and key.name in own:
                 continue
             written = isinstance(table, Mapping) and key.name in table and not isinstance(table[key.name], Mapping)
-            default = shown(table[key.name]) if written else key.default
+            default = formatted_value(table[key.name]) if written else key.default
             yield f"{f'{path}.{key.name}'.lstrip('.')}: {key.type}; {_default(default)}"
             if key.meaning:
                 yield f"    {key.meaning}"

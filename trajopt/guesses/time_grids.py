@@ -42,17 +42,17 @@ class _Grid(NamedTuple):
 
     def between(self, rows: Array) -> Array:
         """Rows (M, n), interpolated between rows (K, n) of the old knots."""
-        return rows[self.at] + self.fraction[:, None] * (_after(rows)[self.at] - rows[self.at])
+        return rows[self.at] + self.fraction[:, None] * (_next_rows(rows)[self.at] - rows[self.at])
 
     def looser(self, rows: Array, combine: Any) -> Array:
         """Bounds (M, n) from those of the old knots: unchanged there, combined with the next knot's in between.
 
         combine: np.minimum for lower, np.maximum for upper bounds.
         """
-        return np.where(self.fraction[:, None] > 0.0, combine(rows, _after(rows))[self.at], rows[self.at])
+        return np.where(self.fraction[:, None] > 0.0, combine(rows, _next_rows(rows))[self.at], rows[self.at])
 
 
-def _after(rows: Array) -> Array:
+def _next_rows(rows: Array) -> Array:
     """Rows of the next knots; the last row is repeated."""
     return np.vstack([rows[1:], rows[-1:]])
 
@@ -188,7 +188,7 @@ def _quadrature(term: CostTerm, values: dict[str, Array], dt: Array) -> dict[str
 
 
 def _at_end(term: CostTerm, dt: Array) -> CostTerm:
-    """Terminal term for a last phase with time steps dt; only the factor of trapezoidal quadrature, if it has one, depends on them."""
+    """Terminal term for a last phase with time steps dt; changes only the factor of trapezoidal quadrature, if it has one."""
     if QUADRATURE not in term.parameters:
         return term
     half = np.array([0.5 * dt[-1]])
@@ -210,7 +210,7 @@ def _between(residual: Any, values: Mapping[str, Array], grid: _Grid) -> dict[st
             result[key] = rows
         elif state:
             manifold = function.args[0]  # type: ignore[union-attr]
-            here, there = rows[grid.at].T, _after(rows)[grid.at].T
+            here, there = rows[grid.at].T, _next_rows(rows)[grid.at].T
             result[key] = manifold.integrate(here, grid.fraction * manifold.difference(here, there)).T
         else:
             result[key] = grid.between(rows)

@@ -79,11 +79,11 @@ def rounded(path: Array, velocity: Array) -> tuple[Array, Array]:
     if along[-1] > 0.0:
         half = int(min(0.5 * ROUNDED / r[1], POINTS // 4))
         for _ in range(2):
-            q = _mean(q, half // 2)
+            q = _running_mean(q, half // 2)
     return q, r
 
 
-def _mean(q: Array, half: int) -> Array:
+def _running_mean(q: Array, half: int) -> Array:
     """Running mean over 2 half + 1 points; odd reflection keeps the end points fixed."""
     if half == 0:
         return q
@@ -126,7 +126,7 @@ def held_accelerations(q: Array, t: Array, steps: int | Array) -> Motion:
     rates = np.gradient(q, t, axis=0)
     v = T * np.stack([np.interp(times, t, column) for column in rates.T], axis=1)
     v[[0, -1]] = 0.0
-    a = _nearest(tuple(fractions.tolist())) @ np.concatenate([at[1:] - at[0], v[1:] / N])
+    a = _fit_matrix(tuple(fractions.tolist())) @ np.concatenate([at[1:] - at[0], v[1:] / N])
     still, h = np.zeros((1, q.shape[1])), fractions[:, None]
     speeds = np.concatenate([still, np.cumsum(h * a, axis=0)])
     places = at[0] + np.concatenate([still, np.cumsum(h * (speeds[:-1] + 0.5 * h * a), axis=0)])
@@ -134,7 +134,7 @@ def held_accelerations(q: Array, t: Array, steps: int | Array) -> Motion:
 
 
 @lru_cache(maxsize=8)
-def _nearest(fractions: tuple[float, ...]) -> Array:
+def _fit_matrix(fractions: tuple[float, ...]) -> Array:
     """Matrix (N, 2 N) of the least-squares fit: from positions and velocities / N after each step to accelerations, duration 1."""
     h, N = np.array(fractions), len(fractions)
     end = np.cumsum(h)
@@ -220,7 +220,7 @@ def time_optimal(points: Array, along: Array, limits: PathLimits, grid: int = GR
     """
     toppra, algorithm, constraint = _toppra()
     path = toppra.SplineInterpolator(along, points)
-    bounds = [_both(limits.velocity), _both(limits.acceleration)]
+    bounds = [_symmetric_limits(limits.velocity), _symmetric_limits(limits.acceleration)]
     asked = [constraint.JointVelocityConstraint(bounds[0]), constraint.JointAccelerationConstraint(bounds[1])]
     if np.isfinite(limits.torque).any():
         asked.append(_torque_constraint(constraint, limits))
@@ -240,7 +240,7 @@ def on_spline(points: Array, along: Array, count: int) -> Array:
     return np.asarray(_toppra()[0].SplineInterpolator(along, points)(np.linspace(along[0], along[-1], count)))
 
 
-def _both(limit: Array) -> Array:
+def _symmetric_limits(limit: Array) -> Array:
     """Lower and upper limits (n, 2), -limit and limit, with finite numbers for infinite limits."""
     most = np.minimum(limit, UNBOUNDED)
     return np.stack([-most, most], axis=1)

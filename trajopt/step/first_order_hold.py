@@ -83,7 +83,9 @@ class _HeldMap:
         self.second_order = is_second_order(map)
 
     def __call__(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Rows:
-        """Evaluate the inner map at time t with the interpolated controls; returns rows (n_out, N)."""
+        """Evaluate the inner map at time t with the controls interpolated from u = (u_k, u_(k+1), t_k, dt_k, offsets); rows (n_out,
+        N).
+        """
         m = self._nu_inner
         s = (t - u[2 * m]) / u[2 * m + 1]
         behind = (u[i] for i in range(2 * m + 2, self.nu))
@@ -167,7 +169,7 @@ def _held_jacobians(first: Jacobians, s: Array, m: int) -> Jacobians:
 
 
 def _line(u: Array, t: Array | float, dt: Array | float) -> Array:
-    """Controls (u_k, u_(k+1), t_k, dt_k) of the held map."""
+    """Controls (u_k, u_(k+1), t_k, dt_k) of the held map, (N, nu + 2), from u = (u_k, u_(k+1)), (N, nu), t and dt."""
     u = np.asarray(u, float)
     ends = (np.broadcast_to(np.asarray(v, float), (len(u),))[:, None] for v in (t, dt))
     return np.concatenate([u, *ends], axis=1)

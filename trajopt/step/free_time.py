@@ -87,7 +87,12 @@ class FreeTime:
         )
 
     def _phase(self, phase: Phase, place: int, first: bool) -> Phase:
-        """Phase with the durations appended to its state. place: index of its own duration. first: the phase has knot 0."""
+        """Phase with the durations appended to its state. place: index of its own duration. first: the phase has knot 0.
+
+        A phase that takes time gets dynamics and running costs scaled with its duration, and the price of the duration as a cost.
+        In the
+        first phase, constraints without controls are not imposed on knot 0.
+        """
         dynamics = self._dynamics(phase, place)
         constraints = tuple(map(self._constraint, phase.constraints))
         if first:
@@ -105,7 +110,7 @@ class FreeTime:
                     place,
                     nominal,
                     kind="root",
-                    min_ratio=self._min_share(place),
+                    min_ratio=self._min_ratio(place),
                     states=own,
                     tangent=False,
                 ),
@@ -114,7 +119,7 @@ class FreeTime:
         ]
         return replace(phase, dynamics=dynamics, terms=(*terms, *self._price(place)), constraints=constraints)
 
-    def _min_share(self, place: int) -> float:
+    def _min_ratio(self, place: int) -> float:
         """Ratio T / T0 below which sqrt(T / T0) is expanded, to be finite; smaller than the bounds on durations allow."""
         return min(MIN_RATIO, 0.5 * float(self.durations[place, 0] / self.nominal[place]))
 
@@ -125,7 +130,9 @@ class FreeTime:
         return StretchedMap(residual, self.names, kind="unscaled", states=self.given.manifold, tangent=False)
 
     def _constraint(self, c: Constraint) -> Constraint:
-        """Constraint on the state with durations appended; bounds on state components remain bounds on components."""
+        """Constraint on the state with durations appended, which it ignores; bounds on state entries remain bounds on state
+        entries.
+        """
         chosen, nx = chosen_coordinates(c), self.given.manifold.nx
         if chosen is None:
             parts = c.composition
@@ -146,12 +153,15 @@ class FreeTime:
         if not price:
             return []
         at, nominal = self.given.manifold.nx + place, float(self.nominal[place])
-        root = partial(_root_of_share, at, nominal, self._min_share(place))
+        root = partial(_root_of_ratio, at, nominal, self._min_ratio(place))
         name = "time" if len(self.names) == 1 else f"time of phase {place + 1}"
         return [residual_cost(name, root, manifold, 1, 2.0 * price, output_names=("time",))]
 
     def _dynamics(self, phase: Phase, place: int) -> DiscreteMap:
-        """Dynamics of a phase whose time scales with its duration; impacts only get the longer state."""
+        """Dynamics of a phase whose time scales with its duration; impacts only get the longer state.
+
+        place: index of the duration. Semi-implicit Euler becomes Euler of a system that contains its scheme.
+        """
         sampling = _sampling(phase)
         system, backend = unwrapped(sampling.backend.map), sampling.backend
         if isinstance(phase.dynamics, ImpactStage):
@@ -179,7 +189,10 @@ class FreeTime:
         )
 
     def without(self, motion: Motion | tuple[Array, Array]) -> tuple[Guess, Array]:
-        """Split a solution of ``ocp`` into states (N + 1, nx) and controls (N, nu) of the given problem, and durations (n,) [s]."""
+        """Split a solution of ``ocp`` into a guess of the given problem, xs (N + 1, nx) and us (N, nu), and durations (n,) [s].
+
+        The added first stage is dropped.
+        """
         (xs, us), nx = as_guess(motion), self.given.manifold.nx
         return Guess(xs[1:, :nx], us[1:, : self.given.nu]), xs[-1, nx:]
 
@@ -202,7 +215,8 @@ def free_time(ocp: OCP, durations: Sequence | Array | None = None, price: float 
     and its durations.
     durations: shortest and longest duration [s], (2,) for all phases that take time, or (n, 2) for each; default a third to three
     times the given duration. price: cost of a second, for all phases or for each. Raises MissingCapability for dynamics with steps
-    of fixed length, ValueError for durations or prices of invalid shape or value.
+    of fixed length and for trapezoidal quadrature, ValueError for durations or prices of invalid shape or value, and if no phase
+    takes time.
 
     >>> import trajopt as to
     >>> robot = to.FreeBody(to.chain(2))
@@ -262,12 +276,13 @@ def _require_sampled(phase: Phase) -> None:
 
 
 def _sampling(phase: Phase):
+    """Sampling of a phase that passed :func:`_require_sampled`."""
     assert phase.dynamics.sampling is not None  # see _require_sampled
     return phase.dynamics.sampling
 
 
 def _without_first_knot(c: Constraint, knots: int) -> Constraint:
-    """Remove a constraint without controls from the first knot of the phase, whose state is fixed."""
+    """Constraint without bounds at the first knot of its phase, whose state is fixed; unchanged if it reads controls."""
     if c.residual.nu:
         return c
     lower, upper = (bound.copy() for bound in c.bounds(knots))
@@ -280,7 +295,7 @@ def _pad_controls(rows: Array, minimum: int, filled: float) -> Array:
     return np.hstack([rows, np.full((len(rows), max(minimum - rows.shape[1], 0)), filled)])
 
 
-def _root_of_share(
+def _root_of_ratio(
     at: int, nominal: float, minimum: float, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]
 ) -> list[Scalar]:
     """Residual sqrt(T / T0), whose square is linear in the duration; expanded to second order below the ratio ``minimum``."""

@@ -37,8 +37,8 @@ from dynamics_backends.protocol import IMPLICIT_STEP, DampsImplicitly, Map, damp
 from dynamics_backends.scalar import Rows, Scalar
 
 Field = Callable[[Rows, Scalar, float, "Rows | None"], Rows]
-"""Dynamics xdot = f(x, t, share, e) with fixed control and parameters. share h is the implicit step; the velocity rows of e (ndx,
-N) are the offset of the damped velocity (None: zero)."""
+"""Dynamics xdot = f(x, t, fraction, e) with fixed control and parameters. fraction h is the implicit step; the velocity rows of
+e (ndx, N) are the offset of the damped velocity (None: zero)."""
 
 
 @dataclass(frozen=True)
@@ -98,13 +98,17 @@ def runge_kutta_increment(f: Field, manifold: Manifold, tableau: Tableau, x: Row
     """Increment delta, rows (ndx, N), of a Runge-Kutta step; on a Lie group of a Runge-Kutta-Munthe-Kaas step."""
     slopes: list[Rows] = []
     for i, (row, c) in enumerate(zip(tableau.a, tableau.c, strict=True)):
-        combined, lag, share = weighted_sum(row, slopes), weighted_sum(tableau.lag(i), slopes), tableau.implicit[i][i]
+        combined, lag, fraction = (
+            weighted_sum(row, slopes),
+            weighted_sum(tableau.lag(i), slopes),
+            tableau.implicit[i][i],
+        )
         e = None if lag is None else h * lag
         if combined is None:
-            slopes.append(f(x, t + c * h, share, e))
+            slopes.append(f(x, t + c * h, fraction, e))
         else:
             delta = h * combined
-            slopes.append(manifold.dexp_inv(delta, f(manifold.integrate(x, delta), t + c * h, share, e)))
+            slopes.append(manifold.dexp_inv(delta, f(manifold.integrate(x, delta), t + c * h, fraction, e)))
     return h * weighted_sum(tableau.b, slopes)
 
 
@@ -139,10 +143,10 @@ def _increment_rows(stage: Map, scheme: str, x: Rows, u: Rows, t: Scalar, h: Sca
     """Increment of one step of length h, rows (ndx, N). stage: system as the stages evaluate it, see :func:`stage_map`."""
     offsets = damping_offsets(stage)
 
-    def f(at: Rows, time: Scalar, share: float, e: Rows | None) -> Rows:
+    def f(at: Rows, time: Scalar, fraction: float, e: Rows | None) -> Rows:
         if offsets is None:
             return stage(at, u, time, p)
-        return stage(at, _with_offset(u, e, offsets, 0.0 * at[0]), time, {**p, IMPLICIT_STEP: [share * h]})
+        return stage(at, _with_offset(u, e, offsets, 0.0 * at[0]), time, {**p, IMPLICIT_STEP: [fraction * h]})
 
     if scheme == SEMI_IMPLICIT_EULER:
         return semi_implicit_increment(f(x, t, 1.0, None), h)

@@ -47,7 +47,10 @@ def _phase_with_backend(phase: Phase, i: int, choice: Mapping[str, Any]) -> Phas
 
 
 def _other_backend(backend: DynamicsBackend, i: int, choice: Mapping[str, Any]) -> DynamicsBackend:
-    """Backend ``choice`` (name, engine, options) for the system of another backend; the same one if nothing differs."""
+    """Backend ``choice`` (name, engine, options) for the system of another backend, of phase i; the same one if nothing differs.
+
+    Raises ValueError if only the given backend can evaluate the system.
+    """
     name, engine = choice["name"], choice.get("engine", backend.engine)
     options = {key: value for key, value in choice.items() if key not in ("name", "engine")}
     if name == backend.name and not options and engine == backend.engine:

@@ -125,7 +125,12 @@ def _overridden(kind: type) -> bool:
 
 
 def _check_scheme(backend: DynamicsBackend, scheme: str, substeps: int) -> None:
-    """Raise ValueError, with the remedy, for a scheme or number of substeps that does not suit the system."""
+    """Raise UnknownName for an unknown scheme; ValueError, with the remedy, for a number of substeps or a scheme that the system
+    rejects.
+
+    substeps: from 1 to MAX_SUBSTEPS. Semi-implicit Euler needs a second-order system; a system with its own time steps needs its
+    scheme.
+    """
     if scheme not in SCHEMES:
         raise unknown_name("scheme", scheme, SCHEMES)
     if not isinstance(substeps, int) or not 1 <= substeps <= MAX_SUBSTEPS:
@@ -149,7 +154,7 @@ def has_curvature(ocp: OCP) -> bool:
 
 
 def missing_curvature(ocp: OCP, *, from_source: bool = False) -> str | None:
-    """The reason why a time step of a problem has no second derivatives, with the remedy; None if all have them.
+    """Return why the first time step without second derivatives has none, with the remedy; None if all phases have them.
 
     from_source: accept forward differentiation of the dynamics too, see :func:`contraction_of`.
     """

@@ -93,36 +93,41 @@ class Field(NamedTuple):
         """Number of controls of the map that are offsets e of the damped velocity; None without implicit damping."""
         return damping_offsets(self.backend.map)
 
-    def arguments(self, share: float, e: Array | None) -> tuple[Array, Parameters]:
+    def arguments(self, fraction: float, e: Array | None) -> tuple[Array, Parameters]:
         """Arguments u and p of f at a stage; with implicit damping, u is followed by the offset e (N, offsets) and p has the
         implicit step.
 
-        share: length of the implicit step, as a fraction of h. e: None for zero.
+        fraction: length of the implicit step, as a fraction of h. e: None for zero.
         """
         if self.offsets is None:
             return self.u, self.p
         behind = np.zeros((len(self.u), self.offsets)) if e is None else e
-        return np.concatenate([self.u, behind], axis=1), {**self.p, IMPLICIT_STEP: share * self.h[:, None]}
+        return np.concatenate([self.u, behind], axis=1), {**self.p, IMPLICIT_STEP: fraction * self.h[:, None]}
 
-    def at_start(self, x: Array, t: Array, share: float) -> Stage:
-        """Stage at the start of a step, where the increment and the velocity offset are zero; share: see :meth:`arguments`."""
-        u, p = self.arguments(share, None)
+    def at_start(self, x: Array, t: Array, fraction: float) -> Stage:
+        """Stage at the start of a step, where the increment and the velocity offset are zero; fraction: see :meth:`arguments`."""
+        u, p = self.arguments(fraction, None)
         k, fx, fu = self.backend.jacobians(x, u, t, p)
         return Stage(x, t, u, p, k, np.concatenate([fx, fu[:, :, : self.u.shape[1]]], axis=2), fx)
 
     def at(
-        self, x: Array, t: Array, increment: tuple[Array, Array], offset: tuple[Array, Array] | None, share: float
+        self,
+        x: Array,
+        t: Array,
+        increment: tuple[Array, Array],
+        offset: tuple[Array, Array] | None,
+        fraction: float,
     ) -> Stage:
         """Stage at x (+) delta of a step that starts at x.
 
         increment: delta and its derivative in w = (x, u) at the start of the step. offset: of the damped velocity at this stage,
-        with its derivative in w, or None for zero. share: fraction of the step length that implicit damping uses.
+        with its derivative in w, or None for zero. fraction: fraction of the step length that implicit damping uses.
         """
         (delta, delta_w), manifold, m = increment, self.backend.map.manifold, self.u.shape[1]
         at = manifold.integrate(x.T, delta.T).T
-        u, p = self.arguments(share, None if offset is None else offset[0])
+        u, p = self.arguments(fraction, None if offset is None else offset[0])
         k, fx, fu = self.backend.jacobians(at, u, t, p)
-        moved = moved_by(manifold, delta, delta_w)
+        moved = next_state_derivative(manifold, delta, delta_w)
         k_w = fx @ moved
         k_w[:, :, manifold.ndx :] += fu[:, :, :m]
         if not self.offsets or offset is None:
@@ -133,7 +138,10 @@ class Field(NamedTuple):
 def substeps_of(
     backend: DynamicsBackend, scheme: str, count: int, x: Array, u: Array, t: Array, dt: Array, p: Parameters
 ) -> Iterator[Substep]:
-    """Yield ``count`` equal steps over dt (N,) from x (N, nx), u (N, nu), t (N,). backend: backend of the stage map."""
+    """Yield ``count`` equal steps over dt (N,) from x (N, nx), u (N, nu), t (N,), each with its derivatives.
+
+    backend: backend of the stage map.
+    """
     manifold, h = backend.map.manifold, dt / count
     field = Field(backend, u, p, h)
     for i in range(count):
@@ -142,7 +150,7 @@ def substeps_of(
         else:
             delta, delta_w, stages = _runge_kutta(field, RUNGE_KUTTA[scheme], x, t + i * h)
         x = manifold.integrate(x.T, delta.T).T
-        yield Substep(h, x, delta, delta_w, moved_by(manifold, delta, delta_w), stages)
+        yield Substep(h, x, delta, delta_w, next_state_derivative(manifold, delta, delta_w), stages)
 
 
 Increment = tuple[Array, Array, tuple[Stage, ...]]
@@ -150,7 +158,7 @@ Increment = tuple[Array, Array, tuple[Stage, ...]]
 
 
 def _semi_implicit_step(field: Field, x: Array, t: Array) -> Increment:
-    """Increment h (v + h a, a), its derivative in w = (dx, u), and the single stage."""
+    """Increment delta = h (v + h a, a), its derivative in w = (dx, u), and the only stage, of a step of semi-implicit Euler."""
     stage, h = field.at_start(x, t, 1.0), field.h
     return _semi_implicit(stage.k, h[:, None]), _semi_implicit(stage.k_w, h[:, None, None]), (stage,)
 
@@ -170,16 +178,20 @@ def _runge_kutta(field: Field, tableau: Tableau, x: Array, t: Array) -> Incremen
     slopes: list[Array] = []  # kt_i
     slopes_w: list[Array] = []  # d kt_i
     for i, (row, c) in enumerate(zip(tableau.a, tableau.c, strict=True)):
-        combined, combined_w, share = weighted_sum(row, slopes), weighted_sum(row, slopes_w), tableau.implicit[i][i]
+        combined, combined_w, fraction = (
+            weighted_sum(row, slopes),
+            weighted_sum(row, slopes_w),
+            tableau.implicit[i][i],
+        )
         if combined is None:
-            stage = field.at_start(x, t + c * field.h, share)
+            stage = field.at_start(x, t + c * field.h, fraction)
             slope, slope_w = stage.k, stage.k_w
         else:
             lags = None
             if field.offsets:
                 e, e_w = (weighted_sum(tableau.lag(i), parts) for parts in (slopes, slopes_w))
                 lags = h1 * e[:, nv : 2 * nv], h2 * e_w[:, nv : 2 * nv]
-            stage = field.at(x, t + c * field.h, (h1 * combined, h2 * combined_w), lags, share)
+            stage = field.at(x, t + c * field.h, (h1 * combined, h2 * combined_w), lags, fraction)
             slope, slope_w = _pulled_back(manifold, stage)
         stages.append(stage)
         slopes.append(slope)
@@ -187,7 +199,7 @@ def _runge_kutta(field: Field, tableau: Tableau, x: Array, t: Array) -> Incremen
     return h1 * weighted_sum(tableau.b, slopes), h2 * weighted_sum(tableau.b, slopes_w), tuple(stages)
 
 
-def moved_by(manifold: Manifold, delta: Array, delta_w: Array) -> Array:
+def next_state_derivative(manifold: Manifold, delta: Array, delta_w: Array) -> Array:
     """Derivative of x (+) delta in w, (N, ndx, ndx + nu), from delta (N, ndx) and its derivative delta_w (N, ndx, ndx + nu)."""
     if manifold.is_flat:
         moved = delta_w.copy()
@@ -304,7 +316,10 @@ def _stage_hessian(
 
 
 def _f_hessian(backend: SecondOrderBackend, stage: Stage, lam: Array) -> Array:
-    """Hessian of lam' f at a stage, (N, ndx + nu, ndx + nu)."""
+    """Hessian (N, ndx + nu, ndx + nu) of lam' f at a stage, in w = (dx, u) at the start of the step.
+
+    It contains the curvature of f, not that of the stage's state in w.
+    """
     _, (xx, ux, uu) = backend.hessian_contraction(stage.x, stage.u, stage.t, stage.p, lam)
     above = np.concatenate([xx, ux.transpose(0, 2, 1)], axis=2)
     H = np.concatenate([above, np.concatenate([ux, uu], axis=2)], axis=1)
@@ -320,7 +335,7 @@ def _delta_adjoint(manifold: Manifold, delta: Array, lam: Array) -> Array:
 
 
 def _integrate_hessian(manifold: Manifold, delta: Array, delta_w: Array, lam: Array) -> Array:
-    """Hessian of lam' (x (+) delta) in w, where x and delta depend on w."""
+    """Hessian of lam' (x (+) delta) in w, where x and delta depend on w; zeros (1, 1, 1) on a vector space."""
     if manifold.is_flat:
         return np.zeros((1, 1, 1))
     ye, ee = integrate_curvature(manifold, delta, lam)

@@ -82,7 +82,7 @@ class Dataset:
             self.rows = max(n, self._stored.n)
             for _, array in self._arrays():
                 array.resize((self.rows, *array.shape[1:]))
-            self._session = self._begun()
+            self._session = self._start_session()
         except BaseException:
             self.close()
             raise
@@ -142,8 +142,10 @@ class Dataset:
             if left:
                 settle(folder)
 
-    def _begun(self) -> int:
-        """Return the number of this session, after recording its package versions if they differ from those of the last session."""
+    def _start_session(self) -> int:
+        """Return the number of this session; appends its package versions to the group's sessions unless the last session has the
+        same.
+        """
         sessions = self._group.attrs["sessions"]
         made_by = versions() | {"zarr": require("zarr").__version__}
         if not sessions or sessions[-1] != made_by:
@@ -152,7 +154,9 @@ class Dataset:
         return len(sessions) - 1
 
     def missing(self, n: int) -> Iterator[range]:
-        """Yield the missing rows below n: for each shard the range from its first to its last one, with finished rows between."""
+        """Yield, for each shard with missing rows below n, the range from its first to its last missing row, with finished rows
+        between.
+        """
         there = np.zeros(n, dtype=bool)
         there[[row for row in finished_rows(self._stored.marks()) if row < n]] = True
         for first in range(0, n, self.shard):
@@ -253,7 +257,10 @@ def column(values: Sequence[Any], variation: Variation) -> Array:
 
 
 def _padded(arrays: Sequence[Array | None], wide: tuple[int, ...] | None) -> Array | None:
-    """Stack arrays of different shapes, padded with NaN to the largest shape (at least ``wide``)."""
+    """Stack arrays of different shapes, padded with NaN to the largest shape (at least ``wide``); None counts as NaN.
+
+    Returns None if all arrays and ``wide`` are None.
+    """
     shapes = [a.shape for a in arrays if a is not None] + ([] if wide is None else [wide])
     if not shapes:
         return None
@@ -265,7 +272,7 @@ def _padded(arrays: Sequence[Array | None], wide: tuple[int, ...] | None) -> Arr
 
 
 def _differences(a: Any, b: Any, path: str = "") -> Iterator[str]:
-    """Yield the paths at which two plain values differ."""
+    """Yield the dotted paths at which two plain values differ; tables are compared key by key, other values as a whole."""
     if isinstance(a, Mapping) and isinstance(b, Mapping):
         for key in dict.fromkeys([*a, *b]):
             yield from _differences(a.get(key), b.get(key), f"{path}.{key}" if path else key)
@@ -274,7 +281,7 @@ def _differences(a: Any, b: Any, path: str = "") -> Iterator[str]:
 
 
 def _locked(folder: Path) -> Any:
-    """Return the acquired lock of a folder. Raises OSError if another process holds it."""
+    """Return the acquired lock of a folder, without waiting. Raises OSError if another process holds it."""
     filelock = require("filelock")
     lock = filelock.FileLock(folder / LOCK)
     try:

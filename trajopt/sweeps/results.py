@@ -80,10 +80,12 @@ class Sweep:
         return self._stored.values(f"vary/{key}", finished_rows(marks), marks)
 
     def scalars(self) -> Any:
-        """Return a pandas.DataFrame with a line per finished row: the varied values, then
-        :data:`~trajopt.sweeps.rows.SCALARS` and the session.
+        """Return a pandas.DataFrame with a line per finished row: varied values, :data:`~trajopt.sweeps.rows.SCALARS`, and the
+        session.
 
-        A key with list values has a column per entry: key[0], key[1], ... A key named like a result is called vary/key.
+        A key with list values has a column per entry: key[0], key[1], ... A key named like a result is called vary/key. Results
+        that a
+        dataset of an older version lacks are omitted.
         """
         pandas = require("pandas")
         marks = self._stored.marks()
@@ -117,7 +119,10 @@ class Sweep:
         return Items(self.folder, tuple(map(int, self._chosen(rows, success, self._stored.marks()))))
 
     def _chosen(self, rows: Sequence[int] | None, success: bool, marks: Array) -> Array:
-        """Return the numbers of finished rows among ``rows``. Raises IndexError for rows that are not finished."""
+        """Return the numbers of finished rows among ``rows`` (None: all), without failed ones if ``success``.
+
+        Raises IndexError for rows that are not finished.
+        """
         there = finished_rows(marks)
         if rows is not None:
             missing = np.setdiff1d(rows, there)

@@ -176,9 +176,10 @@ def _kind(problem: SweepProblem) -> Any:
 def solve_together(
     members: Sequence[tuple[int, SweepProblem]], gains: bool
 ) -> Iterator[tuple[int, SweepProblem, Solution | None]]:
-    """Yield rows of a kind with their problems and solutions, solved as a batch; each solution is None if that fails.
+    """Yield rows of a kind with their problems and solutions, solved as a batch; the solutions are None if that is impossible or
+    fails.
 
-    The solve time of the batch is divided equally among its rows.
+    The solve time of the batch is divided equally among its rows. Raises KeyboardInterrupt if Ctrl-C stopped the batch.
     """
     solver, options = members[0][1].solver, members[0][1].options
     guesses = [constant_guess(p.ocp) if p.guess is None else p.guess for _, p in members]
@@ -205,7 +206,7 @@ def solve_row(problem: SweepProblem) -> Solution:
 
 
 def result(row: int, solution: Solution, gains: bool) -> Result:
-    """Return the result of a row from its solution.
+    """Return the result of a row from its solution, with feedback gains if ``gains``.
 
     Raises KeyboardInterrupt if the solve was interrupted; the row then counts as missing.
     """

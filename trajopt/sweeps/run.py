@@ -93,23 +93,25 @@ class Processes:
         self._loky = require("loky")
         self._count = count or self._loky.cpu_count()
         self.max_jobs = JOBS_PER_WORKER * self._count
-        self._executor = self._started()
+        self._executor = self._start_executor()
 
-    def _started(self) -> Any:
+    def _start_executor(self) -> Any:
         """Start the worker processes, each with one thread."""
-        return self._loky.ProcessPoolExecutor(self._count, initializer=_begin, initargs=(os.getpid(),), env=ONE_THREAD)
+        return self._loky.ProcessPoolExecutor(
+            self._count, initializer=_initialize_worker, initargs=(os.getpid(),), env=ONE_THREAD
+        )
 
     def submit(self, job: Callable[..., Any], *arguments: Any) -> Future:
         """Start a job in a worker process, and return its future."""
         return self._executor.submit(job, *arguments)
 
     def died(self, error: BaseException | None) -> bool:
-        """True if a job failed because a worker process was killed; starts new processes if the pool is broken."""
+        """True if a job failed because a worker process was killed; then also starts new processes if the pool is broken."""
         if not isinstance(error, BrokenExecutor):
             return False
         if self._executor._flags.broken is not None:
             self.close()
-            self._executor = self._started()
+            self._executor = self._start_executor()
         return True
 
     def close(self) -> None:
@@ -117,7 +119,7 @@ class Processes:
         self._executor.shutdown(wait=True, kill_workers=True)
 
 
-def _begin(parent: int) -> None:
+def _initialize_worker(parent: int) -> None:
     """Initialize a worker process: ignore Ctrl-C, which the parent handles, and exit when the parent exits."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 

@@ -45,7 +45,7 @@ def durable_store(path: Path) -> Any:
         async def set(self, key: str, value: Any) -> None:
             self._check_writable()
             target = self.root / key
-            _make(target.parent)
+            _make_folder(target.parent)
             write_atomically(target, lambda file: file.write(value.as_buffer_like()))
             settle(target.parent)
 
@@ -57,7 +57,7 @@ def durable_store(path: Path) -> Any:
 
 
 def settle(folder: Path) -> None:
-    """Flush the entries of a folder to disk."""
+    """Flush the entries of a folder to disk; does nothing on systems that cannot."""
     with suppress(OSError):  # some systems cannot fsync folders
         descriptor = os.open(folder, os.O_RDONLY)
         try:
@@ -66,10 +66,10 @@ def settle(folder: Path) -> None:
             os.close(descriptor)
 
 
-def _make(folder: Path) -> None:
-    """Create a folder and its parents durably."""
+def _make_folder(folder: Path) -> None:
+    """Create a folder and its missing parents, each flushed to disk."""
     if not folder.is_dir():
-        _make(folder.parent)
+        _make_folder(folder.parent)
         folder.mkdir(exist_ok=True)
         settle(folder.parent)
 
@@ -175,7 +175,7 @@ class Stored:
     def values(self, name: str, rows: Array, marks: Array) -> Any:
         """Return the values of an array in finished rows, or None if the array does not exist. marks: marks of all rows.
 
-        Raises :class:`ForeignDataset` if the values differ from those that the study wrote.
+        Raises :class:`ForeignDataset` if the values differ from those that the study wrote; datasets of version 1 are not checked.
         """
         with self._readable(f"{name}/zarr.json"):
             there = name in self.group
@@ -183,7 +183,7 @@ class Stored:
         if name in self.arrays:
             wrong = np.flatnonzero(self.hashes.hash_rows(name, rows, found) != marks[rows, self.hashes.column[name]])
             if len(wrong):
-                raise self._amiss(name, int(rows[wrong[0]]), "does not match what this study wrote")
+                raise self._damage_error(name, int(rows[wrong[0]]), "does not match what this study wrote")
         return found
 
     def check(self) -> None:
@@ -208,7 +208,7 @@ class Stored:
                 try:
                     array[first : first + self.shard]
                 except Exception:
-                    raise self._amiss(name, int(first), f"cannot be read ({error})") from error
+                    raise self._damage_error(name, int(first), f"cannot be read ({error})") from error
             raise
 
     def _check_arrays(self, names: Sequence[str]) -> None:
@@ -241,7 +241,7 @@ class Stored:
                 f"{self.path / file} cannot be read ({error}): restore it, or choose another folder"
             ) from error
 
-    def _amiss(self, name: str, row: int, how: str) -> ForeignDataset:
+    def _damage_error(self, name: str, row: int, how: str) -> ForeignDataset:
         """Return the error for a damaged shard of an array: rows, files and remedy. how: the defect in words."""
         number = row // self.shard
         first, last = number * self.shard, min((number + 1) * self.shard, self.n) - 1

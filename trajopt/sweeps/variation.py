@@ -104,7 +104,10 @@ class Variation:
 
     @classmethod
     def from_value(cls, given: Variation | str | Sequence[Any]) -> Variation:
-        """Convert to a variation: a text is parsed, a list becomes choices, a variation is returned unchanged."""
+        """Convert to a variation: a text is parsed, a list becomes choices, a variation is returned unchanged.
+
+        Raises the errors of :meth:`parse` and of the constructor.
+        """
         if isinstance(given, str):
             return cls.parse(given)
         return given if isinstance(given, Variation) else cls("choices", tuple(given))
@@ -166,7 +169,7 @@ def _plain(value: Any) -> Any:
 
 
 def _split(text: str) -> list[str]:
-    """Split a text at the commas outside brackets and quotes."""
+    """Split a text at the commas outside brackets and quotes; parts are stripped, and empty ones dropped."""
     parts, depth, quote = [""], 0, ""
     for character in text:
         if quote:

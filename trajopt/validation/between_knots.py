@@ -59,7 +59,9 @@ def may_be_violated(ocp: OCP) -> bool:
 def between_knots(ocp: OCP, xs: Array, us: Array, evaluator: StageEvaluator) -> BetweenKnots:
     """Compute the violations between the knots of a finite plan xs (N + 1, nx), us (N, nu), after FRACTIONS of each time step.
 
-    For constraints on the state alone, violations at either end of the step are subtracted. Equations are not checked.
+    Checked are the inequalities for which :func:`_is_watched` is true. For constraints on the state alone, violations at either end
+    of
+    the step are subtracted.
     """
     excess = [[np.zeros((phase.knots, c.residual.n_out)) for c in phase.constraints] for phase in ocp.phases]
     states = [evaluator.within_steps(xs, us, fraction) for fraction in FRACTIONS]
@@ -91,7 +93,7 @@ class _Inequality:
     def __init__(self, c: Constraint, us: Array, t: Array, dt: Array) -> None:
         self.c, self.us, self.t, self.dt = c, us, t, dt
         lower, upper = c.bounds(len(t))
-        self._low, self._high = np.minimum(lower, _next(lower)), np.maximum(upper, _next(upper))
+        self._low, self._high = np.minimum(lower, _next_rows(lower)), np.maximum(upper, _next_rows(upper))
         self._imposed = lower < upper
         bounds = [np.where(np.isfinite(b), np.abs(b), 0.0) for b in (self._low, self._high)]
         self.limits = np.maximum(*bounds)
@@ -102,7 +104,7 @@ class _Inequality:
         Parameters are interpolated between the knots of a step; the looser bound of both knots counts.
         """
         c = self.c
-        p = {key: v + fraction * (_next(v) - v) if v.ndim == 2 else v for key, v in c.parameters.items()}
+        p = {key: v + fraction * (_next_rows(v) - v) if v.ndim == 2 else v for key, v in c.parameters.items()}
         with np.errstate(all="ignore"):
             batch = residual_batch(c.residual, x, self.us, self.t + fraction * self.dt, p)
             g = np.asarray(c.residual(*batch)).T
@@ -111,7 +113,8 @@ class _Inequality:
 
 
 def tightened(ocp: OCP, found: BetweenKnots, fraction: float) -> OCP:
-    """Return the problem with tighter inequalities next to violations between knots, by ``fraction`` times the violation.
+    """Return the problem with tighter inequalities next to violations between knots: ``fraction`` times the violation of adjacent
+    steps.
 
     Constraints at the first knot, where x0 is given, and equations are unchanged; two-sided bounds keep an interior.
     """
@@ -139,6 +142,6 @@ def _is_watched(phase: Phase, c: Constraint) -> bool:
     return c.between_knots and bool((c.lower < c.upper).any())
 
 
-def _next(rows: Array) -> Array:
+def _next_rows(rows: Array) -> Array:
     """Rows of the next knots; the last row is repeated."""
     return np.vstack([rows[1:], rows[-1:]])

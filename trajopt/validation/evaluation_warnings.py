@@ -127,14 +127,16 @@ def _long_sources(ocp: OCP, phase: Phase, last: bool) -> Iterator[tuple[Any, Cal
 
 
 def _functions(ocp: OCP) -> Iterator[tuple[str, FunctionMap, Parameters]]:
-    """Yield user functions with their role in the problem and their parameters."""
+    """Yield user functions (FunctionMap) with their role in the problem, such as "term 'speed'", and their parameters at the first
+    knot.
+    """
     for what, map, p in _maps(ocp):
         if isinstance(own := innermost(map), FunctionMap):
             yield what, own, p
 
 
 def _user_backends(ocp: OCP) -> Iterator[tuple[str, DynamicsBackend, Parameters]]:
-    """Yield user-defined backends with their role in the problem and their parameters."""
+    """Yield user-defined backends, which alone evaluate their dynamics, with their role and the parameters at the first knot."""
     for i, phase in enumerate(ocp.phases):
         sampling = phase.dynamics.sampling
         if sampling is not None and not is_generic(sampling.called.map):
@@ -166,7 +168,7 @@ def _maps(ocp: OCP) -> Iterator[tuple[str, Map, Parameters]]:
 
 
 def _first_parameters(part: Phase | Any) -> Parameters:
-    """Parameters at the first knot."""
+    """Parameters of a phase, term or constraint at its first knot."""
     return {name: v[0] if v.ndim == 2 else v for name, v in part.parameters.items()}
 
 
@@ -232,8 +234,11 @@ def not_finite(ocp: OCP, xs: Array, us: Array) -> list[NotFinite]:
 
 
 def explained(status: Status, ocp: OCP, xs: Array, us: Array) -> Status:
-    """Add the first non-finite term or constraint at (xs, us) to the status of a solve that stopped at non-finite numbers, unless
-    the status already names it."""
+    """Status of a solve that stopped at non-finite numbers, with the first non-finite term or constraint at (xs, us) and its
+    remedy.
+
+    Unchanged for another status, if all terms and constraints are finite, and if the status names that part already.
+    """
     flaws = not_finite(ocp, xs, us) if status.code is StatusCode.NON_FINITE else []
     if not flaws:
         return status

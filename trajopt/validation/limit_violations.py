@@ -109,7 +109,7 @@ def limit_violations(ocp: OCP, xs: Array, us: Array, *, self_collision: bool = T
 def self_collision_note(ocp: OCP, xs: Array) -> str:
     """Return a sentence that no self-collision exists in states xs (N + 1, nx), or why it was not checked.
 
-    Empty if :func:`limit_violations` reports self-collision, and without a robot.
+    Empty if there are collisions, which :func:`limit_violations` reports, without a robot, and for non-finite states.
     """
     check = _self_collision_check(ocp, xs)
     return "" if check is None else check.note
@@ -180,7 +180,7 @@ def worst_of(
 
 
 def _controls(ocp: OCP, us: Array) -> Iterator[LimitViolation]:
-    """Yield violations of the bounds on controls."""
+    """Yield the worst violation of the bounds on each control."""
     if ocp.control_bounds is None:
         return
     lower, upper = ocp.control_bounds
@@ -205,7 +205,7 @@ def constraint_violations(ocp: OCP, xs: Array, us: Array) -> Iterator[LimitViola
 
 
 def _at_the_end(ocp: OCP, xs: Array) -> Iterator[LimitViolation]:
-    """Yield violations at the last knot of the last phase's running state constraints, which are not enforced there.
+    """Yield violations at the last knot of the last phase's running constraints on the state alone, which are not enforced there.
 
     Constraints whose name a terminal constraint has are left out.
     """
@@ -288,7 +288,9 @@ def _force(unit: str) -> str:
 
 
 def _enforced_entries(ocp: OCP, lower: Array, upper: Array) -> Array:
-    """Return a mask (nq + nv,) of the state entries that running constraints bound at least as tightly."""
+    """Return a mask (nq + nv,) of the state entries that running constraints of all phases bound at least as tightly as lower and
+    upper.
+    """
     held = np.ones((len(ocp.phases), len(lower)), dtype=bool)
     for i, phase in enumerate(ocp.phases):
         own = np.zeros(len(lower), dtype=bool)

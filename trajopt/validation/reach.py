@@ -84,16 +84,16 @@ class FrameCheck:
         self._errors = CachedEvaluation(lambda xs: frame_errors(model, goal, xs[[0, -1], : model.nq]))
 
     def report(self, xs: Array, times: Array) -> list[str]:
-        """Return a sentence with the final error of a motion."""
-        return [f"{self.goal.frame} ends {_far(self._errors(xs)[1], self.goal)} from its goal"]
+        """Return a list of one sentence with the final error of a motion; times is unused."""
+        return [f"{self.goal.frame} ends {_errors_text(self._errors(xs)[1], self.goal)} from its goal"]
 
     def missed(self, xs: Array, times: Array) -> list[str]:
-        """Return a sentence with the final error and its reason if a motion misses the goal; else nothing."""
+        """Return a sentence with the final error and its reason if a motion misses the goal, else an empty list. times: unused."""
         start, end = self._errors(xs)
         if not any(too_far(start, end)):
             return []
         why = list(reach_warnings(self.model, self.goal, xs[0, : self.model.nq]))
-        return [f"{self.goal.frame} ends {_far(end, self.goal)} from its goal: {'; '.join(why) or MORE}"]
+        return [f"{self.goal.frame} ends {_errors_text(end, self.goal)} from its goal: {'; '.join(why) or MORE}"]
 
 
 def too_far(start: tuple[float, float], end: tuple[float, float]) -> tuple[bool, bool]:
@@ -101,7 +101,7 @@ def too_far(start: tuple[float, float], end: tuple[float, float]) -> tuple[bool,
     return end[0] > max(FAR * start[0], NEAR), end[1] > max(FAR * start[1], NEAR_ANGLE)
 
 
-def _far(errors: tuple[float, float], goal: FrameGoal) -> str:
+def _errors_text(errors: tuple[float, float], goal: FrameGoal) -> str:
     """Format the errors of a frame: distance, and the angle if the goal has a rotation."""
     distance, angle = errors
     length = length_text(distance)
@@ -114,7 +114,7 @@ def length_text(distance: float) -> str:
 
 
 def reach_warnings(model: Any, goal: FrameGoal, q0: Array, found: IKResult | None = None) -> Iterator[str]:
-    """Yield the reason why a frame cannot reach a goal: distance, joint limits or orientation; nothing if it can.
+    """Yield the reason why a frame cannot reach a goal to within AWAY: distance, joint limits or orientation; nothing if it can.
 
     q0: (nq,), start of the search. found: result of inverse kinematics for the goal, if known. Floating-base robots and frames
     that no joint moves get no warnings.
@@ -125,7 +125,7 @@ def reach_warnings(model: Any, goal: FrameGoal, q0: Array, found: IKResult | Non
     off = float(found.position_error), float(found.rotation_error)
     if found.reached or max(off) <= AWAY:
         return
-    far, free = _far(off, goal), _configurations(model, goal, q0, limits=False)
+    far, free = _errors_text(off, goal), _configurations(model, goal, q0, limits=False)
     if free.reached:
         over = np.maximum(model.q_lower - free.q, free.q - model.q_upper)
         joint = model.q_names[int(np.argmax(over))]

@@ -129,11 +129,11 @@ def replay(
         return _accurate(ocp, how, xs, rolled, halvings, as_planned=not any(slower))
 
     laws = ((HELD, 0.0 * K), *(((WITH_GAINS, K),) if K.any() else ()))
-    return Replay(_until(holds, (run(how, gains) for how, gains in laws)), max(slower))
+    return Replay(_runs_until(holds, (run(how, gains) for how, gains in laws)), max(slower))
 
 
-def _until(holds: Callable[[Deviation], bool], runs: Iterator[Deviation]) -> tuple[Deviation, ...]:
-    """Return the runs up to the first one that holds."""
+def _runs_until(holds: Callable[[Deviation], bool], runs: Iterator[Deviation]) -> tuple[Deviation, ...]:
+    """Return the runs up to and including the first one for which ``holds`` is true; all runs if there is none."""
     found: list[Deviation] = []
     for run in runs:
         found.append(run)
@@ -199,7 +199,7 @@ def replay_first_order_hold(
     coarse, fine = (_interpolated_run(ocp, xs, us, K, pieces) for pieces in (PIECES, 2 * PIECES))
     hows = (INTERPOLATED, WITH_GAINS) if K.any() else (INTERPOLATED,)
     runs = (_extrapolated(ocp, coarse[:, i], fine[:, i], 2**order)[0] for i in range(len(hows)))
-    return Replay(_until(holds, (deviation(ocp, how, xs, run) for how, run in zip(hows, runs, strict=True))))
+    return Replay(_runs_until(holds, (deviation(ocp, how, xs, run) for how, run in zip(hows, runs, strict=True))))
 
 
 def _interpolated_run(ocp: OCP, xs: Array, us: Array, K: Array, pieces: int) -> Array:
@@ -273,14 +273,14 @@ def _order(dynamics: Any) -> int:
 
 
 def _slower(phase: Phase) -> float:
-    """Return the mean length [s] of the integration steps of stepped contacts, or 0 without such contacts."""
+    """Return the mean length [s] of a phase's integration steps if its contacts meet the ground in steps, else 0."""
     d = phase.dynamics
     meets = isinstance(d, SampledSystem) and d.sampling is not None and isinstance(d.system, MeetsInSteps)
     return float(phase.dt.mean()) / d.substeps if meets else 0.0  # type: ignore[attr-defined]
 
 
 def _with_slower(ocp: OCP, slower: list[float]) -> OCP:
-    """Return the problem with contacts slowed down by a time [s] per phase."""
+    """Return the problem with the contact time constants of each phase increased by a time [s], unchanged for 0."""
     phases = []
     for phase, time in zip(ocp.phases, slower, strict=True):
         d: Any = phase.dynamics
@@ -293,7 +293,7 @@ def _with_slower(ocp: OCP, slower: list[float]) -> OCP:
 
 
 def _rolled_out(e: Evaluator, xs: Array, us: Array, K: Array) -> Array:
-    """Return the states (N + 1, nx) of the rollout from x0 under us + K (x (-) xs)."""
+    """Return the states (N + 1, nx) of the rollout from x0 under us + K (x (-) xs), clipped to the bounds on controls."""
     n = K.shape[2]
     still = Direction(np.zeros((len(xs), n)), np.zeros_like(us), K, np.zeros((len(us), n)))
     with np.errstate(all="ignore"):

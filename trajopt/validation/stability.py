@@ -96,7 +96,7 @@ def _stability_warning(phase: Any, x0: Array) -> str | None:
         return None
     stable = largest_stable_step(at, scheme, step)
     if stable >= step:
-        return "" if _rings(at, scheme, SAFETY_FACTOR * step) else None
+        return "" if _is_unstable(at, scheme, SAFETY_FACTOR * step) else None
     needed = substeps * step / stable if stable else np.inf
     limits = (
         f"at x0 {scheme} is stable for steps up to {1e3 * stable:.2g} ms, but its steps are {1e3 * step:.2g} ms long"
@@ -162,23 +162,23 @@ def _stiffest(A: Array, system: Any) -> tuple[float, str]:
 
 def largest_stable_step(at: Linearization, scheme: str, longest: float) -> float:
     """Return the largest stable step [s] of a scheme, up to ``longest``."""
-    if not _rings(at, scheme, longest):
+    if not _is_unstable(at, scheme, longest):
         return longest
     low, high = 0.0, longest
     while high - low > 1e-3 * high:
         middle = 0.5 * (low + high)
-        low, high = (low, middle) if _rings(at, scheme, middle) else (middle, high)
+        low, high = (low, middle) if _is_unstable(at, scheme, middle) else (middle, high)
     return low
 
 
-def _rings(at: Linearization, scheme: str, h: float) -> bool:
+def _is_unstable(at: Linearization, scheme: str, h: float) -> bool:
     """True if a stiff mode grows more in a step h [s] than modes of the continuous system can; overflow counts as growth."""
     with np.errstate(over="ignore"):
         allowed = np.exp(h * max(0.0, float(np.linalg.eigvals(at.total).real.max())))
     try:
         with np.errstate(over="raise", invalid="raise"):
             if at.L is None and scheme in RUNGE_KUTTA:
-                return _rings_explicitly(np.linalg.eigvals(at.F), RUNGE_KUTTA[scheme].order, h)
+                return _is_unstable_explicit(np.linalg.eigvals(at.F), RUNGE_KUTTA[scheme].order, h)
             factors = np.linalg.eigvals(amplification(at, scheme, h))
             size = np.abs(factors)
     except FloatingPointError:
@@ -187,7 +187,7 @@ def _rings(at: Linearization, scheme: str, h: float) -> bool:
     return bool(np.any(stiff & (size > allowed + GROWTH)))
 
 
-def _rings_explicitly(rates: Array, order: int, h: float) -> bool:
+def _is_unstable_explicit(rates: Array, order: int, h: float) -> bool:
     """True if a stiff mode that does not grow in continuous time grows in a step h [s] of an explicit scheme.
 
     rates: eigenvalues. R is the Taylor polynomial of exp up to the order.
@@ -222,5 +222,5 @@ def amplification(at: Linearization, scheme: str, h: float) -> Array:
 
 
 def _combined(weights: tuple[float, ...], slopes: list[Array]) -> Any:
-    """Weighted sum of the slopes so far."""
+    """Weighted sum of the slopes so far, one weight each; 0 without slopes."""
     return sum(weight * own for weight, own in zip(weights, slopes, strict=False))

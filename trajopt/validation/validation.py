@@ -96,7 +96,7 @@ def errors_of(ocp: OCP, guess: Guess | None = None) -> list[Finding]:
 
 
 def structure_errors(ocp: OCP) -> list[str]:
-    """Return the errors of shapes and sizes."""
+    """Return the errors of shapes and sizes of a problem as a list of sentences."""
     return [*_structure_problems(ocp)]
 
 
@@ -206,7 +206,9 @@ def _value_problems(ocp: OCP) -> Iterator[str]:
 
 
 def _time_errors(ocp: OCP) -> Iterator[str]:
-    """Check that the start is finite and steps are positive; an instantaneous phase (an impact) has one knot with dt = 0."""
+    """Yield errors of time: a start that is not finite, steps that are not positive, or a phase without duration other than one
+    knot, dt = 0.
+    """
     first = 0
     if not np.isfinite(ocp.start):
         yield f"start = {ocp.start}; expected a finite number of seconds"
@@ -285,7 +287,10 @@ def _guess_errors(ocp: OCP, guess: Guess | None) -> Iterator[str]:
 
 
 def _state_warnings(ocp: OCP, has_errors: bool, known: _CheckCache) -> Iterator[str]:
-    """Yield the cheap warnings: weights, constraints violated at x0, stability, slow functions, x0 outside of joint limits."""
+    """Yield the cheap warnings: weights, constraints violated at x0, stability, slow functions, x0 outside of joint limits.
+
+    has_errors: warn about weights only. known: results of earlier checks.
+    """
     if not any(term.weight.any() for term in ocp.terms()):
         yield "no cost term has a positive weight; any trajectory is optimal"
     yield from _spread_weights(ocp)
@@ -305,7 +310,7 @@ def _state_warnings(ocp: OCP, has_errors: bool, known: _CheckCache) -> Iterator[
 
 
 def _spread_weights(ocp: OCP) -> Iterator[str]:
-    """Yield a warning if weights span so many decades that rounding hides the small ones."""
+    """Yield a warning if positive weights span more than MAX_DECADES decades, so that rounding hides the small ones."""
     ranges = [(w.min(), w.max(), term.name) for term in ocp.terms() if (w := term.weight[term.weight > 0.0]).size]
     if not ranges:
         return

@@ -50,7 +50,11 @@ class DrawnRobot:
         )
 
     def set_motion(self, motion: AnyMotion) -> None:
-        """Replace the motion by another one of the same robot, such as an iterate or a plan of a replanning loop."""
+        """Replace the motion by another one of the same robot, such as an iterate or a plan of a replanning loop, and draw its
+        paths.
+
+        The poses shown do not change before the next :meth:`show`.
+        """
         self.motion = motion
         self._poses: Poses = motion.poses()
         self._arrows = motion.force_arrows()
@@ -81,7 +85,7 @@ class DrawnRobot:
 
 
 def draw_path(scene: Any, name: str, path: Array, color: tuple[int, int, int]) -> None:
-    """Draw a line through points (M, 3) [m]."""
+    """Draw a line through points (M, 3) [m] as a node ``name`` of a viser scene; nothing for fewer than two points."""
     if len(path) > 1:
         segments = np.stack([path[:-1], path[1:]], axis=1).astype(np.float32)
         scene.add_line_segments(name, points=segments, colors=color, thickness=2.0, thickness_units="screen")
@@ -123,7 +127,7 @@ class DrawnAnnotations:
 
 
 def draw_ground(scene: Any, annotations: Annotations) -> None:
-    """Draw the ground as a grid, at the height of the floor if there is one."""
+    """Draw the ground as a grid, at the height of the annotations' floor, or at z = 0 without one."""
     height = 0.0 if annotations.floor is None else float(annotations.floor.p[2])
     scene.add_grid("/ground", width=8.0, height=8.0, cell_size=0.25, section_size=1.0, position=(0.0, 0.0, height))
 

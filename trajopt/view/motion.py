@@ -76,7 +76,7 @@ class Motion:
         return Poses(R.reshape(nb, M, 3, 3).swapaxes(0, 1), p.reshape(nb, M, 3).swapaxes(0, 1))
 
     def points(self) -> Array:
-        """Return positions (k, 3) [m] of all joints and frames at all times."""
+        """Return positions (k, 3) [m] of all joints and movable frames at all times."""
         poses = self.poses()
         found = [poses.p.reshape(-1, 3)]
         for frame in self.model.frames:
@@ -95,7 +95,7 @@ class Motion:
     def force_arrows(self) -> dict[str, tuple[Array, Array]]:
         """Return, by frame name, the points of attack (M, 3) [m] of the forces and their arrows (M, 3) [m].
 
-        A force equal to the robot's weight has an arrow of length ARROW.
+        A force equal to the robot's weight has an arrow of length ARROW. Forces on fixed frames are omitted.
         """
         at = _positions(self, tuple(self.forces))
         weight = max(self.model.total_mass * float(np.linalg.norm(self.model.gravity)), 1e-9)
@@ -105,7 +105,9 @@ class Motion:
         return {name: (p, held[name] * (ARROW / weight)) for name, p in at.items()}
 
     def at(self, times: Array) -> Motion:
-        """Resample to times (T,) [s]: joints along the geodesic between knots, forces held."""
+        """Resample to times (T,) [s]: joints along the geodesic between knots, constant outside of the motion; forces of the knot
+        before.
+        """
         index = np.clip(np.searchsorted(self.times, times, side="right") - 1, 0, max(len(self.times) - 2, 0))
         after = np.minimum(index + 1, len(self.times) - 1)
         span = np.maximum(self.times[after] - self.times[index], 1e-12)

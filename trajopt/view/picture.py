@@ -100,7 +100,7 @@ class Studio:
         robots = self._bounds(both)
         margin = ROUND * float(np.linalg.norm(robots[1][3:] - robots[0][3:]))
         low, high = with_annotations(*robots, self.annotations, margin, both)
-        self.camera = _fitted(axes, low[:3], high[:3], round(FINER * width))
+        self.camera = _fitted_camera(axes, low[:3], high[:3], round(FINER * width))
         self._floor = np.zeros((0, 2, 3))
         if axes[1, 2] > 0.1:
             ground = self.annotations.floor
@@ -140,7 +140,7 @@ class Studio:
             rest.add(k)
 
     def _obstacles(self, t: float) -> Iterator[Solid]:
-        """Yield the spheres and bodies of the annotations at t [s]."""
+        """Yield the spheres and solid bodies of the annotations at t [s]; floors are no solids."""
         for center, radius in self.annotations.spheres:
             yield _placed(Sphere(radius), OBSTACLE, np.eye(3), center)
         for body in self.annotations.solids:
@@ -204,7 +204,7 @@ def camera_axes(gravity: Array) -> Array:
     return np.stack([right, np.cross(to_camera, right), to_camera])
 
 
-def _fitted(axes: Array, low: Array, high: Array, width: int) -> Camera:
+def _fitted_camera(axes: Array, low: Array, high: Array, width: int) -> Camera:
     """Return the camera for a box with corners low, high (3) along the camera axes."""
     span = np.maximum(high - low, 0.05)
     aspect = float(np.clip(span[1] / span[0], FLATTEST, STEEPEST))

@@ -163,7 +163,7 @@ def _shaded(camera: Camera, at: Array, which: Array, corners: Array, normals: Ar
 
 
 def brightness(normals: Array) -> tuple[Array, Array]:
-    """Return diffuse and specular brightness for normals (..., 3) in camera axes."""
+    """Return diffuse and specular brightness for normals (..., 3) in camera axes; normals away from the camera are reversed."""
     normals = normals * np.where(normals[..., 2:] < 0.0, -1.0, 1.0)  # files do not agree about which side is outside
     half = LAMP + np.array([0.0, 0.0, 1.0])
     mirrored = np.maximum(normals @ (half / np.linalg.norm(half)), 0.0) ** SHINE
@@ -198,7 +198,7 @@ def _interpolated(spread: Array, weights: tuple[Array, Array]) -> Array:
 
 
 def blend(below: Layer, above: Layer, opacity: float) -> Layer:
-    """Blend a transparent layer over another one where it is nearer."""
+    """Blend a transparent layer over another one where it is nearer; the result has the nearness of ``below``."""
     nearer = above.nearness > below.nearness
     share = (opacity * nearer)[..., None]
     return Layer((1.0 - share) * below.color + share * above.color, below.nearness)

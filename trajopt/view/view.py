@@ -113,7 +113,7 @@ def watch(
     ModuleNotFoundError without viser.
     """
     around = task_annotations((), ocp, annotations)
-    show = _shower((), ocp, None, tracks, around)
+    show = _motion_factory((), ocp, None, tracks, around)
 
     def motion_of(xs: Array) -> AnyMotion:
         return show("solve", ocp.times_of(xs), xs)
@@ -125,9 +125,9 @@ def watch(
 def task_annotations(
     solution: Solution | Sequence[Solution], ocp: OCP | None, annotations: Annotations | None
 ) -> Annotations:
-    """Return ``annotations``, or else the annotations of the problem, or else those of the first solution.
+    """Return ``annotations``, or else the annotations of the problem, or else those of the first solution; empty without any.
 
-    If ``annotations`` has no shapes, the shapes of the problem are added.
+    If ``annotations`` has no shapes, the shapes of the problem, or else of the solution, are added.
     """
     first = solution if isinstance(solution, Solution) else next(iter(solution), None)
     known = problem_annotations(ocp) if ocp is not None else first.annotations if first is not None else None
@@ -145,19 +145,19 @@ def motions(
     forces: Mapping[str, Array] | None = None,
     annotations: Annotations | None = None,
 ) -> list[AnyMotion]:
-    """Return the motions of solutions and of the guess; all but the first are ghosts.
+    """Return the motions of solutions and of the guess, if given; all but the first are ghosts.
 
     forces: of the first motion. annotations: moving shapes for systems without a robot. Raises ValueError without a robot and
     shapes.
     """
     solutions = [solution] if isinstance(solution, Solution) else list(solution)
     around = task_annotations(solutions, ocp, annotations)
-    show = _shower(solutions, ocp, model, tracks, around)
+    show = _motion_factory(solutions, ocp, model, tracks, around)
     found: list[AnyMotion] = []
     for i, one in enumerate(solutions):
         name = "solution" if len(solutions) == 1 else f"solution {i + 1}"
         if isinstance(around.draw, Drawn) and one.annotations is not None:  # solutions from files store their own poses
-            show = _shower([one], ocp, model, tracks, one.annotations)
+            show = _motion_factory([one], ocp, model, tracks, one.annotations)
         motion = show(name, one.times, one.xs)
         if isinstance(motion, Motion):
             motion = replace(motion, forces=dict(forces or {}) if i == 0 else {})
@@ -168,12 +168,12 @@ def motions(
     return found
 
 
-def _shower(
+def _motion_factory(
     solutions: Sequence[Solution], ocp: OCP | None, model: Model | None, tracks: Sequence[str], annotations: Annotations
 ) -> Callable[[str, Array, Array], AnyMotion]:
-    """Return a function from name, times and states to a motion of the robot, or else of shapes.
+    """Return a function from name, times and states to a motion of the robot, or else of the annotations' shapes.
 
-    Raises ValueError without a robot and shapes.
+    The robot is ``model``, or that of the problem, or of the first solution. Raises ValueError without a robot and shapes.
     """
     robot: Any = model or (ocp.model if ocp is not None else None) or (solutions[0].model if solutions else None)
     title = ocp.name if ocp is not None else str(solutions[0].meta.get("problem", "")) if solutions else ""

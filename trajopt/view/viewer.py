@@ -105,7 +105,7 @@ def _cookie_name(headers: Any) -> str:
 
 
 def _host_name(address: str) -> str | None:
-    """Host name of an address, or None if it is invalid."""
+    """Host name of an address, or None if it has none or is invalid."""
     try:
         return urlsplit(address).hostname
     except ValueError:
@@ -276,7 +276,7 @@ class Viewer:
                 robot.show(i)
 
     def replace(self, name: str, motion: AnyMotion) -> None:
-        """Replace the shown motion of this name by another one of the same robot."""
+        """Replace the shown motion of this name by another one of the same robot, and show it at the present time."""
         with self._lock:
             self.robots[name].set_motion(replace(motion.at(self.times), name=name))
         self.show(float(self._slider.value))
@@ -312,7 +312,7 @@ class Viewer:
             client.camera.position, client.camera.look_at = position, center
 
     def wait(self) -> None:
-        """Block until Ctrl-C or until the viewer is closed."""
+        """Block until Ctrl-C, which closes the viewer, or until the viewer is closed."""
         try:
             self._closed.wait()
         except KeyboardInterrupt:
@@ -358,7 +358,7 @@ class Viewer:
         box.on_update(changed)
 
     def _play(self) -> None:
-        """Advance the time slider while "play" is selected."""
+        """Advance the time slider while "play" is selected, from 0 again after the end; returns when the viewer is closed."""
         while not self._closed.wait(1.0 / FRAME_RATE):
             if self._playing.value:
                 after = float(self._slider.value) + float(self._speed.value) / FRAME_RATE

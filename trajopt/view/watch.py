@@ -47,7 +47,7 @@ class Watch:
         self._every, self._seen, self._drawn = 1, 0, 0.0
 
     def __call__(self, record: IterationRecord) -> None:
-        """Store the iterate of a record, and show it, at most every REFRESH seconds."""
+        """Store the iterate of a record, and show it, at most every REFRESH seconds; a record without iterate is ignored."""
         if record.iterate is None:
             return
         self._last = motion = self._motion_of(record.iterate()[0])
@@ -81,7 +81,7 @@ class Watch:
         self.close()
 
     def finish(self, last: AnyMotion | None) -> None:
-        """Show the last iterate with a slider over the stored ones; None: do nothing."""
+        """Show the last iterate with a slider over the stored ones, to which it is added; None: do nothing."""
         self._last = None
         if last is None:
             return
