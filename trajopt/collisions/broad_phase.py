@@ -94,9 +94,14 @@ class CollisionPairs:
         return tuple(b for b in self.robot.carried if b >= 0)
 
     def slots(self) -> tuple[Slot, ...]:
-        """Return the slots of the residual: for each movable body one slot for a box, two more from the third joint on, and 17
-        more at the end of a chain, where motions deviate most from their guess; one for a cylinder, six more at the end, and
-        FACES times as many for hull faces; none for kinds absent from the scene. Each self-collision pair gets one slot."""
+        """Return the slots of the residual, by link and kind of core; none for kinds absent from the scene.
+
+        Each movable body has one slot for a box, two more from the third joint on, and 17 more at the end of a chain, where motions
+        deviate
+        most from their guess; one for a cylinder, six more at the end, and FACES times as many for hull faces. Each self-collision
+        pair
+        gets one slot.
+        """
         kinds = {core.kind for _, core in self.cores} | {"box" for near, _ in self.self_pairs if near == WORLD}
         model, found = self.robot.model, []
         for b in self.links:
@@ -127,8 +132,7 @@ class CollisionPairs:
         return tuple(None if body.path is not None else pose(body.R, body.p) for body in self.scene.bodies)
 
     def gaps(self, qs: Array, times: Array, reach: float | None = None) -> Array:
-        """Return gaps (M, P, O) [m] between the P capsules of the robot and the O cores, scene cores first, at configurations (M,
-        nq).
+        """Return gaps (M, P, O) [m] between the robot's P capsules at configurations (M, nq) and the O cores, scene cores first.
 
         Cores are those of the scene at times (M,) [s], and the capsules of self-collision pairs. Gaps beyond ``reach`` (default:
         self.reach)

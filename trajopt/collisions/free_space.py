@@ -26,10 +26,9 @@ class FreeSpace:
         self.exact = find_spec("coal") is not None if exact is None else exact
 
     def touches(self, qs: Array, times: Array | None = None) -> bool:
-        """True if a pair is closer than the margin at any of the configurations (M, nq), by true shapes if ``exact``, else by
-        capsules.
+        """True if a pair is closer than the margin at any of the configurations (M, nq).
 
-        times: (M,) [s], of the moving bodies of the scene; default 0.
+        By true shapes if ``exact``, else by capsules. times: (M,) [s], of the moving bodies of the scene; default 0.
         """
         qs = np.atleast_2d(qs)
         times = np.zeros(len(qs)) if times is None else times
@@ -44,8 +43,10 @@ class FreeSpace:
         return any(true.distance(*(int(n) for n in close[c])) < self.margin for c in deepest)
 
     def line_touches(self, a: Array, b: Array, step: float) -> bool:
-        """True if the straight line from a (excluded) to b collides, sampled with steps of at most ``step`` per coordinate. The
-        end and a few samples along the line are tested first."""
+        """True if the straight line from a (excluded) to b collides, sampled with steps of at most ``step`` per coordinate.
+
+        The end and a few samples along the line are tested first.
+        """
         count = max(int(np.ceil(np.abs(b - a).max() / step)), 1)
         fractions = np.arange(count, 0, -1) / count
         first = np.zeros(count, dtype=bool)
@@ -80,9 +81,7 @@ class TruePieces:
         return float(self._coal.distance(self._hulls[piece], a, other, pose, self._request, self._result))
 
     def relief(self, knot: int, piece: int, core: int, gap: float) -> float:
-        """Return the distance of the true shapes minus ``gap`` [m] of capsule and core, limited to 0 and the excess of the
-        capsules.
-        """
+        """Return the distance of the true shapes minus ``gap`` [m] of capsule and core, between 0 and the capsules' excess."""
         robot, count = self.pairs.robot, len(self.pairs.cores)
         most = float(robot.excess[piece])
         if core >= count:

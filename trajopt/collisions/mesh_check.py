@@ -87,8 +87,9 @@ class Search:
 def minimum_distance(
     bounds: Array, block: int, count: int, distance_of: DistanceFunction, threshold: float
 ) -> SmallestDistance:
-    """Find the smallest distance of any pair at any time, and each time's distance below ``threshold``; arguments as of
-    :class:`Search`.
+    """Find the smallest distance of any pair at any time, and for each time the smallest distance found below ``threshold``.
+
+    Other arguments: see :class:`Search`.
     """
     search, near = Search(bounds, block, count, distance_of), np.full(count, np.inf)
     best = np.inf, -1, -1
@@ -210,6 +211,7 @@ class MeshCheck:
         pairs, count = self.pairs.tolist(), len(self.bodies)
 
         def distance_of(pair: int, k: int, around: slice, known: float, lower: Array) -> float:
+            """Distance [m] of a pair at time index k, exact if at most ``known``; raises the bounds ``lower`` around it."""
             i, o = pairs[pair]
             found, normal = self.distance(i, o, k, at, known)
             base = self.parts[o - count].body if o >= count else GROUND

@@ -141,8 +141,10 @@ class Places:
         return boxes
 
     def displacement_bounds(self, ball: Ball, block: int, middle: Array) -> Array:
-        """Return bounds (B,) [m] on the distance of any point of a ball from its place at time middle[b], within block b of
-        ``block`` times."""
+        """Return bounds (B,) [m] on the displacement of any point of a ball from its place at time middle[b], within block b.
+
+        block: number of times in a block.
+        """
         R, p = self.poses[ball.body]
         arrays = [np.ascontiguousarray(a, float) for a in (R, p, ball.center)]
         times, moved = np.ascontiguousarray(middle, LONG), np.empty(len(middle))
@@ -227,8 +229,7 @@ class BlockBounds:
         return given["bounds"]
 
     def _motion_bounds(self, at: Places, block: int, middle: Array) -> Array:
-        """Return bounds (bodies, blocks) [m] on the motion of any point from its place at the middle of a block, at other times of
-        the block.
+        """Return bounds (bodies, blocks) [m] on the displacement of any point of a body within a block, from its middle time.
 
         Rows are the bodies of the scene, then the bodies of the model that carry shapes.
         """

@@ -214,8 +214,7 @@ def _run_check(model: Model, qs: Array) -> SelfCollisionCheck:
 
 
 def _by_capsules(model: Model, robot: RobotCover, near: dict[Pair, Array]) -> SelfCollisionCheck:
-    """Result without coal: no collision if all pairs in ``near``, whose capsules overlap, overlap in almost every posture; else
-    unchecked.
+    """Result without coal for pairs ``near`` whose capsules overlap: unchecked, unless all of them overlap in almost every posture.
 
     The capsules of all other pairs do not overlap, which proves clearance.
     """
@@ -299,9 +298,7 @@ _ALWAYS: dict[tuple[str, str, int], frozenset[Pair]] = {}
 
 
 def _always(model: Model, robot: RobotCover, check: MeshCheck | None) -> frozenset[Pair]:
-    """Return the pairs that overlap in almost every posture, by true shapes if ``check`` is given, else by capsules; cached by
-    robot.
-    """
+    """Return the pairs that overlap in almost every posture; cached by robot. check: for true shapes, None for capsules."""
     key = _identity(model)
     if key not in _ALWAYS:
         rng = np.random.default_rng(SEED)

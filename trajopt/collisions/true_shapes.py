@@ -58,8 +58,10 @@ def mesh_geometry(vertices: Array, faces: Array) -> Any:
 
 
 def hull_around(shape: Shape) -> Any:
-    """Return the convex hull of a non-convex mesh, for fast distance bounds; None for other shapes, for flat meshes, and if coal
-    cannot build it."""
+    """Return the convex hull of a non-convex mesh, for fast distance bounds.
+
+    None for other shapes, for flat meshes, and if coal cannot build it.
+    """
     mesh = geometry_of(shape)
     if not isinstance(mesh, require_coal().BVHModelOBBRSS):
         return None

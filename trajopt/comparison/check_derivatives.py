@@ -247,6 +247,7 @@ class _Check(NamedTuple):
             return
 
         def jacobians(method: str) -> Jacobians:
+            """Value, fx and fu of the system by a method."""
             return self._backend(system, method).jacobians(at.x, at.u, at.t, p)
 
         methods = [m for m in self.extent.methods if m != REFERENCE]
@@ -292,14 +293,17 @@ class _Check(NamedTuple):
         probe = Probe.random(step, len(few.x), DIRECTIONS, self.rng)
 
         def under(backend: DynamicsBackend) -> SampledSystem | ImpactStage:
+            """Time step with another backend of its system."""
             if isinstance(dynamics, ImpactStage):
                 return dynamics.under(backend)
             return SampledSystem(backend, dynamics.scheme, dynamics.substeps)
 
         def linearized(method: str) -> Jacobians:
+            """Next states, A and B of the time step, with derivatives of the system by a method."""
             return Jacobians(*under(self._backend(system, method)).linearize(at.x, at.u, at.t, at.dt, p))
 
         def contracted(backend: Any) -> Hessians:
+            """Second derivatives of lam' x_next by a backend, at the first points, with the multipliers of the probe."""
             contraction = contraction_of(under(backend))
             return contraction(few.x, few.u, few.t, few.dt, {k: own[k] for k in p}, probe.lam)
 
@@ -343,6 +347,7 @@ class _Check(NamedTuple):
         at = at._replace(x=at.x[:, : residual.manifold.nx], u=at.u[:, : residual.nu])
 
         def jacobians(method: str) -> Jacobians:
+            """Value, rx and ru of the residual by a method; in NumPy if the problem is checked in part."""
             engine = "numpy" if self.extent.part else self.engine
             return make_backend(residual, method, engine=engine).jacobians(at.x, at.u, at.t, p)
 
@@ -375,6 +380,7 @@ class _Check(NamedTuple):
         )
 
         def expanded(hessian: str) -> Hessians:
+            """Hessian of the term, "exact" or "gauss_newton", as solvers compute it."""
             e = quadratize(there, at.x, at.u, at.t, hessian=hessian)
             return Hessians(e.lxx, e.lux, e.luu)
 
@@ -396,15 +402,14 @@ class _Check(NamedTuple):
         probe = Probe.random(map, len(few.x), DIRECTIONS, self.rng)
 
         def contracted(backend: SecondOrderBackend) -> Hessians:
+            """Second derivatives of lam' f by a backend, at the first points, with the multipliers of the probe."""
             return backend.hessian_contraction(few.x, few.u, few.t, own, probe.lam)[1]
 
         second = {m: partial(contracted, backend) for m, backend in backends.items()}
         yield from second_order(what, map, few, own, probe, second)
 
     def _second_order(self, map: Map) -> Mapping[str, SecondOrderBackend]:
-        """Return the backends with second derivatives of a map, by method of ``extent.second``; methods that cannot give them are
-        omitted.
-        """
+        """Return the backends with second derivatives of a map, by method; methods of ``extent.second`` without them are omitted."""
         found = {}
         engine = "numpy" if self.extent.part else self.engine
         for method in self.extent.second:
@@ -436,6 +441,7 @@ def _step_map(dynamics: SampledSystem | ImpactStage) -> Map:
     system, manifold = dynamics.backend.map, dynamics.manifold
 
     def difference(x, u, t, p):
+        """Difference x_next (-) p["x_next"] after a time step of length p[TIME_STEP], or after an impact."""
         own = {k: v for k, v in p.items() if k not in ("x_next", TIME_STEP)}
         if isinstance(dynamics, ImpactStage):
             x_next = manifold.integrate(x, system(x, u, t, own))

@@ -301,8 +301,10 @@ class _Comparison:
         )
 
     def _error(self, variant: Variant, posed: PosedProblem, solution: Solution) -> float:
-        """Return the derivative error at the solution, or at the guess if the solution is not finite or has another horizon (as
-        in refined problems); NaN if the reference cannot run."""
+        """Return the derivative error at the solution; NaN if the reference cannot run.
+
+        At the guess if the solution is not finite or has another horizon, as in refined problems.
+        """
         if self.exact is None:
             try:
                 self.exact = variant.reference()
@@ -407,6 +409,7 @@ class Comparison:
         return markdown(self.runs)
 
     def _repr_markdown_(self) -> str:
+        """Markdown table of the rows with their notes, for notebooks."""
         return markdown(self.runs)
 
     @property

@@ -72,6 +72,7 @@ def solve_task(
     """
 
     def last(start: Guess) -> Solution:
+        """Solve the actual problem from a guess, with refinement if the task has some."""
         if task.refined is not None:
             return solve_with_refinement(config, task, start, callback, check=check)
         return solve(task.ocp, start, config.solver_options, callback, config.solver_name, check=check)
@@ -179,6 +180,7 @@ def solve_with_refinement(
     problems, results = dict[int, OCP | None](), list[Refined]()
 
     def answer(again: Again) -> Solution:
+        """Solve the requested problem near its guess, to a smaller tolerance if requested; stores the problem with margins."""
         closer = with_smaller_tolerance(with_near_barrier(options), used) if again.sharp else with_near_barrier(options)
         solution, margined = solved(again.ocp, WarmStart(again.guess, multipliers=again.multipliers), closer)
         problems[id(solution)] = margined
@@ -187,6 +189,7 @@ def solve_with_refinement(
     with timed_sequence() as began:
 
         def check_solution(solution: Solution) -> Again | None:
+            """Store the result of ``refined`` for a solution, and return the next solve; None if there is none or no time left."""
             assert task.refined is not None
             results.append(task.refined(solution))
             return results[-1].again if enough_time(limit, began) else None
@@ -245,9 +248,7 @@ def with_iteration_limit(options: Any, patience: int | None) -> Any:
 
 
 def make_ready(config: Config, task: Task) -> None:
-    """Trace and compile the functions that a solve of a task calls, without solving it; see
-    :func:`~trajopt.solvers.prepare.prepare`.
-    """
+    """Trace and compile the functions that a solve of a task calls, without solving it."""
     prepare(task.ocp, task.guess, config.solver_options)
 
 
@@ -267,8 +268,9 @@ def warm_start(task: Task, path: str | Path) -> tuple[Guess, list[str]]:
 
 
 def same_robot(task: Task, solution: Solution) -> bool:
-    """True if a solution's robot model has the digest of the task's; also if the task has no model or the solution stores no
-    digest.
+    """True if a solution's robot model has the same digest as the task's.
+
+    Also True if the task has no model, or the solution stores no digest.
     """
     saved = (solution.meta.get("model") or {}).get("digest")
     return task.ocp.model is None or saved in (None, task.ocp.model.digest)

@@ -118,9 +118,7 @@ class Check(Checked):
     replay_tolerance: float | None = None
 
     def checks(self) -> Checks:
-        """Check of the replay tolerance, None or positive and finite: (True if acceptable, description of acceptable values) by
-        key.
-        """
+        """Check of the replay tolerance by key, (True if acceptable, acceptable values): None, or positive and finite."""
         given = self.replay_tolerance
         return {"replay_tolerance": (given is None or 0.0 < given < math.inf, "a positive number")}
 

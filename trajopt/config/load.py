@@ -134,6 +134,7 @@ class LoadedProblem:
             callbacks.append(table)
 
         def called(record: Any) -> None:
+            """Pass a record to all callbacks."""
             for each in callbacks:
                 each(record)
 

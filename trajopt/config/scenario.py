@@ -113,9 +113,7 @@ class SensorSettings(Checked):
         return ("dropped", "corrupted")
 
     def checks(self) -> Checks:
-        """Checks by key, (True if acceptable, acceptable values): period, delay and noise at least 0, windows with increasing
-        times.
-        """
+        """Checks by key, (True if acceptable, acceptable values): times and noise at least 0, windows of increasing times."""
         numbers = ("period", "delay", "position_noise", "velocity_noise")
         return {key: not_negative(getattr(self, key)) for key in numbers} | {
             key: _windows(getattr(self, key)) for key in ("dropped", "corrupted")
@@ -262,11 +260,11 @@ class Settings(Checked):
     faults: Faults = field(default_factory=Faults)
 
     def checks(self) -> Checks:
-        """Checks by key, (True if acceptable, acceptable values): consistent times, seed at least 0, motions with the term that
-        they move.
+        """Checks by key, (True if acceptable, acceptable values): consistent times, and motions with the term that they move.
 
         duration: at least a tick, at most MAX_TICKS ticks. tick: at most MAX_SUBSTEPS steps of the plant. period: at least the
-        tick.
+        tick. Lead,
+        remaining time, regularization, charge and seed are at least 0, the deadline is positive.
         """
         return {
             "duration": (

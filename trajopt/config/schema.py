@@ -58,8 +58,9 @@ def _construct(kind: Any, table: Mapping[str, Any], path: str, issues: list[str]
 
 
 def _construct_nested(kind: Any, value: Any, path: str, issues: list[str]) -> Any:
-    """Construct the dataclass of a nested table, or a tuple of dataclasses for a list of tables; None in place of one with a
-    mistake.
+    """Construct the dataclass of a nested table, or a tuple of dataclasses for a list of tables.
+
+    None replaces one with a mistake, which is appended to ``issues``.
     """
     if isinstance(value, tuple):
         return tuple(_construct(kind, v, f"{path}[{i}]", issues) for i, v in enumerate(value))

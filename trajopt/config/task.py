@@ -279,8 +279,9 @@ class Sampling(Checked):
     substeps: int = 1
 
     def checks(self) -> Checks:
-        """Checks by key, (True if acceptable, acceptable values): horizon from 1 to MAX_KNOTS, positive dt, substeps
-        (:func:`substeps_check`).
+        """Checks by key, (True if acceptable, acceptable values): horizon from 1 to MAX_KNOTS, positive dt, bounded substeps.
+
+        Their maximum is that of :func:`substeps_check`.
         """
         endless = self.dt * self.horizon == np.inf
         return {

@@ -53,10 +53,11 @@ class ConfigVariant(Variant):
 
 
 def with_solver(config: Config, name: str) -> Config:
-    """Return the configuration with another solver. Options that differ from their defaults are carried over if the new solver
-    accepts them, except those that either solver name fixes.
+    """Return the configuration with another solver, and those of its options that the new solver accepts.
 
-    Raises ConfigError for an unknown solver.
+    Only options that differ from their defaults are carried over, and none that either solver's name fixes. Raises ConfigError for
+    an
+    unknown solver.
     """
     if name == config.solver_name or name not in SOLVERS:
         return config if name == config.solver_name else with_options(config, name, {})

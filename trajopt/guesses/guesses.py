@@ -47,8 +47,7 @@ def constant_guess(ocp: OCP, u: Array | float = 0.0) -> Guess:
 
 
 def quasi_static_guess(ocp: OCP, controls: Callable[[Array], Array], xs: Array | None = None) -> Guess:
-    """Guess with controls that hold each state: ``controls(xs[:-1])`` maps (N, nx) to (N, nu); xs (N + 1, nx), default x0 at all
-    knots.
+    """Guess with controls that hold each state: ``controls(xs[:-1])`` maps (N, nx) to (N, nu). xs (N + 1, nx): default x0.
 
     Raises ValueError for states or controls of another shape.
     """

@@ -181,8 +181,9 @@ def _goals(position: Array | None, rotation: Array | None, axis: Array | None) -
 
 
 def _reference_configurations(model: Model, q0: Array | None, n: int) -> Array:
-    """Reference configuration q0 (n, nq) of each of n goals, default the neutral one. Raises ValueError for another shape, and for
-    NaN.
+    """Reference configuration q0 (n, nq) of each of n goals, default the neutral one.
+
+    Raises ValueError for another shape, and for numbers that are not finite.
     """
     q = model.neutral() if q0 is None else np.asarray(q0, dtype=float)
     if q.shape not in ((model.nq,), (n, model.nq)) or not np.isfinite(q).all():

@@ -62,10 +62,12 @@ def rrt_connect(
     setup = geometric.SimpleSetup(space)
 
     def configuration(state: Any) -> Array:
+        """Configuration (n,) of a state of ompl."""
         return np.array([state[i] for i in range(n)])
 
     class Lines(base.MotionValidator):  # type: ignore[name-defined]
         def checkMotion(self, a: Any, b: Any, last: Any = None) -> bool:
+            """True if the line between two states is collision-free."""
             return not line_touches(configuration(a), configuration(b), STEP)
 
     setup.setStateValidityChecker(lambda state: not touches(configuration(state)))

@@ -93,6 +93,7 @@ def coarser(ocp: OCP, factor: int, substeps: int | None = None) -> OCP:
     """
 
     def grid(phase: Phase) -> _Grid:
+        """Grid of a phase with ``factor`` steps merged into one."""
         starts = np.arange(0, phase.knots, factor)
         return _Grid(starts, np.zeros(len(starts)), np.add.reduceat(phase.dt, starts))
 
@@ -218,9 +219,10 @@ def _between(residual: Any, values: Mapping[str, Array], grid: _Grid) -> dict[st
 
 
 def _constraint(c: Constraint, grid: _Grid, *, first: bool) -> Constraint:
-    """Constraint on the new grid: values are repeated if it reads controls, else parameters are interpolated and bounds are the
-    looser ones.
+    """Constraint on the new grid.
 
+    If it reads controls, values by knot are repeated; else parameters are interpolated, and bounds are the looser of adjacent
+    knots.
     first: it belongs to the first phase with duration, whose first state is fixed; its bounds there do not widen those that follow.
     """
     if c.residual.nu:

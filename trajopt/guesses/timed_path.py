@@ -255,6 +255,7 @@ def _torque_constraint(constraint: Any, limits: PathLimits) -> Any:
             self.identical = True
 
         def compute_constraint_params(self, path: Any, gridpoints: Array, *args: Any, **kwargs: Any) -> tuple:
+            """Coefficients a, b, c at the grid points, and bounds F tau <= g of the limited torques, as toppra expects them."""
             q, slope, second = (np.asarray(path(gridpoints, order)) for order in range(3))
             still, bounded = np.zeros_like(q), np.isfinite(limits.torque)
             c = limits.torques(q, still, still)

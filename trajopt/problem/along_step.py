@@ -92,8 +92,9 @@ class AlongStep:
         return self._first_partials(first, x, u, p, s), self._second(first, second, x, u, p, s, lam)
 
     def _state_within_step(self, x: Rows, u: Rows, p: Mapping[str, Rows]) -> tuple[Rows, Rows, Rows, Scalar]:
-        """Return q_s, v_s, the accelerations a, and the offset s [s], from the parameter ``step_offset``, times T if the duration
-        is free.
+        """Return q_s, v_s and the accelerations a at the offset s, and s [s].
+
+        s is the parameter ``step_offset``, multiplied by T if the duration is free.
         """
         n, s = self.nu, p[STEP_OFFSET][0]
         s = s + 0.0 * x[0] if self.duration is None else s * x[self.duration]
@@ -107,8 +108,9 @@ class AlongStep:
         return [fraction * (x[n + i] + s * u[i]) for i in range(n)], [fraction * u[i] for i in range(n)]
 
     def _first_partials(self, d: First, x: Rows, u: Rows, p: Mapping[str, Rows], s: Scalar) -> Partials:
-        """Derivatives in x and u from the derivatives d in (q_s, v_s, a); s: offset [s]. Zero for x behind (q, v), except a free
-        duration T.
+        """Derivatives in x and u from the derivatives d in (q_s, v_s, a); s: offset [s].
+
+        Entries of x behind (q, v) get zero, except a free duration T.
         """
         n, zero, half = self.nu, 0.0 * x[0], 0.5 * s * s
         by_time = None if self.duration is None else self._slopes(x, u, p, s)

@@ -176,9 +176,7 @@ def problem_annotations(ocp: Any) -> Annotations:
 
 
 def _parts(ocp: Any) -> Iterator[tuple[Any, Array]]:
-    """Yield cost terms and constraints: those of each phase with the times [s] of its knots, then terminal ones with the final
-    time.
-    """
+    """Yield cost terms and constraints, each with the times [s] of its knots; terminal ones come last, with the final time."""
     for phase, knots in zip(ocp.phases, ocp.phase_slices, strict=True):
         yield from ((part, ocp.times[knots]) for part in (*phase.terms, *phase.constraints))
     yield from ((part, ocp.times[-1:]) for part in (*ocp.terminal, *ocp.terminal_constraints))
@@ -277,10 +275,9 @@ def _checked_bodies(bodies: Any) -> tuple[Body, ...]:
 
 
 def _without_spin(R: Array) -> Array:
-    """Rotations (M, 3, 3) with the same z axes, each turned from the previous one by the smallest rotation, for shapes symmetric
-    about z.
+    """Rotations (M, 3, 3) with the same z axes and no spin about them, for shapes that are symmetric about z.
 
-    The first rotation is unchanged, and one whose axis is opposite to the previous axis.
+    Each is the previous one after the smallest rotation between the axes. The first is unchanged, and one whose axis reverses.
     """
     result = R.copy()
     for k in range(1, len(R)):

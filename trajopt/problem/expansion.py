@@ -89,6 +89,7 @@ def _tiled(term: CostTerm, count: int) -> tuple[Array, Mapping[str, Array]]:
     """Weight and parameters of a term, with rows by knot repeated for ``count`` concatenated trajectories."""
 
     def tile(v: Array) -> Array:
+        """Value with rows by knot repeated for each trajectory; a constant value is unchanged."""
         return np.tile(v, (count, 1)) if v.ndim == 2 else v
 
     return tile(term.weight), {k: tile(v) for k, v in term.parameters.items()}

@@ -87,6 +87,7 @@ class ImpactStage:
             return None
 
         def contracted(x: Array, u: Array, t: Any, dt: Any, p: Parameters | None, lam: Array) -> Hessians:
+            """Second derivatives of lam' jump, which are those of lam' x_next; dt is ignored."""
             return backend.hessian_contraction(x, self._first_controls(u), t, p, lam)[1]
 
         return contracted

@@ -383,6 +383,7 @@ class OCP:
         self.parts_named(name)
 
         def change(parts: tuple[Any, ...]) -> tuple[Any, ...]:
+            """Parts with the changes in those with this name."""
             return tuple(part.updated(**changes) if part.name == name else part for part in parts)
 
         phases = tuple(

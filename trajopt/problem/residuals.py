@@ -77,10 +77,9 @@ def frame_placement(model: Model, frame: int, x: Rows, u: Rows, t: Scalar, p: Pa
 def frame_axis(
     model: Model, frame: int, axis: Sequence[float], x: Rows, u: Rows, t: Scalar, p: Parameters
 ) -> list[Scalar]:
-    """Error (position - p_goal, s_1'R axis, s_2'R axis) of a frame, with s_1 and s_2 perpendicular to the goal direction of the
-    axis.
+    """Error (position - p_goal, s_1'R axis, s_2'R axis) of a frame, (5); zero if R axis has the goal direction or its opposite.
 
-    Parameters: ``position``, p_goal, and ``across``, s_1 and s_2 (6).
+    s_1, s_2: directions perpendicular to the goal direction of the axis, the parameter ``across`` (6). p_goal: ``position``.
     """
     q, across = x[: model.nq], p["across"]
     at, R = kinematics.frame_position(model, q, frame), kinematics.frame_rotation(model, q, frame)
@@ -184,8 +183,9 @@ def sphere_clearance(
 def pair_clearance(
     model: Model, pairs: Sequence[tuple[LinkPoint, LinkPoint]], x: Rows, u: Rows, t: Scalar, p: Parameters
 ) -> list[Scalar]:
-    """Clearance (d^2 - distance^2) / (2 distance) of each pair of points, d apart; positive if d > ``distance``, the pair's
-    parameter.
+    """Clearance (d^2 - distance^2) / (2 distance) of each pair of points at distance d; positive if d is larger than ``distance``.
+
+    distance: parameter with a number for each pair.
     """
     places = list(dict.fromkeys(point for pair in pairs for point in pair))
     at = kinematics.point_positions(model, x[: model.nq], [(point.body, point.offset) for point in places])
@@ -207,9 +207,7 @@ def path_offset(model: Model, frame: int, path: Path, x: Rows, u: Rows, t: Scala
 
 
 def depth_in_ball(x: Rows | list[Scalar], u: Rows, t: Scalar, p: Parameters) -> list[Scalar]:
-    """Depth (radius^2 - |x|^2) / (2 radius) of an offset x (3) in a ball of the parameter ``radius``; a concave function, positive
-    inside.
-    """
+    """Depth (radius^2 - |x|^2) / (2 radius) of an offset x (3) in a ball; concave, positive inside. radius: a parameter."""
     return [-_clearance([x[i] for i in range(3)], p["radius"][0])]
 
 

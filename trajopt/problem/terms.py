@@ -250,8 +250,10 @@ def control_cost(
     name: str = "control",
     names: tuple[str, ...] | None = None,
 ) -> CostTerm:
-    """Cost of r = u - reference, (nu,). reference: a number, (nu,) or (N, nu), else ValueError. names: of the controls, for
-    reports.
+    """Cost of r = u - reference, (nu,).
+
+    reference: a number, (nu,) or (N, nu). names: names of the controls, for reports. Raises ValueError for another shape, and for a
+    reference that is not finite.
     """
     reference = np.asarray(reference, dtype=float)
     reference = np.full(nu, reference) if reference.ndim == 0 else reference
@@ -389,8 +391,9 @@ def frame_velocity_cost(
 def center_of_mass_cost(
     model, manifold: Manifold, goal: Values, weight: Values = 1.0, name: str = "center of mass"
 ) -> CostTerm:
-    """Cost of r = center of mass - goal, WORLD, (3,) [m]; goal: (3,) or (N, 3). Raises ValueError for another goal, or one not
-    finite.
+    """Cost of r = center of mass - goal, WORLD, (3,) [m]; goal: (3,) or (N, 3).
+
+    Raises ValueError for a goal of another shape or that is not finite.
     """
 
     goal = last_axis(goal, 3, "goal", name)

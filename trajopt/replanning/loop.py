@@ -112,15 +112,15 @@ class ReplanningLoop:
         return self._recorder.log(self._tick, names, self._worker.spells(), self._planning.manifold)
 
     def setpoint(self, t: float, feet: Sequence[str] = ()) -> Setpoint:
-        """Setpoint of the current plan at t [s], for a controller. feet: frames whose positions and velocities it includes, default
-        none.
+        """Setpoint of the current plan at t [s], for a controller.
+
+        feet: frames whose positions and velocities it includes, default none.
         """
         assert self.plan.problem is not None  # every plan of a loop has one
         return setpoint(self.plan.problem, self.plan, t, feet)
 
     def _move(self, k: int, t: float, lag: float) -> Tick | None:
-        """One control tick: measure, compute the control, step the plant; returns the tick's record, or None if the plant has
-        diverged.
+        """One control tick: measure, compute the control, step the plant; returns its record, or None if the plant has diverged.
 
         A state beyond MAX_STATE or not finite counts as diverged and becomes an event. k: number of the tick. lag: delay of the
         tick [s],

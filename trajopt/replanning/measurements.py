@@ -198,10 +198,9 @@ class Observer:
         self._controls.append((t, u))
 
     def state(self, t: float, fallback: Array) -> Array:
-        """Predict the state (nx,) at t [s] and store it; constant before the first control. Returns ``fallback`` if it is not
-        finite.
+        """Predict the state (nx,) at t [s], and store it; it is constant before the first control.
 
-        A fallback also replaces the stored state.
+        Returns ``fallback`` if the prediction is not finite, and stores that.
         """
         while self._at < len(self._controls):
             begun, u = self._controls[self._at]

@@ -131,8 +131,9 @@ class MPC:
         return self._control.at(round(now / self._timing.tick), now)[1].copy()
 
     def _time(self, t: float | None) -> float:
-        """Time of a step [s], which is stored: t, or one tick after the last step, 0 at first. Raises ValueError before the last
-        step.
+        """Time of a step [s], which is stored: t, or by default one tick after the last step, 0 at first.
+
+        Raises ValueError for a time before the last step.
         """
         if t is None:
             t = 0.0 if self._origin is None else self._latest + self._timing.tick

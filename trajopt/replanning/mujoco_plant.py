@@ -218,8 +218,7 @@ MISSING = "the plant 'mujoco' needs the package mujoco: pip install 'urdf-trajop
 def load_mujoco(
     source: str | os.PathLike[str], model: Model, ground: MujocoGround | None = None
 ) -> tuple[Any, MujocoStates]:
-    """Load a URDF or MJCF, file or text, as a MuJoCo model with the free dynamics of ``model``; returns it with its state
-    conversion.
+    """Load a URDF or MJCF, file or text, as a MuJoCo model with the free dynamics of ``model``; also returns its state conversion.
 
     ground: ground under the robot, None for none. Raises ModuleNotFoundError without mujoco, ValueError for a robot that MuJoCo
     rejects or that has other joints.

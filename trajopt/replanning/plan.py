@@ -211,8 +211,9 @@ class ResampledHorizon:
             raise ValueError("a problem with several phases cannot be resampled; use a ShrinkingHorizon")
 
     def __call__(self, t: float) -> OCP | None:
-        """Remaining problem at t [s] with the same number of knots; the problem itself for t <= 0; None if less than ``min_time``
-        remains.
+        """Remaining problem at t [s] with the same number of knots; None if less than ``min_time`` remains.
+
+        For t <= 0, it is the problem itself.
         """
         ocp, N = self.ocp, self.ocp.horizon
         left = float(ocp.times[-1]) - t
@@ -297,6 +298,7 @@ def with_values(ocp: OCP, name: str, values: Mapping[str, Array]) -> OCP:
             raise ValueError(f"{name!r}: {key} has shape {value.shape}; expected {rows}")
 
     def change(parts: tuple[Any, ...], at: Any) -> tuple[Any, ...]:
+        """Parts with the new values in those with this name; at: knots whose rows of values by knot they get."""
         own = {key: value[at] if value.ndim == 2 else value for key, value in values.items()}
         return tuple(part.updated(**own) if part.name == name else part for part in parts)
 

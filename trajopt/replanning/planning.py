@@ -170,8 +170,9 @@ class Planning:
         self._worker.start(respond, prepare, k)
 
     def _predict(self, x: Array, t: float, until: float) -> Array:
-        """State predicted from x at t to ``until`` [s] under the plans' controls, tick by tick; the reference state if it is not
-        finite.
+        """State predicted from x at t to ``until`` [s] by the model, under the plans' controls, tick by tick.
+
+        Returns the reference state if the prediction is not finite.
         """
         while until - t > SAME_TIME:
             h = min(self._timing.tick, until - t)

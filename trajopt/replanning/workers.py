@@ -114,8 +114,9 @@ EXPECTED_ERRORS = (ArithmeticError, ValueError, RuntimeError)
 
 
 def _timed(work: Callable[[], Any]) -> tuple[Any, Exception | None, float]:
-    """Call a function; returns its result or None, its error of EXPECTED_ERRORS or None, and the seconds. Other errors are passed
-    on.
+    """Call a function; returns its result, its error, and the seconds.
+
+    The result is None after an error of EXPECTED_ERRORS, and the error None without one. Other errors are passed on.
     """
     began, value, error = time.perf_counter(), None, None
     try:
@@ -211,6 +212,7 @@ class ThreadWorker:
         response: Future = Future()
 
         def work() -> float:
+            """Set the response of the future, then prepare the next solve; returns the seconds of the preparation."""
             answer = _timed(respond)
             response.set_result(answer)
             return _timed(lambda: prepare(answer[0]))[2]

@@ -132,8 +132,9 @@ def _members(path: Path, archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]
 
 
 def _header(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Header:
-    """Header of an array. Raises DamagedArchive for an unknown format or a size other than that of the member, ForeignFile for
-    objects.
+    """Header of an array.
+
+    Raises DamagedArchive for an unknown format or a size other than that of the member, ForeignFile for an array of objects.
     """
     with archive.open(member) as file:
         version = np.lib.format.read_magic(file)

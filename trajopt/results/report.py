@@ -135,8 +135,7 @@ def report(solution: Reported) -> str:
 
 
 def _limits(limits: Sequence[Mapping[str, Any]], self_collision: str, usable: bool) -> list[Line]:
-    """Lines on exceeded limits; limits that the problem does not enforce are warnings. One line that all are satisfied if there are
-    none.
+    """Lines on exceeded limits, warnings for those that the problem does not enforce; without any, a line that all are satisfied.
 
     self_collision: sentence to include, or "". usable: False adds that the motion is no solution.
     """

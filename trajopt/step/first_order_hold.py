@@ -61,6 +61,7 @@ class HeldStep:
         contraction, m = contraction_of(self.inner, from_source=True), self.nu
 
         def contracted(x: Array, u: Array, t: Any, dt: Any, p: Parameters | None, lam: Array) -> Hessians:
+            """Second derivatives of lam' x_next in x and (u_k, u_(k+1))."""
             xx, ux, uu = contraction(x, _line(u, t, dt), t, dt, p, lam)
             return Hessians(xx, ux[:, :m], uu[:, :m, :m])
 
@@ -83,8 +84,9 @@ class _HeldMap:
         self.second_order = is_second_order(map)
 
     def __call__(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Rows:
-        """Evaluate the inner map at time t with the controls interpolated from u = (u_k, u_(k+1), t_k, dt_k, offsets); rows (n_out,
-        N).
+        """Evaluate the inner map at time t with interpolated controls; returns rows (n_out, N).
+
+        u: (u_k, u_(k+1), t_k, dt_k), then the offsets of an implicitly damped system.
         """
         m = self._nu_inner
         s = (t - u[2 * m]) / u[2 * m + 1]

@@ -130,9 +130,7 @@ class FreeTime:
         return StretchedMap(residual, self.names, kind="unscaled", states=self.given.manifold, tangent=False)
 
     def _constraint(self, c: Constraint) -> Constraint:
-        """Constraint on the state with durations appended, which it ignores; bounds on state entries remain bounds on state
-        entries.
-        """
+        """Constraint on the state with durations appended, which it ignores; bounds on state entries remain such bounds."""
         chosen, nx = chosen_coordinates(c), self.given.manifold.nx
         if chosen is None:
             parts = c.composition

@@ -144,6 +144,9 @@ def _increment_rows(stage: Map, scheme: str, x: Rows, u: Rows, t: Scalar, h: Sca
     offsets = damping_offsets(stage)
 
     def f(at: Rows, time: Scalar, fraction: float, e: Rows | None) -> Rows:
+        """Evaluate the stage map with its controls followed by the offset e, and with the implicit step fraction h, if it has
+        damping.
+        """
         if offsets is None:
             return stage(at, u, time, p)
         return stage(at, _with_offset(u, e, offsets, 0.0 * at[0]), time, {**p, IMPLICIT_STEP: [fraction * h]})

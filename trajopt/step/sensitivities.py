@@ -93,6 +93,7 @@ class SampledSystem:
             return None
 
         def contracted(x: Array, u: Array, t: Any, dt: Any, p: Parameters | None, lam: Array) -> Hessians:
+            """Second derivatives of lam' x_next, by an adjoint sweep over the substeps."""
             return step_hessian(
                 backend, self.manifold, self.scheme, list(self._substeps(x, u, t, dt, p)), np.asarray(lam, float)
             )
@@ -125,8 +126,7 @@ def _overridden(kind: type) -> bool:
 
 
 def _check_scheme(backend: DynamicsBackend, scheme: str, substeps: int) -> None:
-    """Raise UnknownName for an unknown scheme; ValueError, with the remedy, for a number of substeps or a scheme that the system
-    rejects.
+    """Raise UnknownName for an unknown scheme, ValueError, with the remedy, for substeps or a scheme that do not suit the system.
 
     substeps: from 1 to MAX_SUBSTEPS. Semi-implicit Euler needs a second-order system; a system with its own time steps needs its
     scheme.

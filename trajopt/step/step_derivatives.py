@@ -94,10 +94,11 @@ class Field(NamedTuple):
         return damping_offsets(self.backend.map)
 
     def arguments(self, fraction: float, e: Array | None) -> tuple[Array, Parameters]:
-        """Arguments u and p of f at a stage; with implicit damping, u is followed by the offset e (N, offsets) and p has the
-        implicit step.
+        """Arguments u and p of f at a stage.
 
-        fraction: length of the implicit step, as a fraction of h. e: None for zero.
+        With implicit damping, u is followed by the offset e (N, offsets), and p has the implicit step. fraction: length of the
+        implicit step,
+        as a fraction of h. e: None for zero.
         """
         if self.offsets is None:
             return self.u, self.p

@@ -143,9 +143,7 @@ class Dataset:
                 settle(folder)
 
     def _start_session(self) -> int:
-        """Return the number of this session; appends its package versions to the group's sessions unless the last session has the
-        same.
-        """
+        """Return the number of this session; stores its package versions as a new session unless they equal the last ones."""
         sessions = self._group.attrs["sessions"]
         made_by = versions() | {"zarr": require("zarr").__version__}
         if not sessions or sessions[-1] != made_by:
@@ -154,8 +152,9 @@ class Dataset:
         return len(sessions) - 1
 
     def missing(self, n: int) -> Iterator[range]:
-        """Yield, for each shard with missing rows below n, the range from its first to its last missing row, with finished rows
-        between.
+        """Yield a range of rows for each shard with missing rows below n, from its first to its last missing row.
+
+        Finished rows in between are included.
         """
         there = np.zeros(n, dtype=bool)
         there[[row for row in finished_rows(self._stored.marks()) if row < n]] = True

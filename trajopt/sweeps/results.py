@@ -42,6 +42,7 @@ class Sweep:
 
     @cached_property
     def _stored(self) -> Stored:
+        """Stored data of the study, opened at the first use."""
         return Stored(self.folder)
 
     @property
@@ -80,8 +81,7 @@ class Sweep:
         return self._stored.values(f"vary/{key}", finished_rows(marks), marks)
 
     def scalars(self) -> Any:
-        """Return a pandas.DataFrame with a line per finished row: varied values, :data:`~trajopt.sweeps.rows.SCALARS`, and the
-        session.
+        """Return a pandas.DataFrame with a line per finished row: varied values, results (``rows.SCALARS``), and session.
 
         A key with list values has a column per entry: key[0], key[1], ... A key named like a result is called vary/key. Results
         that a
@@ -158,10 +158,12 @@ class Items:
 
     @cached_property
     def _stored(self) -> Stored:
+        """Stored data of the study, opened at the first use in each process."""
         return Stored(Path(self.folder))
 
     @cached_property
     def _marks(self) -> Array:
+        """Marks of all rows, read at the first use."""
         return self._stored.marks()
 
     @cached_property

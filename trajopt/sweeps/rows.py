@@ -176,8 +176,7 @@ def _kind(problem: SweepProblem) -> Any:
 def solve_together(
     members: Sequence[tuple[int, SweepProblem]], gains: bool
 ) -> Iterator[tuple[int, SweepProblem, Solution | None]]:
-    """Yield rows of a kind with their problems and solutions, solved as a batch; the solutions are None if that is impossible or
-    fails.
+    """Yield rows of a kind with their problems and solutions, solved as a batch; None as solution if that is impossible or fails.
 
     The solve time of the batch is divided equally among its rows. Raises KeyboardInterrupt if Ctrl-C stopped the batch.
     """

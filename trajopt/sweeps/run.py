@@ -124,6 +124,7 @@ def _initialize_worker(parent: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
     def watch() -> None:
+        """Exit this process within a second after its parent has exited."""
         while os.getppid() == parent:
             time.sleep(1.0)
         os._exit(1)
@@ -190,6 +191,7 @@ def _plugin(distributed: Any) -> Any:
         name = "trajopt-one-thread"
 
         def setup(self, worker: Any) -> None:
+            """Limit numerical libraries to one thread in a worker."""
             os.environ.update(ONE_THREAD)
 
     return OneThread()

@@ -113,8 +113,7 @@ class _Inequality:
 
 
 def tightened(ocp: OCP, found: BetweenKnots, fraction: float) -> OCP:
-    """Return the problem with tighter inequalities next to violations between knots: ``fraction`` times the violation of adjacent
-    steps.
+    """Return the problem with tighter inequalities at the knots next to violations, by ``fraction`` times the violation.
 
     Constraints at the first knot, where x0 is given, and equations are unchanged; two-sided bounds keep an interior.
     """

@@ -77,6 +77,7 @@ def length_warnings(ocp: OCP) -> Iterator[str]:
     too_long: dict[Any, TooLong | None] = {}  # by structure; the phases of a gait share a few structures
 
     def length_error(trace: Callable[[], Any]) -> TooLong | None:
+        """Error of tracing code that is too long; None if it is short enough or cannot be traced."""
         try:
             trace()
         except TooLong as reason:
@@ -127,9 +128,7 @@ def _long_sources(ocp: OCP, phase: Phase, last: bool) -> Iterator[tuple[Any, Cal
 
 
 def _functions(ocp: OCP) -> Iterator[tuple[str, FunctionMap, Parameters]]:
-    """Yield user functions (FunctionMap) with their role in the problem, such as "term 'speed'", and their parameters at the first
-    knot.
-    """
+    """Yield user functions (FunctionMap) with their role, such as "term 'speed'", and their parameters at the first knot."""
     for what, map, p in _maps(ocp):
         if isinstance(own := innermost(map), FunctionMap):
             yield what, own, p
@@ -222,8 +221,10 @@ def finiteness_warnings(ocp: OCP, guess: Guess | None = None) -> Iterator[str]:
 
 
 def not_finite(ocp: OCP, xs: Array, us: Array) -> list[NotFinite]:
-    """Return all terms and constraints that are not finite along xs (N + 1, nx), us (N, nu), in the order of their first knots;
-    empty if the trajectory itself is not finite."""
+    """Return all terms and constraints that are not finite along xs (N + 1, nx), us (N, nu), in the order of their first knots.
+
+    Empty if the trajectory itself is not finite.
+    """
     if not (np.isfinite(xs).all() and np.isfinite(us).all()):
         return []
     found: dict[str, NotFinite] = {}
@@ -234,8 +235,7 @@ def not_finite(ocp: OCP, xs: Array, us: Array) -> list[NotFinite]:
 
 
 def explained(status: Status, ocp: OCP, xs: Array, us: Array) -> Status:
-    """Status of a solve that stopped at non-finite numbers, with the first non-finite term or constraint at (xs, us) and its
-    remedy.
+    """Add the first non-finite term or constraint at (xs, us) and its remedy to the status of a solve that met non-finite numbers.
 
     Unchanged for another status, if all terms and constraints are finite, and if the status names that part already.
     """

@@ -288,9 +288,7 @@ def _force(unit: str) -> str:
 
 
 def _enforced_entries(ocp: OCP, lower: Array, upper: Array) -> Array:
-    """Return a mask (nq + nv,) of the state entries that running constraints of all phases bound at least as tightly as lower and
-    upper.
-    """
+    """Return a mask (nq + nv,) of the state entries that constraints of every phase bound at least as tightly as lower, upper."""
     held = np.ones((len(ocp.phases), len(lower)), dtype=bool)
     for i, phase in enumerate(ocp.phases):
         own = np.zeros(len(lower), dtype=bool)

@@ -125,6 +125,7 @@ def replay(
     cut = cache(lambda i: whole.finer(halvings[i]))
 
     def run(how: str, gains: Array) -> Deviation:
+        """Replay a control law with gains, and compare it with the plan."""
         rolled = cache(lambda i: _rolled_out(cut(i), xs, us, gains))
         return _accurate(ocp, how, xs, rolled, halvings, as_planned=not any(slower))
 
@@ -161,6 +162,9 @@ def _accurate(
     limits, _ = tolerances(ocp, plan)
 
     def found(coarse: Array, fine: Array, ratio: int) -> tuple[Deviation, float]:
+        """Deviation of the extrapolated run, and the largest correction relative to the tolerances; infinite for a run that
+        diverges.
+        """
         run, correction = _extrapolated(ocp, coarse, fine, ratio**order)
         whole = len(correction) == len(plan)
         error = float((np.abs(correction[:, : len(limits)]) / limits).max()) if whole else np.inf
@@ -301,8 +305,11 @@ def _rolled_out(e: Evaluator, xs: Array, us: Array, K: Array) -> Array:
 
 
 def _extrapolated(ocp: OCP, coarse: Array, fine: Array, ratio: int) -> tuple[Array, Array]:
-    """Richardson extrapolation of two rollouts (N + 1, nx), up to the first non-finite knot, from where the finer one is used.
-    Also returns the corrections (M, ndx) at the M knots before it. ratio: error of the coarse run over that of the fine one.
+    """Richardson extrapolation of two rollouts (N + 1, nx), and the corrections (M, ndx) of the finer one at M knots.
+
+    M is the number of knots before the first non-finite one; from there on, the finer rollout is returned. ratio: error of the
+    coarse
+    run over that of the fine one.
     """
     finite = np.isfinite(coarse).all(axis=1) & np.isfinite(fine).all(axis=1)
     count = len(finite) if finite.all() else int(np.argmin(finite))

@@ -206,8 +206,9 @@ def _value_problems(ocp: OCP) -> Iterator[str]:
 
 
 def _time_errors(ocp: OCP) -> Iterator[str]:
-    """Yield errors of time: a start that is not finite, steps that are not positive, or a phase without duration other than one
-    knot, dt = 0.
+    """Yield errors of the time grid: a start that is not finite, steps that are not positive, infinite sums.
+
+    A phase without duration (an impact) must have one knot with dt = 0.
     """
     first = 0
     if not np.isfinite(ocp.start):

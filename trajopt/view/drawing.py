@@ -50,8 +50,7 @@ class DrawnRobot:
         )
 
     def set_motion(self, motion: AnyMotion) -> None:
-        """Replace the motion by another one of the same robot, such as an iterate or a plan of a replanning loop, and draw its
-        paths.
+        """Replace the motion by another one of the same robot, such as an iterate or a plan, and draw its paths.
 
         The poses shown do not change before the next :meth:`show`.
         """

@@ -111,6 +111,7 @@ def write_film(
     strengths = [1.0 if motion.opacity >= 1.0 else motion.opacity for motion in motions]
 
     def picture(i: int) -> Any:
+        """Picture of all motions at frame i, with forces."""
         return studio.picture([Moment(k, i, s) for k, s in enumerate(strengths)], forces=True)
 
     write(path, picture, len(times), float(times[1] - times[0]))

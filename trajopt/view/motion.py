@@ -105,8 +105,9 @@ class Motion:
         return {name: (p, held[name] * (ARROW / weight)) for name, p in at.items()}
 
     def at(self, times: Array) -> Motion:
-        """Resample to times (T,) [s]: joints along the geodesic between knots, constant outside of the motion; forces of the knot
-        before.
+        """Resample to times (T,) [s]: joints along the geodesic between knots, forces of the knot before.
+
+        Both are constant outside of the motion.
         """
         index = np.clip(np.searchsorted(self.times, times, side="right") - 1, 0, max(len(self.times) - 2, 0))
         after = np.minimum(index + 1, len(self.times) - 1)

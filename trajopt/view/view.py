@@ -116,6 +116,7 @@ def watch(
     show = _motion_factory((), ocp, None, tracks, around)
 
     def motion_of(xs: Array) -> AnyMotion:
+        """Motion of an iterate's states xs (N + 1, nx), at the times of its durations."""
         return show("solve", ocp.times_of(xs), xs)
 
     first = motion_of((guess or constant_guess(ocp)).xs)
@@ -184,6 +185,7 @@ def _motion_factory(
         )
 
     def show(name: str, times: Array, xs: Array) -> AnyMotion:
+        """Motion at times (N + 1,) [s] with states xs (N + 1, nx); entries that are not finite count as 0."""
         finite = np.where(np.isfinite(xs), xs, 0.0)
         if robot is not None:
             return Motion(name, robot, times, finite[:, : robot.nq], {}, tuple(tracks))

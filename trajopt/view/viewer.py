@@ -123,6 +123,7 @@ def guarded(host: str, token: str | None) -> Iterator[None]:
     original, started = websockets_server.serve, []
 
     def serve(*args: Any, process_request: Check | None = None, **options: Any) -> Any:
+        """Start a websockets server with the check of requests."""
         started.append(True)
         return original(*args, process_request=_request_check(process_request, host, token), **options)
 
@@ -139,6 +140,9 @@ def _request_check(inner: Check | None, host: str, token: str | None) -> Check:
     """Return a check of requests: :func:`refusal`, then a cookie for a token in the address, then ``inner``."""
 
     def check(connection: Any, request: Any) -> Any:
+        """Refuse a request with status 403, redirect one with a token in its address and set the cookie, or return the answer of
+        ``inner``.
+        """
         reason = refusal(request.headers, request.path, host, token)
         if reason is not None:
             return connection.respond(HTTPStatus.FORBIDDEN, reason + "\n")
@@ -353,6 +357,7 @@ class Viewer:
         box = gui.add_checkbox(name, initial_value=True)
 
         def changed(_: Any) -> None:
+            """Show or hide the robot as the check box is set."""
             robot.set_visible(bool(box.value))
 
         box.on_update(changed)
