@@ -409,7 +409,7 @@ class _Check(NamedTuple):
         yield from second_order(what, map, few, own, probe, second)
 
     def _second_order(self, map: Map) -> Mapping[str, SecondOrderBackend]:
-        """Return the backends with second derivatives of a map, by method; methods of ``extent.second`` without them are omitted."""
+        """Return the backends with second derivatives of a map, by method of ``extent.second``; other methods are omitted."""
         found = {}
         engine = "numpy" if self.extent.part else self.engine
         for method in self.extent.second:

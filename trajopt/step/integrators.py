@@ -144,9 +144,7 @@ def _increment_rows(stage: Map, scheme: str, x: Rows, u: Rows, t: Scalar, h: Sca
     offsets = damping_offsets(stage)
 
     def f(at: Rows, time: Scalar, fraction: float, e: Rows | None) -> Rows:
-        """Evaluate the stage map with its controls followed by the offset e, and with the implicit step fraction h, if it has
-        damping.
-        """
+        """Evaluate the stage map; if it has implicit damping, with the offset e behind the controls and the implicit step."""
         if offsets is None:
             return stage(at, u, time, p)
         return stage(at, _with_offset(u, e, offsets, 0.0 * at[0]), time, {**p, IMPLICIT_STEP: [fraction * h]})

@@ -162,9 +162,7 @@ def _accurate(
     limits, _ = tolerances(ocp, plan)
 
     def found(coarse: Array, fine: Array, ratio: int) -> tuple[Deviation, float]:
-        """Deviation of the extrapolated run, and the largest correction relative to the tolerances; infinite for a run that
-        diverges.
-        """
+        """Deviation of the extrapolated run, and its largest correction relative to the tolerances; infinite if a run diverges."""
         run, correction = _extrapolated(ocp, coarse, fine, ratio**order)
         whole = len(correction) == len(plan)
         error = float((np.abs(correction[:, : len(limits)]) / limits).max()) if whole else np.inf

@@ -140,9 +140,7 @@ def _request_check(inner: Check | None, host: str, token: str | None) -> Check:
     """Return a check of requests: :func:`refusal`, then a cookie for a token in the address, then ``inner``."""
 
     def check(connection: Any, request: Any) -> Any:
-        """Refuse a request with status 403, redirect one with a token in its address and set the cookie, or return the answer of
-        ``inner``.
-        """
+        """Refuse a request with a reason, redirect one with a token in its address and set the cookie, else ask ``inner``."""
         reason = refusal(request.headers, request.path, host, token)
         if reason is not None:
             return connection.respond(HTTPStatus.FORBIDDEN, reason + "\n")
