@@ -282,7 +282,7 @@ def _counts_as_self_pair(model: Model, a: int, b: int) -> bool:
 
 
 def _overlaps(robot: RobotCover, pairs: tuple[Pair, ...], qs: Array) -> dict[Pair, Array]:
-    """Return the configurations in which the capsules of each pair overlap, the deepest first."""
+    """Return, by pair, the indices of configurations in which capsules of the two bodies overlap, the deepest first."""
     checked = CollisionPairs(robot, Scene(), pairs)
     gaps = checked.gaps(qs, np.zeros(len(qs)), 0.0)
     bases = robot.bodies[list(checked.self_pieces)]
@@ -324,7 +324,7 @@ def _exact(model: Model, shapes: tuple[PlacedShape, ...]) -> MeshCheck:
 
 
 def _touching(check: MeshCheck, pair: Pair, knots: Array, qs: Array) -> dict[int, tuple[float, str, str]]:
-    """Return depth [m] and links of the deepest overlap of two bodies by true shapes, by knot; knots up to TOUCH are left out."""
+    """Return depth [m] and links of the deepest overlap of two bodies by true shapes, by knot; depths up to TOUCH are left out."""
     places = check.places(qs[knots])
     parts = [[i for i, part in enumerate(check.parts) if part.body == body] for body in pair]
     found: dict[int, tuple[float, str, str]] = {}

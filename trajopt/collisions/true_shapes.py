@@ -26,7 +26,7 @@ def geometry_of(shape: Shape) -> Any:
 
 
 def _create_geometry(shape: Shape) -> Any:
-    """Create the coal geometry of a shape."""
+    """Create the coal geometry of a shape: primitives as such, other shapes by :func:`mesh_geometry`."""
     coal = require_coal()
     match shape:
         case Sphere():

@@ -68,7 +68,9 @@ def solve_task(
     """Solve a task, with refinement if it has some, and return its solution, with the resolved settings in its metadata.
 
     guess: start of the solve, without relaxed problems; default: the guess of the task, improved by its relaxed problems
-    (:func:`over_easier`). check: see :func:`trajopt.solve`; with refinement, only the returned solution is checked.
+    (:func:`over_easier`). check: see :func:`trajopt.solve`; with refinement, only the returned solution is checked. A checked
+    solution
+    also gets the limits of :func:`limits_of` in its metadata.
     """
 
     def last(start: Guess) -> Solution:

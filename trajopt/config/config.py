@@ -155,7 +155,7 @@ class SweepSettings(Checked):
 
 
 def _row_key_error(key: str) -> str:
-    """Return the error of a key that a study cannot vary, or "" for a valid key."""
+    """Return the error of a key that a study cannot vary, outside of the tables problem, solver and backend; else ""."""
     table = key.partition(".")[0]
     if table in ROW:
         return ""
@@ -373,7 +373,10 @@ def _change_solver(values: dict[str, Any], changes: Mapping[str, Any], report: C
 
 
 def _place_files(values: dict[str, Any], place: Callable[[Path], Path]) -> None:
-    """Replace the paths in a problem (robot file, scene file, package folders) by ``place(path)``, in place."""
+    """Replace the paths in a problem (robot and scene files, package folders) by ``place(path)``, in place.
+
+    A robot's name that is no path is unchanged. "~" is expanded.
+    """
     problem = values.get("problem")
     if not isinstance(problem, dict):
         return

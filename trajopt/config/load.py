@@ -179,7 +179,10 @@ def load_problem(name: str | Path | Solution, **changes: Any) -> LoadedProblem:
 
 
 def _problem_of_solution(solution: Solution, changes: Mapping[str, Any]) -> LoadedProblem:
-    """Rebuild the problem of a saved solution. Raises ValueError for a solution without settings."""
+    """Rebuild the problem of a saved solution with changes by dotted key; warns if the robot model has changed since.
+
+    Raises ValueError for a solution without settings.
+    """
     if "config" not in solution.meta:
         raise ValueError(f"{NO_SETTINGS}; solve with `trajopt solve` or LoadedProblem.solve")
     config = changed_config(deepcopy(solution.meta["config"]), SETTINGS_OF_SOLUTION, changes, _warn)
@@ -321,7 +324,7 @@ def _parameters(kind: Any, values: Mapping[str, Any]) -> Iterator[inspect.Parame
 
 
 def _lines(kind: Any, values: Mapping[str, Any]) -> Iterator[str]:
-    """Yield lines for each setting: key, type, default and meaning; then those of nested tables, by dotted key."""
+    """Yield lines for each setting: key, type, default (the file's value if set) and meaning; nested tables follow, by dotted key."""
     own = {f.name for f in fields(kind)}
     for path, inner in [*nested_tables(Table("", kind)), Table("", TimeSettings)]:
         table: Any = values

@@ -347,7 +347,9 @@ def _object(m: MotionSettings, seed: int) -> MovingObject:
 
 
 def sensor_of(ocp: OCP, settings: Settings) -> Sensor:
-    """Return the sensor that measures the state; path parameters behind (q, v) are measured without noise."""
+    """Return the sensor of the state, with the settings' noise of positions and velocities; path parameters behind (q, v) have
+    none.
+    """
     s, ndx = settings.sensor, ocp.manifold.ndx
     n = ndx // 2 if ocp.model is None else ocp.model.nv
     noise = np.repeat(

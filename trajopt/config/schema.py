@@ -105,7 +105,10 @@ def fits(hint: Any, value: Any) -> bool:
 
 
 def _issue(kind: Any, table: Any, path: str, loc: tuple, error: str, extra_known: tuple[str, ...]) -> str:
-    """Return the sentence for one pydantic error, at the location ``loc`` in a table: unknown key, missing key or wrong type."""
+    """Return the sentence for one pydantic error at the location ``loc`` in a table: unknown key, missing key or wrong type.
+
+    An unknown key comes with the most similar known one, or else all known ones; an unknown table of known keys with advice.
+    """
     key, hints = str(loc[0]), get_type_hints(kind)
     if key not in hints:
         near = nearest_names(key, [*hints, *extra_known], 1)

@@ -93,7 +93,7 @@ class Constraint:
 
     @property
     def kind(self) -> str:
-        """Kind of its rows: "equality", "inequality", or "equality and inequality"."""
+        """ "equality" if lower equals upper in all rows, "inequality" if in none, else "equality and inequality"."""
         lower, upper = np.broadcast_arrays(self.lower, self.upper)
         equal = (lower == upper).reshape(-1, lower.shape[-1])
         if equal.all():

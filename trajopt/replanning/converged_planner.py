@@ -90,7 +90,7 @@ class Failing:
         self.planner.prepare(ocp, warm)
 
     def respond(self, x0: Array) -> Solution:
-        """Return the wrapped planner's solution; every ``every``-th call raises RuntimeError or returns controls that are NaN."""
+        """Return the wrapped planner's solution; every ``every``-th call raises RuntimeError and returns NaN controls in turn."""
         self._count += 1
         if self._count % self.every:
             return self.planner.respond(x0)

@@ -89,7 +89,7 @@ class Sensor:
 
 
 def _inside(windows: Sequence[Window], t: float) -> bool:
-    """True if t is in one of the windows; their ends are excluded."""
+    """True if t is in one of the windows, from its start to before its end."""
     return any(start - SAME_TIME <= t < end - SAME_TIME for start, end in windows)
 
 
@@ -159,7 +159,7 @@ class MovingObject:
         self.track = Track(0.0, start, np.zeros_like(start), self.memory)
 
     def observe(self, t: float) -> bool:
-        """Update the track with the measurement that arrives at t [s], if any; returns False if the measurement is not finite."""
+        """Update the track with the measurement that arrives at t [s], if any; returns False, without update, if it is not finite."""
         measured = self.sensor.measure(t, np.asarray(self.truth(t), dtype=float))
         if measured is None:
             return True

@@ -169,7 +169,7 @@ class MujocoGround:
             spec.worldbody.add_geom(type=kinds.mjGEOM_BOX, size=size, pos=at, **common)
 
     def configure(self, simulated: Any) -> None:
-        """Enable contacts and set their options in the compiled model (mujoco.MjModel)."""
+        """Enable contacts in the compiled model (mujoco.MjModel), and set time constant, friction cone and integrator."""
         import mujoco
 
         simulated.opt.disableflags &= ~int(mujoco.mjtDisableBit.mjDSBL_CONTACT)

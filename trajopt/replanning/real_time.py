@@ -190,7 +190,9 @@ class RealTimeSLQ(RealTimePlanner):
     def _searched(self, evaluator: Evaluator, plan: Guess, x0: Array, policy: Policy, step: LQStep) -> Trajectory:
         """Cheapest rollout from x0 among the step lengths alpha of STEP_LENGTHS; the feedback on dx_0 is applied in full with each.
 
-        Shortened steps raise the regularization, and after several of them the exact Hessian is used.
+        Full steps lower the regularization, shortened ones raise it. After MAX_SHORTENED consecutive shortened steps, or if no
+        rollout is
+        finite, later steps use the exact Hessian.
         """
         answer = policy.K[0] @ step.dx[0]
         xs, us, dx, du = plan.xs.copy(), plan.us.copy(), step.dx.copy(), step.du.copy()
@@ -290,7 +292,7 @@ def _record(
     mu: float = 0.0,
     length: float = 1.0,
 ) -> IterationRecord:
-    """Record of a step of largest entry ``size``, accepted with this length."""
+    """Record of a step of largest entry ``size``, accepted with this length; numbers that a step does not compute are NaN."""
     unknown = float("nan")
     return IterationRecord(
         iteration=0,

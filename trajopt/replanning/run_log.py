@@ -196,7 +196,9 @@ class RunLog:
 
 
 def _check_shapes(arrays: Mapping[str, Array]) -> None:
-    """Check that the arrays of a run are numeric and have the same number of ticks. Raises ValueError."""
+    """Check that the arrays of a run are numeric, with the same number of ticks, at least one, and states of one size. Raises
+    ValueError.
+    """
     ticks = arrays["times"].shape
     for name, values in arrays.items():
         axes = {"times": 1, "lags": 1, "xs": 2, "estimates": 2, "references": 2, "us": 2}.get(name)

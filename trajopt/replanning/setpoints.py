@@ -181,7 +181,7 @@ def _driving_forces(model: Model, x: Array, u: Array, K: Array) -> tuple[Array, 
 
 
 def _rate(plan: Plan, k: int, manifold: Any) -> Array:
-    """Rate (ndx,) along the geodesic from knot k; at a jump of the state, that of the previous knot."""
+    """Rate (ndx,) along the geodesic from knot k; at a jump of the state, that of the previous knot, or zero at knot 0."""
     dt = plan.times[k + 1] - plan.times[k]
     if dt <= SAME_TIME:
         return _rate(plan, k - 1, manifold) if k else np.zeros(manifold.ndx)

@@ -193,7 +193,7 @@ class ScriptedWorker(SimulatedWorker):
         return self._script[tick].known, self._script[tick].free
 
     def idle(self, tick: int) -> bool:
-        """True at the ticks at which the earlier run started a job."""
+        """True at the ticks at which the earlier run started a job, if the last answer has been fetched."""
         return tick in self._script and self._answer is None
 
 

@@ -96,7 +96,10 @@ def read_archive(path: Path, check: Callable[[Mapping[str, Header]], None] = lam
 
 @contextmanager
 def _damage_reported(path: Path) -> Iterator[None]:
-    """Context that converts exceptions of reading a modified zip file, of many types, to DamagedArchive; disk errors pass."""
+    """Context that converts exceptions of reading a modified zip file, of many types, to DamagedArchive.
+
+    Disk errors, ForeignFile and DamagedArchive itself are passed on.
+    """
     try:
         yield
     except (ForeignFile, DamagedArchive):
@@ -299,7 +302,9 @@ _META: dict[str, tuple[Check, str]] = {
 
 
 def check_metadata(metadata: Mapping[str, Any]) -> None:
-    """Check that all required keys are present and have values of the right type. Raises ValueError."""
+    """Check the required keys of a file's metadata, and the optional keys of ``meta`` that reports read, by type. Raises
+    ValueError.
+    """
     for key, (check, expected) in _REQUIRED.items():
         if key != "robot" and key not in metadata:
             raise ValueError(f"its metadata have no {key!r}")

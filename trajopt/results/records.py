@@ -124,7 +124,7 @@ class Journal:
             self._clock[phase] = self._clock.get(phase, 0.0) + more
 
     def add_failed_start(self) -> None:
-        """Add the only record of a solve whose start is not finite; its numbers are NaN."""
+        """Add the only record of a solve whose start is not finite, with NaN as cost, merit, stop, gradient and defect."""
         unknown = dict.fromkeys(("cost", "merit", "stop", "gradient", "defect"), float("nan"))
         self.add(None, iteration=0, **unknown)
 

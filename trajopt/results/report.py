@@ -110,7 +110,10 @@ def report_lines(solution: Reported) -> list[Line]:
 
 
 def check_lines(solution: Reported) -> list[Line]:
-    """Part of a report on the motion: results of the checks after the solve, from ``meta``; empty if the cost is not finite."""
+    """Part of a report on the motion: results of the checks after the solve, from ``meta``; empty if the cost is not finite.
+
+    Goals and replay come first, then refinement, violations between knots, and limits; missed goals and other warnings are last.
+    """
     meta = solution.meta
     if not math.isfinite(solution.cost):
         return []
@@ -130,7 +133,7 @@ def check_lines(solution: Reported) -> list[Line]:
 
 
 def report(solution: Reported) -> str:
-    """Lines of :func:`report_lines` as one text."""
+    """Lines of :func:`report_lines` as one text; warnings begin with "warning: "."""
     return "\n".join(f"warning: {line.text}" if line.warning else line.text for line in report_lines(solution))
 
 
