@@ -315,7 +315,7 @@ class _Comparison:
         return derivative_error(evaluator_for(posed.ocp), self.exact, np.asarray(xs), np.asarray(us))
 
     def _differences(self, posed: PosedProblem, facts: Components) -> Iterator[str]:
-        """Yield the differences from the model of the first finished row."""
+        """Yield the differences of a row's problem and components from the first finished row; nothing without one."""
         if self.first is None:
             return
         _, first, of_first = self.first
@@ -327,13 +327,13 @@ class _Comparison:
 
 
 def _reason(error: Exception) -> str:
-    """Return the message of an error in one line."""
+    """Return the message of an error in one line; for an invalid problem, the messages of its findings."""
     findings = [f.message for f in error.findings] if isinstance(error, InvalidProblem) else [str(error)]
     return "; ".join(" ".join(message.split()) for message in findings)
 
 
 def integrator_of(ocp: OCP, options: Any) -> str:
-    """Return the schemes of a problem's phases, with their substeps if several, and the control hold."""
+    """Return the schemes of a problem's phases, with their substeps if several, and "first-order hold" if the options select it."""
     names: dict[str, None] = {}
     for phase in ocp.phases:
         sampling, substeps = phase.dynamics.sampling, getattr(phase.dynamics, "substeps", 1)
@@ -344,7 +344,7 @@ def integrator_of(ocp: OCP, options: Any) -> str:
 
 
 def _other_problem(first: PosedProblem, other: OCP) -> Iterator[str]:
-    """Yield the differences between two problems: their sizes, or time steps and cost along the guess of the first."""
+    """Yield the differences between two problems: their sizes, or time steps and cost along the guess of the first, beyond SAME."""
     one = first.ocp
     sizes = [(o.horizon, o.manifold.nx, o.manifold.ndx, o.nu, len(o.phases)) for o in (one, other)]
     if sizes[0] != sizes[1]:

@@ -324,7 +324,10 @@ def _parameters(kind: Any, values: Mapping[str, Any]) -> Iterator[inspect.Parame
 
 
 def _lines(kind: Any, values: Mapping[str, Any]) -> Iterator[str]:
-    """Yield lines for each setting: key, type, default (the file's value if set) and meaning; nested tables follow, by dotted key."""
+    """Yield lines for each setting: key, type, default and meaning; then those of nested tables, by dotted key.
+
+    values: those of the task's file, which replace the defaults.
+    """
     own = {f.name for f in fields(kind)}
     for path, inner in [*nested_tables(Table("", kind)), Table("", TimeSettings)]:
         table: Any = values

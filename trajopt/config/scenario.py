@@ -347,9 +347,7 @@ def _object(m: MotionSettings, seed: int) -> MovingObject:
 
 
 def sensor_of(ocp: OCP, settings: Settings) -> Sensor:
-    """Return the sensor of the state, with the settings' noise of positions and velocities; path parameters behind (q, v) have
-    none.
-    """
+    """Return the sensor of the state, with noise of positions and velocities; path parameters behind (q, v) have none."""
     s, ndx = settings.sensor, ocp.manifold.ndx
     n = ndx // 2 if ocp.model is None else ocp.model.nv
     noise = np.repeat(

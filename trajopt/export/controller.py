@@ -129,7 +129,12 @@ def _reject_reserved_name(name: str, text: str) -> None:
 
 
 def _exportable(ocp: OCP, removed_by: Mapping[str, str] | None) -> Sampling:
-    """Return the sampled dynamics of an exportable problem. Raises ExportError with all reasons otherwise."""
+    """Return the sampled dynamics of an exportable problem. Raises ExportError with all reasons otherwise.
+
+    Exportable are problems of one phase without constraints and dynamics parameters, whose sampled system has derivatives in C and
+    no
+    time steps of its own.
+    """
     reasons = [*_structure_reasons(ocp, removed_by), *_constraint_reasons(ocp, removed_by)]
     samplings = [phase.dynamics.sampling for phase in ocp.phases]
     single = ocp.phases if len(ocp.phases) == 1 else ()
@@ -179,14 +184,17 @@ def _constraint_reasons(ocp: OCP, removed_by: Mapping[str, str] | None) -> Itera
 
 
 def _setting(part: str, removed_by: Mapping[str, str] | None, in_script: str) -> str:
-    """Return the setting that removes a part, or in a script the argument."""
+    """Return the advice that removes a part: the setting of ``removed_by``, or that there is none.
+
+    Without ``removed_by``, as in a script, it is ``in_script``.
+    """
     if removed_by is None:
         return in_script
     return f"set {removed_by[part]}" if part in removed_by else "no setting of this problem removes it"
 
 
 def _prefixed(text: str, name: str) -> str:
-    """Replace the placeholders ``prefix`` and ``PREFIX`` in identifiers."""
+    """Replace the placeholder ``prefix`` in identifiers by a name, and ``PREFIX`` by the name in upper case."""
     text = re.sub(r"\b(lib)?prefix(?=_|\b)", lambda m: (m[1] or "") + name, text)
     return re.sub(r"\bPREFIX(?=_)", name.upper(), text)
 

@@ -162,7 +162,8 @@ def shortest_times(distance: Array, velocity: Array, acceleration: Array) -> tup
 def steps_of_slowest(distance: Array, velocity: Array, acceleration: Array, steps: int) -> Array:
     """Fractions (N,) of nearly equal steps that begin when the slowest coordinate stops accelerating and when it starts braking.
 
-    Equal steps if it never reaches its velocity limit, or only for less than SHORT of a step. distance (n,): from rest to rest.
+    Equal steps if it is hardly at its velocity limit (SHORT), if its acceleration is unlimited, and for fewer than three steps.
+    distance (n,): distance from rest to rest.
     """
     times, rises = shortest_times(distance, velocity, acceleration)
     slowest = int(np.nanargmax(times))
@@ -214,9 +215,9 @@ def has_toppra() -> bool:
 
 
 def time_optimal(points: Array, along: Array, limits: PathLimits, grid: int = GRID) -> Timing | None:
-    """Fastest motion along the spline through points (K, n) at path parameters along (K,); None if TOPP-RA finds none.
+    """Fastest motion within limits along the spline through points (K, n) at path parameters along (K,), from rest to rest.
 
-    Raises ModuleNotFoundError without toppra.
+    Returns None if TOPP-RA finds none. Infinite torque limits are left out. Raises ModuleNotFoundError without toppra.
     """
     toppra, algorithm, constraint = _toppra()
     path = toppra.SplineInterpolator(along, points)
@@ -247,7 +248,10 @@ def _symmetric_limits(limit: Array) -> Array:
 
 
 def _torque_constraint(constraint: Any, limits: PathLimits) -> Any:
-    """Torque limits on a(s) d2s/dt2 + b(s) (ds/dt)^2 + c(s), from inverse dynamics at all grid points in one batch."""
+    """Constraint of toppra for the finite torque limits on tau = a(s) d2s/dt2 + b(s) (ds/dt)^2 + c(s).
+
+    a, b and c come from inverse dynamics at all grid points in one batch.
+    """
 
     class TorqueConstraint(constraint.LinearConstraint):
         def __init__(self) -> None:

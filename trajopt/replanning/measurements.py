@@ -159,7 +159,10 @@ class MovingObject:
         self.track = Track(0.0, start, np.zeros_like(start), self.memory)
 
     def observe(self, t: float) -> bool:
-        """Update the track with the measurement that arrives at t [s], if any; returns False, without update, if it is not finite."""
+        """Update the track with the measurement that arrives at t [s], if any.
+
+        Returns False, without an update, if the measurement is not finite; else True.
+        """
         measured = self.sensor.measure(t, np.asarray(self.truth(t), dtype=float))
         if measured is None:
             return True

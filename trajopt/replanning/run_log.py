@@ -196,8 +196,9 @@ class RunLog:
 
 
 def _check_shapes(arrays: Mapping[str, Array]) -> None:
-    """Check that the arrays of a run are numeric, with the same number of ticks, at least one, and states of one size. Raises
-    ValueError.
+    """Check that the arrays of a run are numeric, with one number of ticks, at least 1, and one size of states.
+
+    Raises ValueError.
     """
     ticks = arrays["times"].shape
     for name, values in arrays.items():

@@ -302,8 +302,9 @@ _META: dict[str, tuple[Check, str]] = {
 
 
 def check_metadata(metadata: Mapping[str, Any]) -> None:
-    """Check the required keys of a file's metadata, and the optional keys of ``meta`` that reports read, by type. Raises
-    ValueError.
+    """Check the required keys of a file's metadata, and optional keys of ``meta``, by type. Raises ValueError.
+
+    The optional keys are those that reports and viewers read.
     """
     for key, (check, expected) in _REQUIRED.items():
         if key != "robot" and key not in metadata:

@@ -57,7 +57,10 @@ class HeldStep:
 
     @property
     def contract(self) -> StepContraction:
-        """Function for the second derivatives of the step, by forward differentiation if the backend has none."""
+        """Function for the second derivatives of the step, by forward differentiation if the backend has none.
+
+        Raises MissingCapability if that is impossible too.
+        """
         contraction, m = contraction_of(self.inner, from_source=True), self.nu
 
         def contracted(x: Array, u: Array, t: Any, dt: Any, p: Parameters | None, lam: Array) -> Hessians:

@@ -47,7 +47,7 @@ class FreeTime:
 
     @property
     def nominal(self) -> Array:
-        """Durations (n,) [s] of the phases on the fixed grid."""
+        """Durations (n,) [s], on the fixed grid, of the phases that take time."""
         return np.array([phase.dt.sum() for phase in self.given.phases if phase.dynamics.takes_time])
 
     @cached_property

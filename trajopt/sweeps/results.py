@@ -76,7 +76,7 @@ class Sweep:
         return list(self.study["vary"])
 
     def values(self, key: str) -> Array:
-        """Return the values of a varied key in the finished rows, (m,) or (m, k)."""
+        """Return the values of a varied key in the finished rows, (m,) or (m, k); lists of texts, and tables, as JSON."""
         marks = self._stored.marks()
         return self._stored.values(f"vary/{key}", finished_rows(marks), marks)
 

@@ -313,8 +313,9 @@ def _run(pool: Pool, study: Study, jobs: list[range], dataset: Dataset, n: int, 
 def run_jobs(pool: Pool, study: Study, jobs: Sequence[range]) -> Iterator[list[Result]]:
     """Yield the results of each job, or of parts of a job, as they arrive.
 
-    A job whose worker dies runs again; if its worker dies again, it is halved until a single row is left, which is reported as
-    DIED.
+    A job whose worker dies runs again. If its worker dies again, the job runs alone after all others, and is halved until a single
+    row is
+    left, which is reported as DIED.
     """
     waiting, suspects, again = deque(jobs), deque[range](), set[range]()
     running: dict[Future, range] = {}
@@ -365,7 +366,10 @@ def prepare_kinds(study: Study, n: int) -> None:
 
 
 def _is_prepared(study: Study, row: int, errors: list[Exception]) -> bool:
-    """True if the code for a row could be compiled, or its batch solved; an error is appended to ``errors``."""
+    """True if the code for a row was compiled, or the row solved as a batch of one; else False.
+
+    An error is appended to ``errors``.
+    """
     from trajopt.guesses.guesses import constant_guess
     from trajopt.solvers.prepare import prepare
     from trajopt.solvers.registry import chosen_options

@@ -91,7 +91,10 @@ class Replay(NamedTuple):
     slower: float = 0.0
 
     def as_meta(self, ocp: OCP) -> dict[str, Any]:
-        """Return plain values by run, "open" and "gains": the deviation and the final state ``x`` (None if not finite)."""
+        """Return plain values by run, "open" and "gains": the deviation and the final state ``x`` (None if not finite).
+
+        "slower" is added if contacts were slowed down.
+        """
         found: dict[str, Any] = {"slower": self.slower} if self.slower else {}
         for key, run in zip(("open", "gains"), self.runs, strict=False):
             numbers = {k: getattr(run, k) for k in ("ratio", "amount", "limit", "unit", "name", "knot")}

@@ -321,7 +321,7 @@ class Viewer:
             self.close()
 
     def close(self) -> None:
-        """Stop the server."""
+        """Stop the server, and end :meth:`wait`."""
         self._closed.set()
         stop(self.server)
 
