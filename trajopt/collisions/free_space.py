@@ -18,8 +18,10 @@ from trajopt.collisions.true_shapes import hulls_of, pose, require_coal
 
 
 class FreeSpace:
-    """Collision test. pairs: robot and scene. margin: minimum distance [m]. exact: use true shapes; default: if coal is
-    installed."""
+    """Collision test of configurations, with a scene and between links.
+
+    pairs: robot and scene. margin: minimum distance [m]. exact: use true shapes; default: if coal is installed.
+    """
 
     def __init__(self, pairs: CollisionPairs, margin: float = 0.0, exact: bool | None = None) -> None:
         self.pairs, self.margin = pairs, margin

@@ -132,7 +132,7 @@ class MinimumDistance(NamedTuple):
 
 
 class MeshCheck:
-    """Collision check.
+    """Collision check with true shapes by coal: of a robot with a scene, and of pairs of its bodies.
 
     shapes: shapes of the links. self_pairs: pairs of robot bodies to check (-1: the ground). disabled: ignored pairs of links.
 

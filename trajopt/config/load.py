@@ -244,6 +244,7 @@ class Tasks(Mapping[str, TaskFunction]):
         self._files = bundled_files()
 
     def __iter__(self) -> Iterator[str]:
+        """Iterate over the names: bundled files first, then problems without a file of their name."""
         return iter(dict.fromkeys([*self._files, *PROBLEMS]))
 
     def __len__(self) -> int:
@@ -253,6 +254,7 @@ class Tasks(Mapping[str, TaskFunction]):
         return name in self._files or name in PROBLEMS
 
     def __getitem__(self, name: str) -> TaskFunction:
+        """Function that loads the task of this name. Raises UnknownName, with similar names."""
         if name not in self:
             raise unknown_name("task", name, self)
         return _task_function(name, self._files.get(name))

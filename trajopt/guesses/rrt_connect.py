@@ -66,6 +66,8 @@ def rrt_connect(
         return np.array([state[i] for i in range(n)])
 
     class Lines(base.MotionValidator):  # type: ignore[name-defined]
+        """Check of the edges of the trees by ``line_touches``."""
+
         def checkMotion(self, a: Any, b: Any, last: Any = None) -> bool:
             """True if the line between two states is collision-free."""
             return not line_touches(configuration(a), configuration(b), STEP)

@@ -254,6 +254,8 @@ def _torque_constraint(constraint: Any, limits: PathLimits) -> Any:
     """
 
     class TorqueConstraint(constraint.LinearConstraint):
+        """Limits of the joint torques, linear in d2s/dt2 and (ds/dt)^2."""
+
         def __init__(self) -> None:
             super().__init__()
             self.identical = True

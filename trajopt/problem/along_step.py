@@ -23,7 +23,7 @@ Square = Sequence[Sequence[Scalar]]
 
 
 class First(NamedTuple):
-    """Value, and derivatives in q, v, a as [row][column]; None for zero."""
+    """Value of a residual, and its derivatives in q, v, a as [row][column]; None for zero."""
 
     value: Rows
     q: Square
@@ -41,7 +41,7 @@ class Second(NamedTuple):
 
 
 class PositionResidual:
-    """Clearances as a residual of q, v and a."""
+    """Clearances, which depend on q alone, as a residual of q, v and a."""
 
     def __init__(self, residual: Clearances) -> None:
         self.residual, self.n_out, self.output_names = residual, residual.n_out, residual.output_names
@@ -62,7 +62,7 @@ class PositionResidual:
 
 
 class AlongStep:
-    """Residual at an offset within a step, see the module docstring.
+    """Residual r(q_s, v_s, a) at an offset s within a step of constant acceleration, see the module docstring.
 
     inner: residual of (q, v, a) with methods value, first and second. manifold: state manifold of the system. duration: index of T
     in the state, or None.
@@ -76,7 +76,7 @@ class AlongStep:
         self.control_names = tuple(control_names)
 
     def __call__(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Rows:
-        """Value of the residual at the offset within the step."""
+        """Value r(q_s, v_s, a) of the residual at the offset within the step."""
         q, v, a, _ = self._state_within_step(x, u, p)
         return self.inner.value(q, v, a, t, p)
 

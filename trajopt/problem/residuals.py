@@ -77,7 +77,7 @@ def frame_placement(model: Model, frame: int, x: Rows, u: Rows, t: Scalar, p: Pa
 def frame_axis(
     model: Model, frame: int, axis: Sequence[float], x: Rows, u: Rows, t: Scalar, p: Parameters
 ) -> list[Scalar]:
-    """Error (position - p_goal, s_1'R axis, s_2'R axis) of a frame, (5); zero if R axis has the goal direction or its opposite.
+    """Error (position - p_goal, s_1'R axis, s_2'R axis) of a frame, (5); the last two vanish if R axis is parallel to its goal.
 
     s_1, s_2: directions perpendicular to the goal direction of the axis, the parameter ``across`` (6). p_goal: ``position``.
     """

@@ -192,7 +192,7 @@ class RealTimeSLQ(RealTimePlanner):
 
         Full steps lower the regularization, shortened ones raise it. After MAX_SHORTENED consecutive shortened steps, or if no
         rollout is
-        finite, later steps use the exact Hessian.
+        finite, later steps use the exact Hessian, if it is compiled.
         """
         answer = policy.K[0] @ step.dx[0]
         xs, us, dx, du = plan.xs.copy(), plan.us.copy(), step.dx.copy(), step.du.copy()

@@ -169,7 +169,7 @@ class SimulatedWorker:
 
 
 class ImmediateWorker(SimulatedWorker):
-    """Worker that runs jobs immediately.
+    """Worker that runs jobs immediately, and charges time only for responses that exceed a deadline.
 
     The answer is available immediately or, if the response took longer than the deadline [s], after the time that it took. recent:
     number of latest jobs that :meth:`spells` returns.
@@ -257,7 +257,7 @@ class ThreadWorker:
 
 
 class Clock(Protocol):
-    """Clock of the loop."""
+    """Clock of the loop: real or simulated time."""
 
     def wait_until(self, t: float) -> float:
         """Wait until t [s] after the first call; returns the delay [s] if that time has already passed, else 0."""
@@ -273,7 +273,7 @@ class SimulatedClock:
 
 
 class WallClock:
-    """Clock of real time."""
+    """Clock of real time, which sleeps until the requested time."""
 
     def __init__(
         self, now: Callable[[], float] = time.perf_counter, sleep: Callable[[float], None] = time.sleep

@@ -147,6 +147,7 @@ class Items:
         return len(self.rows)
 
     def __getitem__(self, i: int) -> dict[str, Any]:
+        """Item i: its row number, cost, times, xs, us without padding, and numeric varied values, read now."""
         row = self.rows[i]
         knots, cost, times, xs, us = (self._value(name, row) for name in ("knots", "cost", "times", "xs", "us"))
         item = {"row": row, "cost": float(cost), "times": times[: knots + 1], "xs": xs[: knots + 1], "us": us[:knots]}
@@ -168,7 +169,7 @@ class Items:
 
     @cached_property
     def _varied(self) -> dict[str, Array]:
-        """Numeric varied values of the rows, by key."""
+        """Numeric varied values of the rows, by key; values that are texts are omitted."""
         names = {key: f"vary/{key}" for key in self._stored.group.attrs["study"]["vary"]}
         rows = np.array(self.rows, dtype=int)
         found = {key: self._stored.values(name, rows, self._marks) for key, name in names.items()}

@@ -188,6 +188,8 @@ def _plugin(distributed: Any) -> Any:
     """Return a Dask plugin that limits each worker to one thread."""
 
     class OneThread(distributed.WorkerPlugin):
+        """Dask plugin that limits numerical libraries to one thread."""
+
         name = "trajopt-one-thread"
 
         def setup(self, worker: Any) -> None:

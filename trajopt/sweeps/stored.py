@@ -42,6 +42,8 @@ def durable_store(path: Path) -> Any:
     LocalStore: Any = require("zarr").storage.LocalStore
 
     class DurableStore(LocalStore):
+        """Store whose files are written atomically and flushed to disk."""
+
         async def set(self, key: str, value: Any) -> None:
             self._check_writable()
             target = self.root / key
