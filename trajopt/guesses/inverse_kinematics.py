@@ -122,6 +122,7 @@ def inverse_kinematics(
     position: (3,) or (N, 3) [m] in the world. rotation: world from frame, in a form of :func:`~trajopt.rotation_matrix`, (3, 3) or
     (N, 3, 3). Either may be omitted. free_axis: (3,) in the frame, axis of a free rotation. q0: (nq,) or (N, nq), reference
     configuration, default the neutral one. clearance: ranks solutions in collision after the others. limits: enforce joint limits.
+    starts: number of starts of the search, q0 and random ones; if a goal is missed, MORE_STARTS times as many are tried once.
     Raises UnknownName for a frame that the model does not have, ValueError for another shape, no goal, an invalid rotation, a frame
     that no joint moves, or a model with quaternions.
 
@@ -237,9 +238,10 @@ class _Search:
         return q, self.errors(q)
 
     def accepted(self, q: Array, errors: _Errors, candidates: Array, draws: bool) -> tuple[Array, _Errors]:
-        """Configurations and errors after steps: those that do not increase the error are taken, the others raise the damping.
+        """Configurations and errors after steps; a step that increases the error is rejected and raises the damping, others lower
+        it.
 
-        draws: take all steps, as they also move toward q0.
+        draws: take all steps, as they also move toward q0, with unchanged damping.
         """
         result = self.errors(candidates)
         if draws:

@@ -93,7 +93,7 @@ def rrt_connect(
 def short_cut(path: Array, line_touches: LineInCollision, *, seed: int = 0, attempts: int = SHORT_CUTS) -> Array:
     """Shorten a path of corners (K, nq) by random collision-free short-cuts; returns its new corners, with the same ends.
 
-    attempts: number of short-cuts tried.
+    The straight line between the ends is tried first. attempts: number of short-cuts tried.
     """
     rng = np.random.default_rng(seed)
     path = np.asarray(path, float)

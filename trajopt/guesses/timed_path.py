@@ -94,7 +94,7 @@ def _running_mean(q: Array, half: int) -> Array:
 def passing_times(q: Array, r: Array, velocity: Array, acceleration: Array) -> Array:
     """Times (M,) [s] at which a nearly time-optimal motion from rest to rest passes points q (M, n) at path lengths r (M,).
 
-    velocity, acceleration (n,): limits.
+    velocity, acceleration (n,): limits. Zeros for a path without length.
     """
     step = r[1] - r[0]
     if step == 0.0:

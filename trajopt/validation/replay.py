@@ -119,7 +119,7 @@ def replay(
     """Replay a plan xs (N + 1, nx), us (N, nu), K (N, nu, ndx) with finer time steps: with held controls, then with its gains.
 
     evaluator: creates the stage evaluator of a problem. holds: returns True if a run suffices, so that the run with gains is
-    skipped. Returns None if no time step can be refined, as for user-defined discrete maps.
+    skipped; it is skipped for K = 0 too. Returns None if no time step can be refined, as for user-defined discrete maps.
     """
     if not can_be_cut(ocp):
         return None
