@@ -238,10 +238,9 @@ class _Search:
         return q, self.errors(q)
 
     def accepted(self, q: Array, errors: _Errors, candidates: Array, draws: bool) -> tuple[Array, _Errors]:
-        """Configurations and errors after steps; a step that increases the error is rejected and raises the damping, others lower
-        it.
+        """Configurations and errors after steps; a step that increases the error is rejected and raises the damping.
 
-        draws: take all steps, as they also move toward q0, with unchanged damping.
+        Other steps lower the damping. draws: take all steps, as they also move toward q0, with unchanged damping.
         """
         result = self.errors(candidates)
         if draws:
