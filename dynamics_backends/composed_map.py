@@ -75,7 +75,10 @@ class ComposedMap:
         return own._replace(value=y), _slopes(self.outer, y, p)
 
     def _chained(self, own: Partials, slopes: list[dict[int, Scalar]], p: Given) -> Partials:
-        """Value and derivatives of the composed map. own: those of the inner map; slopes: d outer / d y by output and row of y."""
+        """Value and derivatives of the composed map by the chain rule; fu is empty for a map without controls.
+
+        own: value and derivatives of the inner map; slopes: d outer / d y by output and row of y.
+        """
 
         def chained(M: Any) -> list[Rows]:
             if not len(M):  # a map without controls
@@ -107,7 +110,7 @@ class CurvedComposedMap(ComposedMap):
         return self._chained(own, slopes, p), along
 
     def _inner_second_derivatives(self, x: Rows, u: Rows, t: Scalar, p: Given, lam: Rows) -> Contraction:
-        """Second derivatives of lam' inner."""
+        """Second derivatives of lam' inner by ``second_derivatives`` if the inner map has them, else by ``contracted``."""
         inner: Any = self.inner
         return (
             inner.second_derivatives(x, u, t, p, lam)
@@ -131,7 +134,10 @@ def _sum(left: Matrix, right: Mapping[int, Rows], more: Matrix) -> list[Rows]:
 
 
 def _slopes(outer: Outer, y: Rows, p: Given) -> list[dict[int, Scalar]]:
-    """Derivatives of ``outer`` by the rows of y (n, N): for each output, row of y -> derivative, without structural zeros."""
+    """Derivatives of ``outer`` by the rows of y (n, N), by forward AD, or by CasADi for symbols.
+
+    Returns for each output: row of y -> derivative, without rows whose derivative is zero at all points.
+    """
     n = len(y) if isinstance(y, np.ndarray) else y.shape[0]
     if hasattr(y, "is_symbolic"):
         symbol = ca.SX.sym("y", n)
@@ -170,7 +176,8 @@ def composed(
 ) -> ComposedMap:
     """Compose outer(map(x, u, t, given(p)), p) for a map with partials; names: of the outputs, default those of the map.
 
-    If the map is itself composed, its inner map is composed with both outer functions.
+    Returns a CurvedComposedMap if the map has second derivatives. If the map is itself composed, its inner map is composed with
+    both outer functions.
     """
     if isinstance(map, ComposedMap):
         composition = map

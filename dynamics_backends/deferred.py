@@ -1,6 +1,6 @@
 """Lazy loading of modules that are slow to import, at their first use; most runs never need them.
 
-The names of a package can be loaded lazily too: a stub lists the module of each name (:func:`places`).
+The names of a package can be loaded lazily too: a stub lists the module of each name (:func:`modules_by_name`).
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ def deferred(name: str, prepare: Callable[[Any], None] | None = None) -> Any:
     return Deferred(name, prepare)
 
 
-def places(stub: Path) -> dict[str, str]:
-    """Module of each name, from the lines ``from module import name as name`` of a stub."""
+def modules_by_name(stub: Path) -> dict[str, str]:
+    """Return name -> module from the lines ``from module import name as name`` of a stub file."""
     import ast
 
     body = ast.parse(stub.read_text(encoding="utf-8")).body
@@ -46,6 +46,6 @@ def places(stub: Path) -> dict[str, str]:
 
 
 def exported(module: str, name: str) -> Any:
-    """Object imported by ``from module import name``, which may also be a submodule."""
+    """Import and return the object of ``from module import name``: an attribute of the module, else its submodule."""
     found = import_module(module)
     return getattr(found, name) if hasattr(found, name) else import_module(f"{module}.{name}")

@@ -41,7 +41,11 @@ ZERO_SCALE = 1e-30
 
 
 def worst_entry(value: Array, exact: Array, floor: Array | float = 0.0) -> tuple[float, tuple[int, ...]]:
-    """Largest error, relative to the largest entry of the block at its point (N, ...) or to a larger ``floor``, with its place."""
+    """Largest relative error of the blocks ``value`` (N, ...), and the index of its entry in the block, without the point.
+
+    Errors are relative to the largest entry of ``exact`` at the same point, or to ``floor`` if that is larger; absolute if both
+    are at most ZERO_SCALE. The error of a value that is not finite is infinite.
+    """
     axes = tuple(range(1, exact.ndim))
     scale = np.maximum(np.abs(exact).max(axis=axes, keepdims=True), floor)
     error = np.abs(value - exact) / np.where(scale > ZERO_SCALE, scale, 1.0)
@@ -113,7 +117,8 @@ def first_order(
     """Yield the worst entry of fx and of fu by each method, compared with complex steps.
 
     what: name of the map in reports; blocks: names of its fx and fu; at: points that fit the map; by_method: functions that
-    return the Jacobians at these points. A method that cannot trace the map yields a line without an error.
+    return the Jacobians at these points. A method that cannot trace the map yields a line without an error; empty blocks yield
+    none. Rounding errors of difference quotients are allowed for.
     """
     exact = make_backend(map, REFERENCE, engine="numpy").jacobians(at.x, at.u, at.t, p)
     for method, jacobians in by_method.items():
@@ -142,7 +147,7 @@ class Probe(NamedTuple):
 
     @classmethod
     def random(cls, map: Map, count: int, directions: int, rng: np.random.Generator) -> Probe:
-        """Draw a random probe for ``count`` points."""
+        """Draw a probe for ``count`` points with this number of directions from the standard normal distribution."""
         size = map.manifold.ndx + map.nu
         return cls(rng.standard_normal((count, map.n_out)), rng.standard_normal((directions, size)))
 
@@ -177,6 +182,7 @@ def second_order(
 
 
 def _second_tolerance(method: str) -> float:
+    """Tolerance of a method's second derivatives: SECOND_TOLERANCES, or EXACT_TOLERANCE for other methods."""
     return SECOND_TOLERANCES.get(method, EXACT_TOLERANCE)
 
 
@@ -186,7 +192,10 @@ def _whole(H: Hessians) -> Array:
 
 
 def curvature_along(map: Map, b: Batch, lam: Array, d: Array) -> Array:
-    """Product H d (N, ndx + nu) for lam' f, in the exponential chart of the state; lam (N, n_out), d (ndx + nu,)."""
+    """Product H d (N, ndx + nu) of the Hessian of lam' f, by a complex step of gradients by dual numbers; zero for a constant map.
+
+    H is in the exponential chart of the state; lam (N, n_out), d (ndx + nu,).
+    """
     ndx = map.manifold.ndx
     unit = np.eye(ndx + map.nu)
     steps = np.repeat(1j * STEP * d[:, None], b.size, axis=1)

@@ -67,7 +67,10 @@ class CompilerError(RuntimeError):
 
 
 def compiler_command() -> list[str]:
-    """Words of the environment variable CC, or the first of cc, gcc, clang on the PATH. Raises CompilerError if there is none."""
+    """Words of the environment variable CC, or if it is unset the first of cc, gcc, clang on the PATH.
+
+    Raises CompilerError if CC is invalid or names no program on the PATH, or if no compiler is found.
+    """
     try:
         words = list(compiler())
     except InputError as error:

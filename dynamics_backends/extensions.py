@@ -61,6 +61,10 @@ class Registry(MutableMapping[str, T]):
         self._values[name] = self._checked(name, value)
 
     def __getitem__(self, name: str) -> T:
+        """Return the object of a name; an entry point is loaded and checked at its first use.
+
+        Raises UnknownName for an unknown name, ExtensionError for an entry point that cannot be loaded.
+        """
         if name not in self._values:
             point = self._points().get(name)
             if point is None:
@@ -69,6 +73,7 @@ class Registry(MutableMapping[str, T]):
         return self._values[name]
 
     def __setitem__(self, name: str, value: T) -> None:
+        """Store an object without checks, also in place of a built-in one."""
         self._values[name] = value
 
     def __delitem__(self, name: str) -> None:
@@ -93,6 +98,7 @@ class Registry(MutableMapping[str, T]):
         return dict(self._values)
 
     def _empty_registry_error(self, name: str) -> UnknownName:
+        """Return (not raise) the error for a name in a registry without any object."""
         return UnknownName(
             f"no {self.kind} is named {name!r}: no installed package has entry points of the group {self.group!r}; install trajopt "
             "again (pip install -e . in a source tree)"
@@ -117,7 +123,10 @@ class Registry(MutableMapping[str, T]):
 
 
 def _hidden_by(point: EntryPoint, error: Exception) -> str:
-    """Hint at a folder on Python's path that may hide an entry point's package; "" for other errors."""
+    """Hint at a folder on Python's path that may hide an entry point's package.
+
+    "" unless the error is a ModuleNotFoundError and the package itself was imported.
+    """
     package = point.module.partition(".")[0]
     places = getattr(sys.modules.get(package), "__path__", None)
     if not isinstance(error, ModuleNotFoundError) or not places:
@@ -127,7 +136,10 @@ def _hidden_by(point: EntryPoint, error: Exception) -> str:
 
 @cache
 def _entry_points() -> dict[str, dict[str, EntryPoint]]:
-    """Entry points of installed packages: group -> name -> entry point; for duplicate names the first on Python's path."""
+    """Entry points of installed packages in groups that start with PREFIX, as group -> name -> entry point; cached.
+
+    For duplicate names the first on Python's path.
+    """
     from importlib.metadata import distributions  # slow to load
 
     found: dict[str, dict[str, EntryPoint]] = {}

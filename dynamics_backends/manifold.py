@@ -41,6 +41,7 @@ def _axpy(x: Components, *terms: tuple[Scalar, Components]) -> Components:
 
 
 def _norm2(a: Components) -> Scalar:
+    """Squared norm of a vector with three components."""
     return a[0] * a[0] + a[1] * a[1] + a[2] * a[2]
 
 
@@ -51,11 +52,13 @@ def _rotate(q: Components, v: Components) -> Components:
 
 
 def _quaternion_product(a: Components, b: Components) -> Components:
+    """Hamilton product a b of quaternions (x, y, z, w)."""
     vector = _axpy([a[3] * x for x in b[:3]], (b[3], a[:3]), (1.0, _cross(a[:3], b[:3])))
     return [*vector, a[3] * b[3] - a[0] * b[0] - a[1] * b[1] - a[2] * b[2]]
 
 
 def _conjugate(q: Components) -> Components:
+    """Conjugate of a quaternion (x, y, z, w)."""
     return [-q[0], -q[1], -q[2], q[3]]
 
 
@@ -141,7 +144,7 @@ class LieGroup:
         return self.from_se3(_ad_polynomial(weights, minus_d, self.to_se3(e)))
 
     def transport(self, d: Components, e: Components) -> Components:
-        """Product Ad(exp(d))^-1 e: the derivative of q exp(d) in q along e."""
+        """Product Ad(exp(d))^-1 e: the derivative of q exp(d) in q along e; e itself for vector spaces and SO(2)."""
         if self.to_se3 is None or self.from_se3 is None:
             return e
         twist, six = self.to_se3(d), self.to_se3(e)
@@ -198,10 +201,12 @@ SO3 = LieGroup(
 
 
 def _se3_integrate(q: Components, d: Components) -> Components:
+    """Pose q exp(d) of a pose q (position, quaternion) and a twist d (linear, angular)."""
     return [*_axpy(q[:3], (1.0, _rotate(q[3:], _v_times(d[3:], d[:3])))), *_quaternion_product(q[3:], so3_exp(d[3:]))]
 
 
 def _se3_difference(q0: Components, q1: Components) -> Components:
+    """Twist log(q0^-1 q1) (linear, angular) between poses (position, quaternion)."""
     back = _conjugate(q0[3:])
     w = so3_log(_quaternion_product(back, q1[3:]))
     return [*v_inverse_times(w, _rotate(back, _axpy(q1[:3], (-1.0, q0[:3])))), *w]
@@ -231,12 +236,14 @@ def _planar(angle: Scalar, p: Components) -> Components:
 
 
 def _se2_integrate(q: Components, d: Components) -> Components:
+    """Pose q exp(d) of a pose q (x, y, angle) and a twist d (linear, angular); the angle is not wrapped."""
     zero = 0.0 * d[2]
     step = _planar(q[2], _v_times([zero, zero, d[2]], [d[0], d[1], zero])[:2])
     return [q[0] + step[0], q[1] + step[1], q[2] + d[2]]
 
 
 def _se2_difference(q0: Components, q1: Components) -> Components:
+    """Twist log(q0^-1 q1) (linear, angular) between poses (x, y, angle), with the angle wrapped to [-pi, pi]."""
     angle = nearest_turn(q1[2] - q0[2])
     zero = 0.0 * angle
     p = _planar(-q0[2], [q1[0] - q0[0], q1[1] - q0[1]])
@@ -314,13 +321,16 @@ class Manifold:
         return sm.stack([c for g, iq, _ in self._blocks() for c in g.difference(a[iq], b[iq])])
 
     def gap(self, x0: Rows, x1: Rows) -> Rows:
-        """x1 (-) x0 of neighbors on one trajectory without wrapping angles: x1 - x0 on a flat manifold; rows (ndx, N)."""
+        """x1 (-) x0 of neighbors on one trajectory; rows (ndx, N). On a flat manifold x1 - x0, without wrapping angles of SO(2).
+
+        On others :meth:`difference`, which wraps angles.
+        """
         return x1 - x0 if self.is_flat else self.difference(x0, x1)
 
     def without_jumps(self, x0: Array, xs: Array) -> Array:
         """Unwrap the SO(2) angles of successive states xs (..., N + 1, nx): each to the turn nearest to the state before.
 
-        x0 (..., nx) is the state before the first one. SE(2) angles are unchanged.
+        x0 (..., nx) is the state before the first one. SE(2) angles are unchanged. Returns a copy, or xs itself without SO(2).
         """
         angles = [iq.start for g, iq, _ in self._blocks() if g.name == SO2.name]
         if not angles:
@@ -332,15 +342,15 @@ class Manifold:
         return moved
 
     def dexp(self, dx: Rows, e: Rows) -> Rows:
-        """Right Jacobian of exp at dx applied to e: derivative of x (+) dx in dx; rows (ndx, N)."""
+        """Right Jacobian of exp at dx applied to e: derivative of x (+) dx in dx; rows (ndx, N). e itself on a flat manifold."""
         return self._along("dexp", dx, e)
 
     def dexp_inv(self, dx: Rows, e: Rows) -> Rows:
-        """Inverse of :meth:`dexp` applied to e; rows (ndx, N)."""
+        """Inverse of the right Jacobian of exp at dx (:meth:`dexp`) applied to e; rows (ndx, N). e itself on a flat manifold."""
         return self._along("dexp_inv", dx, e)
 
     def transport(self, dx: Rows, e: Rows) -> Rows:
-        """Derivative of x (+) dx in x along the tangent e; rows (ndx, N)."""
+        """Derivative of x (+) dx in x along the tangent e; rows (ndx, N). e itself on a flat manifold."""
         return self._along("transport", dx, e)
 
     def _along(self, which: str, dx: Rows, e: Rows) -> Rows:

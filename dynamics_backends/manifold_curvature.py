@@ -93,7 +93,7 @@ def _weighted(components: list[Dual], lam: Array) -> Array:
 
 
 def _lie_blocks(manifold: Manifold) -> Iterator[tuple[LieGroup, slice]]:
-    """Groups that are not vector spaces, with their slices of a tangent vector."""
+    """Yield the groups other than vector spaces and SO(2), with their slices of a tangent vector."""
     start = 0
     for group in manifold.groups:
         if group.to_se3 is not None:

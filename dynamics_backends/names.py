@@ -42,7 +42,9 @@ def _unknown(message: str, name: str, available: Iterable[str]) -> UnknownName:
 
 
 def _with_similar_part(name: str, available: list[str], count: int = 3) -> list[str]:
-    """Names with a part between underscores, dots, slashes or dashes that resembles `name`: "fnger" and "left_finger_joint"."""
+    """Return up to `count` names with a part between underscores, dots, slashes or dashes that resembles `name`, case ignored:
+    "fnger" and "left_finger_joint".
+    """
     by_part: dict[str, list[str]] = {}
     for known in available:
         for part in re.split(r"[_./-]", known.lower()):
@@ -52,7 +54,7 @@ def _with_similar_part(name: str, available: list[str], count: int = 3) -> list[
 
 
 def table_lines(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Return the rows of a table as lines, in columns two blanks apart."""
+    """Return the rows of a table (at least one) as lines, in left-aligned columns two blanks apart, without trailing blanks."""
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
 
@@ -60,7 +62,8 @@ def table_lines(rows: Sequence[Sequence[str]]) -> list[str]:
 def nearest_names(name: str, available: Iterable[str], count: int = 3) -> list[str]:
     """Return up to `count` of the `available` names that resemble `name`, case ignored, the nearest first.
 
-    A name with a prefix, such as "erd:ur5", resembles what its part after the colon resembles too.
+    A name with a prefix, such as "erd:ur5", resembles what its part after the colon resembles too. Returns [] for a `name` longer
+    than MAX_NAME_LENGTH; compares at most MAX_COMPARED names.
     """
     by_lower: dict[str, str] = {}
     if len(str(name)) > MAX_NAME_LENGTH:

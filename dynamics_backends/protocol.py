@@ -58,12 +58,12 @@ def is_second_order(map: Map) -> bool:
 
 
 def unwrapped(map: Any) -> Any:
-    """Original map of a map that an engine may have wrapped: its attribute ``wrapped`` has the same values."""
+    """Original map, with the same values, of a map that an engine has wrapped (attribute ``wrapped``); other maps unchanged."""
     return getattr(map, "wrapped", map)
 
 
 def innermost(map: Any) -> Any:
-    """Original map of a map that an engine or a free duration may have wrapped."""
+    """Original map under all wrappers of engines (attribute ``wrapped``) and of scaled time (attribute ``map``)."""
     own = unwrapped(map)
     while not isinstance(own, FunctionMap) and hasattr(own, "map"):
         own = unwrapped(own.map)
@@ -184,7 +184,9 @@ class InScaledTime(Protocol):
 
 
 def damping_offsets(map: Map) -> int | None:
-    """Number of velocity offsets e, the last controls of a system with implicit damping; None for other maps."""
+    """Number of velocity offsets e, the last controls of a system with implicit damping; None for other maps, also for the system
+    before :meth:`DampsImplicitly.implicit`.
+    """
     own = unwrapped(map)
     return own.offsets if isinstance(own, DampsImplicitly) else None
 
@@ -344,6 +346,7 @@ class FunctionMap:
         return f"FunctionMap({name}: nx = {self.manifold.nx}, nu = {self.nu}, n_out = {self.n_out})"
 
     def __call__(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Rows:
+        """Rows (n_out, N) of the function's value; plain numbers among its results are repeated over the batch."""
         result = self.called(x, u, t, p)
         if not isinstance(result, (list, tuple)):
             return result
@@ -367,9 +370,9 @@ class Batch(NamedTuple):
 
     @classmethod
     def of(cls, map: Map, x: Array, u: Array, t: Array | float = 0.0, p: Parameters | None = None) -> Batch:
-        """Create rows from batch-first arguments, with their shapes checked.
+        """Create rows from batch-first arguments; a number t and parameters (n,) are repeated over the batch.
 
-        Raises ValueError with the name of an argument whose last axis does not fit the map.
+        Raises ValueError with the name of an argument whose shape does not fit the map or the batch.
         """
         x, u = np.asarray(x, float), np.asarray(u, float)
         if x.ndim != 2 or x.shape[1] != map.manifold.nx:
@@ -395,7 +398,7 @@ class Batch(NamedTuple):
         return Batch(self.x[:, elements], self.u[:, elements], self.t[elements], p)
 
     def repeated(self, times: int) -> Batch:
-        """Batch with every element repeated ``times`` times: (nx, N * times), knot by knot."""
+        """Batch (nx, N * times) with every element repeated ``times`` times in succession."""
 
         def repeat(a: Array) -> Array:
             return np.repeat(a, times, axis=-1)

@@ -83,7 +83,10 @@ def _casadi_ad(map: Map, engine: str, **options: Any) -> DynamicsBackend:
 
 
 def _registered(name: str, factory: Any) -> Callable[..., DynamicsBackend]:
-    """Adapt a user's factory to the registry. Raises TypeError for an object that is not callable."""
+    """Adapt a user's factory to the registry's signature (map, engine, options). Raises TypeError if it is not callable.
+
+    A class of methods gets the map evaluated by the engine; a result that is no Method is wrapped as a user-defined backend.
+    """
     if not callable(factory):
         raise TypeError(f"backend {name!r}: expected a factory of (system, **options), got a {type(factory).__name__}")
     if isinstance(factory, type) and issubclass(factory, Method):
@@ -173,7 +176,7 @@ def missing_capability(map: Map, method: str) -> str | None:
 
 
 def as_backend(given: DynamicsBackend | Map) -> DynamicsBackend:
-    """Convert a system or a user-defined backend to a backend for solvers.
+    """Convert a system or a user-defined backend to a backend for solvers; a backend is returned unchanged.
 
     A system gets the method ``analytic`` if it has closed-form derivatives, else ``forward_ad``. Raises TypeError for other types.
     """
@@ -208,7 +211,10 @@ def same_method(backend: DynamicsBackend, map: Map) -> DynamicsBackend:
 
 
 def on_engine(map: Map, engine: str) -> Map:
-    """Map evaluated by an engine: NumPy, or the library's recursions and tapes."""
+    """Map evaluated by an engine: a map with a driver gets the engine's recursions (NumPy's or the library's).
+
+    Any other map is unchanged for the engine numpy, else traced to a tape of the library.
+    """
     if isinstance(map, HasDriver):
         return map.with_driver(run if engine == "numpy" else library_driver())
     if engine == "numpy":
@@ -219,7 +225,7 @@ def on_engine(map: Map, engine: str) -> Map:
 
 
 def _is_traced(map: Map, engine: str) -> bool:
-    """True if an engine traces a map as a whole."""
+    """True if an engine traces a map as a whole: any engine but numpy, and a map whose recursions have no driver."""
     return engine != "numpy" and not isinstance(map, HasDriver)
 
 

@@ -44,6 +44,7 @@ _ATAN = [(-1.0) ** k / (2 * k + 1) for k in range(_TERMS)]
 
 
 def _unary(name: str) -> Callable[[Scalar], Scalar]:
+    """Elementwise function ``name`` of every kind of scalar: the number's method of this name, else NumPy's function."""
     numpy_function = getattr(np, name)
 
     def function(x: Scalar) -> Scalar:
@@ -132,7 +133,7 @@ def atan2(y: Scalar, x: Scalar) -> Scalar:
 
 
 def stack(components: Sequence[Scalar]) -> Rows:
-    """Rows from a list of scalars; plain numbers are broadcast to the batch."""
+    """Rows from a list of scalars; plain numbers are broadcast to the batch. Zeros (0, 1) for an empty list."""
     shape = getattr(components[0], "shape", None) if components else None
     if all(type(c) is np.ndarray and c.shape == shape for c in components):
         return np.array(components) if components else np.zeros((0, 1))
@@ -162,7 +163,7 @@ def concatenate(parts: Sequence[Rows]) -> Rows:
 
 
 def identity_rows(n: int, like: Rows) -> list[Rows]:
-    """Rows (n, N) of the identity matrix, or columns of plain numbers if ``like`` is symbolic."""
+    """The n rows of the identity matrix, each (n, N) with the batch of ``like``, or (n,) if ``like`` is a symbol or a number."""
     eye = np.eye(n)
     if hasattr(like, "is_symbolic"):
         import casadi
@@ -202,7 +203,7 @@ def _alternating(coefficient: Callable[[int], Fraction]) -> list[float]:
 
 
 def _bernoulli(count: int) -> list[Fraction]:
-    """B_0, B_2, B_4, ...: from sum_j binom(m+1, j) B_j = 0."""
+    """First ``count`` Bernoulli numbers of even index, B_0, B_2, ..., from sum_j binom(m+1, j) B_j = 0."""
     values: list[Fraction] = []
     for m in range(2 * count):
         total = sum(
@@ -249,27 +250,27 @@ def cos_root(t2: Scalar) -> Scalar:
 
 
 def sinc(t2: Scalar) -> Scalar:
-    """sin(theta) / theta."""
+    """sin(theta) / theta as a function of theta^2."""
     return _switch(t2, _SINC, lambda s, th: sin(th) / th)
 
 
 def cosc(t2: Scalar) -> Scalar:
-    """(1 - cos(theta)) / theta^2."""
+    """(1 - cos(theta)) / theta^2 as a function of theta^2."""
     return _switch(t2, _COSC, lambda s, th: (1.0 - cos(th)) / s)
 
 
 def sinc3(t2: Scalar) -> Scalar:
-    """(theta - sin(theta)) / theta^3."""
+    """(theta - sin(theta)) / theta^3 as a function of theta^2."""
     return _switch(t2, _SINC3, lambda s, th: (th - sin(th)) / (s * th))
 
 
 def dexp3(t2: Scalar) -> Scalar:
-    """(2 (1 - cos theta) - theta sin theta) / (2 theta^4): weight of ad^3 in dexp on SE(3)."""
+    """(2 (1 - cos theta) - theta sin theta) / (2 theta^4) as a function of theta^2: weight of ad^3 in dexp on SE(3)."""
     return _switch(t2, _DEXP3, lambda s, th: (2.0 - 2.0 * cos(th) - th * sin(th)) / (2.0 * s * s))
 
 
 def dexp4(t2: Scalar) -> Scalar:
-    """(2 + cos theta - 3 sin(theta)/theta) / (2 theta^4): weight of ad^4 in dexp on SE(3)."""
+    """(2 + cos theta - 3 sin(theta)/theta) / (2 theta^4) as a function of theta^2: weight of ad^4 in dexp on SE(3)."""
     return _switch(t2, _DEXP4, lambda s, th: (2.0 + cos(th) - 3.0 * sin(th) / th) / (2.0 * s * s))
 
 
@@ -279,23 +280,23 @@ def _half_cot(th: Scalar) -> Scalar:
 
 
 def _half_cot_slope(s: Scalar, th: Scalar) -> Scalar:
-    """Product theta gamma'(theta) for gamma = theta/2 cot(theta/2)."""
+    """Product theta gamma'(theta) for gamma = theta/2 cot(theta/2), from s = theta^2 and th = theta."""
     sine = sin(0.5 * th)
     return _half_cot(th) - 0.25 * s / (sine * sine)
 
 
 def logc(t2: Scalar) -> Scalar:
-    """(1 - theta/2 cot(theta/2)) / theta^2; singular at theta = 2 pi."""
+    """(1 - theta/2 cot(theta/2)) / theta^2 as a function of theta^2; singular at theta = 2 pi."""
     return _switch(t2, _LOGC, lambda s, th: (1.0 - _half_cot(th)) / s)
 
 
 def dlog2(t2: Scalar) -> Scalar:
-    """(theta gamma' - 4 (gamma - 1)) / (2 theta^2): weight of ad^2 in dexp^-1 on SE(3)."""
+    """(theta gamma' - 4 (gamma - 1)) / (2 theta^2), gamma = theta/2 cot(theta/2): weight of ad^2 in dexp^-1 on SE(3)."""
     return _switch(t2, _DLOG2, lambda s, th: (_half_cot_slope(s, th) - 4.0 * (_half_cot(th) - 1.0)) / (2.0 * s))
 
 
 def dlog4(t2: Scalar) -> Scalar:
-    """(theta gamma' - 2 (gamma - 1)) / (2 theta^4): weight of ad^4 in dexp^-1 on SE(3)."""
+    """(theta gamma' - 2 (gamma - 1)) / (2 theta^4), gamma = theta/2 cot(theta/2): weight of ad^4 in dexp^-1 on SE(3)."""
     return _switch(t2, _DLOG4, lambda s, th: (_half_cot_slope(s, th) - 2.0 * (_half_cot(th) - 1.0)) / (2.0 * s * s))
 
 

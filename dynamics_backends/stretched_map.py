@@ -143,12 +143,13 @@ class StretchedMap:
         self.n_out, self.control_names = len(self.output_names), map.control_names[: self.nu]
 
     def __call__(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Rows:
+        """Rows of the scaled value P(T) f, followed by zeros for the durations if values are tangent vectors."""
         value, _, _ = self._factors(x, p)
         return self._with_zeros(value.product(sm.rows_of(self.map(*self._arguments(x, u, t, p)))), x)
 
     @property
     def damps(self) -> bool:
-        """True for a system with damping that can be implicit."""
+        """True for a system (kind "rate") with damping that can be implicit, and is not yet."""
         own = self.map
         return self.kind == "rate" and not self.stepped and isinstance(own, DampsImplicitly) and own.damps
 
@@ -174,7 +175,7 @@ class StretchedMap:
         return (p[IMPLICIT_STEP][0] if IMPLICIT_STEP in p else 0.0) / self.nominal
 
     def _factors(self, x: Rows, p: Mapping[str, Rows]) -> tuple[Factors, Factors, Factors]:
-        """Scaling P of the map's value for this kind, and the first and second derivatives of P in the duration T."""
+        """Scaling P of the map's value for this kind of map, and the first and second derivatives of P in the duration T."""
         T, per = x[self.place], 1.0 / self.nominal
         s, zero, rate = per * T, 0.0 * T, per + 0.0 * T
         if self.kind == "unscaled":
@@ -219,7 +220,7 @@ class StretchedFirst(StretchedMap):
         return Partials(self._with_zeros(P.product(value), x), fx, fu)
 
     def _row(self, own: list[Scalar], at_T: Scalar) -> Rows:
-        """Row over the state: numbers in its first columns, and one in the column of T."""
+        """Row (ndx, N) over the state: ``own`` in its first columns, ``at_T`` in the column of T, zero elsewhere."""
         row = [0.0 * at_T] * self.manifold.ndx
         row[: len(own)] = [v + row[0] for v in own]
         row[self.tangent_place] = at_T
@@ -267,15 +268,18 @@ class WithStep:
         self.control_names = (*system.control_names, "step")
 
     def __call__(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Rows:
+        """Value of the system; u: its controls, offsets e and the step length [s]."""
         return self.system(*self._arguments(x, u, t, p))
 
     def _arguments(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> tuple[Rows, Rows, Scalar, Any]:
+        """Arguments of the system: without the last control, the step length, which becomes the parameter IMPLICIT_STEP."""
         last = self.nu - 1
         return x, u[:last], t, {**p, IMPLICIT_STEP: [u[last]]}
 
 
 class _WithStepFirst(WithStep):
     def partials(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Partials:
+        """Value and partial derivatives in x and (u, e, step)."""
         return self._partials(self.system.partials(*self._arguments(x, u, t, p)))
 
     def _partials(self, own: Partials) -> Partials:
@@ -298,6 +302,7 @@ class _WithStepFirst(WithStep):
 
 class _WithStepSecond(_WithStepFirst):
     def contracted(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows], lam: Rows) -> tuple[Partials, Contraction]:
+        """First derivatives, and the second derivatives of lam' f in x and (u, e, step)."""
         first, H = self.system.contracted(*self._arguments(x, u, t, p), lam)
         n, ne, at, last, ndx = self.n_out, self.offsets, self._offsets, self.nu - 1, self.manifold.ndx
         a = self._accelerations(first.value)
@@ -338,7 +343,7 @@ def time_scaled(
     names: of the durations [s], the last numbers of the state. phase: index of this system's duration. nominal: T0 [s].
     semi_implicit: for time steps of semi-implicit Euler, which are steps of the scheme ``euler`` along the result. Joint damping is
     implicit in time steps, as for the original system. Raises MissingCapability for a system of whole time steps (NeedsScheme),
-    ValueError for a phase without a name or semi-implicit steps of a system whose state is not (q, v).
+    ValueError for a phase without a name, ``nominal`` <= 0, or semi-implicit steps of a system whose state is not (q, v).
     """
     if isinstance(system, NeedsScheme):
         raise MissingCapability(
@@ -375,6 +380,7 @@ class Durations:
         self.control_names = tuple(manifold.tangent_names[-count:])
 
     def __call__(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Rows:
+        """Rows of the jump: zeros, then u - T for the durations T, the last entries of x."""
         n, at, zero = self.n_out - self.nu, self.manifold.nx - self.nu, 0.0 * x[0]
         return sm.stack([*[zero] * n, *(u[i] - x[at + i] for i in range(self.nu))])
 

@@ -30,7 +30,10 @@ class UntrustedFolder(OSError):
 
 
 def problem_of(folder: Path) -> str:
-    """Reason why a folder is not trusted, with the remedy; '' if it is trusted. Raises OSError for a missing folder."""
+    """Reason why a folder is not trusted, with the remedy; '' if it is trusted, as always on Windows.
+
+    A folder is trusted if only this user and root can write to it and replace it. Raises OSError for a missing folder.
+    """
     if not hasattr(os, "geteuid"):
         return ""
     found = folder.stat()
@@ -56,7 +59,7 @@ def trusted_folder(folder: Path) -> Path:
 
 
 def content_of(file: Path) -> bytes | None:
-    """Bytes of a trusted file in a trusted folder; None if missing or untrusted."""
+    """Bytes of a trusted file in a trusted folder; None if missing, unreadable, untrusted or a link."""
     try:
         if problem_of(file.parent):
             return None
@@ -80,7 +83,7 @@ def replace(file: Path, content: bytes) -> None:
 
 
 def user_folder() -> Path:
-    """Cache folder of the user; a temporary folder for a user without a home directory."""
+    """Cache folder of the user; a folder in the temporary one for a user without a home directory. Creates none."""
     import platformdirs
 
     with contextlib.suppress(RuntimeError):
@@ -111,7 +114,10 @@ def _is_trusted_file(found: os.stat_result) -> bool:
 
 
 def _problem(found: os.stat_result, *, is_last: bool) -> str:
-    """Other users who can write to an entry of the file system; '' for nobody."""
+    """Phrase on other users who own or can write to an entry of the file system; '' for nobody.
+
+    Also '' for links, and for sticky folders such as /tmp unless ``is_last``, since there only owners may replace entries.
+    """
     mode = found.st_mode
     if found.st_uid not in (ROOT, os.geteuid()):
         return f"belongs to {_user(found.st_uid)}"
@@ -126,7 +132,7 @@ def _problem(found: os.stat_result, *, is_last: bool) -> str:
 
 
 def _command(folder: Path) -> str:
-    """Command that fixes the folder."""
+    """Command that fixes the folder, in parentheses: chmod if this user or root owns it, else chown."""
     path = shlex.quote(str(folder))
     if folder.stat().st_uid in (ROOT, os.geteuid()):
         return f" (remedy: chmod go-w {path})"
@@ -147,6 +153,7 @@ def _is_own_group(gid: int) -> bool:
 
 
 def _user(uid: int) -> str:
+    """Name of a user, or "user" with the number of an unknown one."""
     import pwd
 
     try:
@@ -156,6 +163,7 @@ def _user(uid: int) -> str:
 
 
 def _group(gid: int) -> str:
+    """Name of a group, or the number of an unknown one."""
     import grp
 
     try:

@@ -61,7 +61,7 @@ class ValueMap:
         ).T
 
     def at(self, b: Batch) -> Array:
-        """Value (N, n_out), after a check of its shape."""
+        """Value (N, n_out) by the user's ``f``. Raises ValueError for another shape."""
         return shaped(self.name, "f", self.values(*batch_first(b)), (b.size, self.n_out))
 
 
@@ -87,7 +87,7 @@ class UserBackend:
         return self._values.at(Batch.of(self.map, x, u, t, p))
 
     def jacobians(self, x: Array, u: Array, t: Array | float = 0.0, p: Parameters | None = None) -> Jacobians:
-        """Value (N, n_out), fx (N, n_out, ndx), fu (N, n_out, nu)."""
+        """Value (N, n_out), fx (N, n_out, ndx), fu (N, n_out, nu) by the user's ``jacobians``. Raises ValueError for others."""
         b = Batch.of(self.map, x, u, t, p)
         return self._jacobians(self.own.jacobians(*batch_first(b)), b.size, "jacobians")
 
@@ -128,10 +128,10 @@ def is_user_backend(given: Any) -> bool:
 def wrap_user_backend(
     given: Any, like: Map | None = None, name: str = "", options: Mapping[str, Any] | None = None
 ) -> UserBackend:
-    """Wrap a user-defined backend in the interface that solvers use.
+    """Wrap a user-defined backend in the interface that solvers use, with second derivatives if it has ``hessian_contraction``.
 
-    like: the system that it was made for, whose sizes and names replace missing attributes. name: for messages and reports; default
-    the name of its class.
+    like: the system that it was made for, or None. Sizes and names are those of the backend if it has ``manifold`` and ``nu``, else
+    of ``like``, else of its attribute ``map``. name: for messages and reports; default its ``name`` or its class.
 
     Raises TypeError for an object without ``f`` and ``jacobians``, or without sizes.
     """
@@ -177,4 +177,5 @@ def shaped(backend: str, what: str, value: Any, shape: tuple[int, ...]) -> Array
 
 
 def _kind(value: Any) -> str:
+    """Type of a value for messages, such as "a list"."""
     return f"a {type(value).__name__}"

@@ -74,6 +74,7 @@ class _Repr(reprlib.Repr):
         self.maxstring = self.maxother = self.maxlong = LONGEST_QUOTE
 
     def repr_int(self, x: int, level: int) -> str:
+        """Decimal repr of an integer; the first hexadecimal digits of a huge one."""
         return hex(x)[:20] + "..." if abs(x) >= LARGEST_INTEGER**2 else repr(x)
 
 
@@ -112,7 +113,7 @@ def parse_toml(text: str) -> dict[str, Any]:
 
 
 def _deep_place(text: str) -> str:
-    """Return the position of too deeply nested brackets, in the format of tomllib."""
+    """Return the line of the first bracket deeper than MAX_DEPTH, in the format of tomllib; "end of document" if there is none."""
     depth = 0
     for found in re.finditer(r"[\[{\]}]", text):
         depth += 1 if found[0] in "[{" else -1
@@ -122,7 +123,7 @@ def _deep_place(text: str) -> str:
 
 
 def parse_json(text: str | bytes) -> Any:
-    """Return the value of a JSON text. Raises ValueError, also for deep nesting."""
+    """Return the value of a JSON text. Raises ValueError, also for nesting of more than MAX_DEPTH levels."""
     try:
         value = json.loads(text)
     except RecursionError:
@@ -132,7 +133,7 @@ def parse_json(text: str | bytes) -> Any:
 
 
 def _check_nesting(value: Any, integers: bool = True) -> None:
-    """Raise ValueError for values nested too deep and, if asked, for whole numbers of more than 64 bits."""
+    """Raise ValueError for values nested deeper than MAX_DEPTH and, if ``integers``, for whole numbers of more than 64 bits."""
     level = [value]
     for _ in range(MAX_DEPTH):
         inner: list[Any] = []

@@ -14,12 +14,12 @@ third of them. Packages that are slow to import (SciPy, CasADi, IPOPT) are impor
 from pathlib import Path as _Path
 from typing import Any as _Any
 
-from dynamics_backends.deferred import exported as _exported, places as _places
+from dynamics_backends.deferred import exported as _exported, modules_by_name as _modules_by_name
 from trajopt.view.view import view as view  # otherwise the subpackage of this name would shadow the function
 
 __version__ = "0.3.0"
 """Version of the distribution, read by pyproject.toml."""
-_PLACES = _places(_Path(__file__).with_suffix(".pyi"))
+_PLACES = _modules_by_name(_Path(__file__).with_suffix(".pyi"))
 __all__ = list(_PLACES)
 
 

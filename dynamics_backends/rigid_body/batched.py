@@ -31,6 +31,10 @@ class _Call:
     """Checked arguments as rows, and the conversion of results."""
 
     def __init__(self, model: Model, wrenches: Sequence[FrameWrench] = (), **arguments: Array) -> None:
+        """Check arguments (n,) or (N, n), and repeat single ones over the batch.
+
+        Raises ValueError for wrong shapes, wrenches of another form, or batches of different sizes.
+        """
         if any(isinstance(given, str) or len(given) != 3 for given in wrenches):
             raise ValueError("wrenches must be a list of (frame, wrench, reference)")
         self.model, self.wrenches = model, [(frame, reference) for frame, _, reference in wrenches]
@@ -48,7 +52,7 @@ class _Call:
         self._forces = rows[len(arguments) :]
 
     def forces(self) -> Any:
-        """The wrenches as forces on the bodies."""
+        """Wrenches as forces on the bodies, in their frames; None without wrenches."""
         if not self.wrenches:
             return None
         given = zip(self.wrenches, self._forces, strict=True)
@@ -56,7 +60,7 @@ class _Call:
         return body_forces(self.model, self.rows["q"], listed)
 
     def out(self, result: Any) -> Array:
-        """Rows (..., N) as (N, ...)."""
+        """Array (N, ...) of a result (..., N); without N if all arguments were single points."""
         array = np.ascontiguousarray(np.moveaxis(np.asarray(result), -1, 0))
         return array[0] if self.single else array
 
@@ -92,7 +96,10 @@ def _is_for_residuals(value: Any) -> bool:
 
 
 def _checked(name: str, value: Array, size: str, expected: int) -> Array:
-    """An array of numbers, (expected,) or (N, expected). Raises ValueError for other shapes."""
+    """Convert an argument to an array, (expected,) or (N, expected), of float64 or complex. Raises ValueError for other shapes.
+
+    name and size are for the message.
+    """
     array = np.asarray(value)
     if array.ndim not in (1, 2) or array.shape[-1] != expected:
         raise ValueError(f"{name} has shape {array.shape}; expected ({size} = {expected},) or (N, {expected})")
@@ -102,6 +109,8 @@ def _checked(name: str, value: Array, size: str, expected: int) -> Array:
 @_for_numbers("to.InverseDynamics(model)")
 def inverse_dynamics(model: Model, q: Array, v: Array, a: Array, wrenches: Sequence[FrameWrench] = ()) -> Array:
     """Joint forces (N, nv) [N, N m] for q (N, nq), v and a (N, nv), with external wrenches on frames.
+
+    For one point, q (nq,), the result is (nv,).
 
     >>> import trajopt as to
     >>> pendulum = to.load_robot("double_pendulum")  # two rods of 1 kg and 1 m, at rest, stretched out to the side
@@ -116,6 +125,8 @@ def inverse_dynamics(model: Model, q: Array, v: Array, a: Array, wrenches: Seque
 def forward_dynamics(model: Model, q: Array, v: Array, tau: Array, wrenches: Sequence[FrameWrench] = ()) -> Array:
     """Joint accelerations (N, nv) for q (N, nq), v and joint forces tau (N, nv), with external wrenches on frames.
 
+    For one point, q (nq,), the result is (nv,).
+
     >>> import numpy as np, trajopt as to
     >>> rods, q, v, tau = to.chain(2), [0.3, -0.1], [1.0, 0.5], [0.2, 0.1]
     >>> a = to.forward_dynamics(rods, q, v, tau)
@@ -128,21 +139,21 @@ def forward_dynamics(model: Model, q: Array, v: Array, tau: Array, wrenches: Seq
 
 @_for_numbers("to.NonlinearEffects(model)")
 def nonlinear_effects(model: Model, q: Array, v: Array) -> Array:
-    """Coriolis, centrifugal and gravity forces C(q, v) v + g(q), (N, nv)."""
+    """Coriolis, centrifugal and gravity forces C(q, v) v + g(q), (N, nv); (nv,) for one point q (nq,)."""
     c = _Call(model, q=q, v=v)
     return c.out(nonlinear_effects_rows(model, **c.rows))
 
 
 @_for_numbers("to.MassMatrix(model)")
 def mass_matrix(model: Model, q: Array) -> Array:
-    """Mass matrix M(q), (N, nv, nv), rotor inertias included."""
+    """Mass matrix M(q), (N, nv, nv), rotor inertias included; (nv, nv) for one point q (nq,)."""
     c = _Call(model, q=q)
     return c.out(crba(model, **c.rows))
 
 
 @_for_numbers("to.FreeBody(model)")
 def solve_mass_matrix(model: Model, q: Array, x: Array) -> Array:
-    """M(q)^-1 x, (N, nv), by the branch-sparse factorization."""
+    """M(q)^-1 x, (N, nv), by the branch-sparse factorization; (nv,) for one point q (nq,)."""
     c = _Call(model, q=q, x=x)
     factor = ltl.factor(crba(model, c.rows["q"]), model.dof_parent.tolist())
     return c.out(np.stack(ltl.solve(factor, list(c.rows["x"]))))
@@ -150,7 +161,7 @@ def solve_mass_matrix(model: Model, q: Array, x: Array) -> Array:
 
 @_for_numbers("to.InverseDynamics(model)")
 def inverse_dynamics_derivatives(model: Model, q: Array, v: Array, a: Array) -> tuple[Array, Array, Array]:
-    """Derivatives of the joint forces d tau/dq, d tau/dv and d tau/da = M, each (N, nv, nv)."""
+    """Derivatives of the joint forces d tau/dq, d tau/dv and d tau/da = M, each (N, nv, nv); (nv, nv) for one point q (nq,)."""
     c = _Call(model, q=q, v=v, a=a)
     d = rnea_derivatives(model, **c.rows)
     return c.out(d.dq), c.out(d.dv), c.out(d.M)
@@ -158,7 +169,7 @@ def inverse_dynamics_derivatives(model: Model, q: Array, v: Array, a: Array) -> 
 
 @_for_numbers("to.FreeBody(model)")
 def forward_dynamics_derivatives(model: Model, q: Array, v: Array, tau: Array) -> tuple[Array, Array, Array]:
-    """Derivatives of the accelerations d a/dq, d a/dv and d a/dtau = M^-1, each (N, nv, nv)."""
+    """Derivatives of the accelerations d a/dq, d a/dv and d a/dtau = M^-1, each (N, nv, nv); (nv, nv) for one point q (nq,)."""
     c = _Call(model, q=q, v=v, tau=tau)
     d = fd_derivatives(model, **c.rows)
     return c.out(d.dq), c.out(d.dv), c.out(d.dtau)
@@ -166,14 +177,14 @@ def forward_dynamics_derivatives(model: Model, q: Array, v: Array, tau: Array) -
 
 @_for_numbers("to.kinematics.center_of_mass")
 def center_of_mass(model: Model, q: Array) -> Array:
-    """World position (N, 3) [m] of the center of mass of all moving bodies."""
+    """World position (N, 3) [m] of the center of mass of all moving bodies; (3,) for one point q (nq,)."""
     c = _Call(model, q=q)
     return c.out(kinematics.center_of_mass(model, **c.rows))
 
 
 @_for_numbers("to.kinematics.kinetic_energy and to.kinematics.potential_energy")
 def energy(model: Model, q: Array, v: Array) -> tuple[Array, Array]:
-    """Kinetic energy, rotors included, and potential energy, zero at the world's origin; each (N,) [J]."""
+    """Kinetic energy, rotors included, and potential energy, zero at the world's origin; each (N,) [J], () for one point."""
     c = _Call(model, q=q, v=v)
     potential = kinematics.potential_energy(model, c.rows["q"])
     return c.out(kinematics.kinetic_energy(model, **c.rows)), c.out(potential)
@@ -181,14 +192,16 @@ def energy(model: Model, q: Array, v: Array) -> tuple[Array, Array]:
 
 @_for_numbers("to.kinematics.spatial_momentum")
 def spatial_momentum(model: Model, q: Array, v: Array) -> Array:
-    """Linear and angular momentum (N, 6) of all moving bodies about the world's origin, in world axes."""
+    """Linear and angular momentum (N, 6) of all moving bodies about the world's origin, in world axes; no rotors; (6,) for one
+    point.
+    """
     c = _Call(model, q=q, v=v)
     return c.out(kinematics.spatial_momentum(model, **c.rows))
 
 
 @_for_numbers("to.kinematics.frame_position and to.kinematics.frame_rotation")
 def frame_placement(model: Model, q: Array, frame: str) -> tuple[Array, Array]:
-    """Rotation (N, 3, 3), world from frame, and world position (N, 3) [m].
+    """Rotation (N, 3, 3), world from frame, and world position (N, 3) [m]; without N for one point q (nq,).
 
     >>> import trajopt as to
     >>> model = to.load_robot("double_pendulum")
@@ -203,14 +216,17 @@ def frame_placement(model: Model, q: Array, frame: str) -> tuple[Array, Array]:
 
 @_for_numbers("to.kinematics.frame_velocity")
 def frame_velocity(model: Model, q: Array, v: Array, frame: str, reference: str = "LOCAL_WORLD_ALIGNED") -> Array:
-    """Velocity (N, 6) = [linear; angular] of a frame; reference: LOCAL, WORLD or LOCAL_WORLD_ALIGNED."""
+    """Velocity (N, 6) = [linear; angular] of a frame, (6,) for one point; reference: LOCAL, WORLD or LOCAL_WORLD_ALIGNED."""
     c = _Call(model, q=q, v=v)
     return c.out(kinematics.frame_velocity(model, **c.rows, frame=model.frame_id(frame), reference=reference))
 
 
 @_for_numbers("to.kinematics.frame_jacobian")
 def frame_jacobian(model: Model, q: Array, frame: str, reference: str = "LOCAL_WORLD_ALIGNED") -> Array:
-    """Jacobian (N, 6, nv) of the frame's velocity [linear; angular] in v; reference: LOCAL, WORLD or LOCAL_WORLD_ALIGNED."""
+    """Jacobian (N, 6, nv) of the frame's velocity [linear; angular] in v, without N for one point.
+
+    reference: LOCAL, WORLD or LOCAL_WORLD_ALIGNED.
+    """
     c = _Call(model, q=q)
     entries = kinematics.frame_jacobian(model, c.rows["q"], model.frame_id(frame), reference)
     return c.out(entries.reshape(6, model.nv, -1))
@@ -218,7 +234,7 @@ def frame_jacobian(model: Model, q: Array, frame: str, reference: str = "LOCAL_W
 
 @_for_numbers("to.kinematics.frame_jacobian_rate")
 def frame_jacobian_rate(model: Model, q: Array, v: Array, frame: str, reference: str = "LOCAL_WORLD_ALIGNED") -> Array:
-    """Time derivative (N, 6, nv) of :func:`frame_jacobian` at velocity v."""
+    """Time derivative (N, 6, nv) of :func:`frame_jacobian` at velocity v, without N for one point."""
     c = _Call(model, q=q, v=v)
     entries = kinematics.frame_jacobian_rate(model, **c.rows, frame=model.frame_id(frame), reference=reference)
     return c.out(entries.reshape(6, model.nv, -1))

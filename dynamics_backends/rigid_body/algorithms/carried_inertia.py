@@ -22,7 +22,7 @@ _ZERO = Vec(0.0, 0.0, 0.0)
 
 @body("tau_turn")
 def TURN_FORCE(joint, pitch, v, carried):
-    """Joint force of the rotors due to the rotation of their axes."""
+    """Joint force of the rotors due to the rotation of their axes; zero unless the joint has translations and rotations."""
     if not joint.turns_axes:
         return [0.0] * joint.nv
     rate = joint.motion(v, pitch)
@@ -31,7 +31,10 @@ def TURN_FORCE(joint, pitch, v, carried):
 
 @body("unit", "lever", "tau_turn", "turn_v")
 def TURN(joint, pitch, v, carried):
-    """Columns e_d of S, linear parts of the momenta l_d, joint force of TURN_FORCE, and its derivatives in v."""
+    """Columns e_d of S, linear parts of the momenta l_d, joint force of the rotors (TURN_FORCE), and its derivatives in v.
+
+    All but the columns are zero unless the joint has translations and rotations.
+    """
     units = joint.units(pitch)
     if not joint.turns_axes:
         return units, [_ZERO] * joint.nv, [0.0] * joint.nv, [Force(_ZERO, _ZERO)] * joint.nv
@@ -46,7 +49,7 @@ def TURN(joint, pitch, v, carried):
 
 @body("pull")
 def WEIGH_TURN(joint, pitch, unit, mu):
-    """Linear part of m x e_d for each column e_d of S, with m = S mu."""
+    """Linear part of m x e_d for each column e_d of S, with m = S mu; zero unless the joint has translations and rotations."""
     if not joint.turns_axes:
         return [_ZERO] * joint.nv
     weight = joint.motion(mu, pitch)
@@ -54,7 +57,7 @@ def WEIGH_TURN(joint, pitch, unit, mu):
 
 
 def _momentum(joint, pitch, v, carried):
-    """Momentum h of the rotors of translations."""
+    """Momentum h = (0; r V) of the rotors of a joint's translations, from its rates v and the rotor inertias ``carried``."""
     return Force(_ZERO, joint.motion([r * rate for r, rate in zip(carried, v, strict=True)], pitch).l)
 
 

@@ -64,7 +64,10 @@ class _Posed(NamedTuple):
 def _frame_pose(
     program: Program, model: Model, frame: int | str, arguments: dict[str, Any], driver: Driver = run
 ) -> _Posed:
-    """Run a program and return the frame's pose relative to the base origin. arguments: "q", and "v" if the program needs it."""
+    """Run a program and return the frame's pose relative to the base origin, with the program's fields.
+
+    arguments: "q", and "v" if the program needs it. A frame of the world (body -1) has its constant pose.
+    """
     q = arguments["q"]
     fields = driver(program, model, {**arguments, "q": at_base(model, q)})
     zero = 0.0 * q[0]
@@ -126,17 +129,21 @@ def frame_placement(model: Model, q: Rows, frame: int | str, driver: Driver = ru
 
 
 def _position(posed: _Posed) -> Rows:
+    """World position (3, N) of the frame's origin."""
     return _rows([posed.pose.p + posed.origin], posed.zero)
 
 
 def _rotation(posed: _Posed) -> list[list[Scalar]]:
+    """Rotation R[i][j] from the frame to the world, each entry (N,)."""
     R = posed.pose.R.transpose()
     return [[c + posed.zero for c in (r.x, r.y, r.z)] for r in (R.a, R.b, R.c)]
 
 
 @takes_entries
 def frame_velocity(model: Model, q: Rows, v: Rows, frame: int | str, reference: str = "LOCAL_WORLD_ALIGNED") -> Rows:
-    """Velocity (6, N) [linear m/s; angular rad/s] of the frame."""
+    """Velocity (6, N) [linear m/s; angular rad/s] of the frame; zero for one of the world. Raises ValueError for an unknown
+    reference.
+    """
     posed = _frame_pose(MOTION, model, frame, {"q": q, "v": v})
     still = Motion(*(Vec(posed.zero, posed.zero, posed.zero) for _ in range(2)))
     velocity = row(posed.fields["vel"], posed.body) if posed.body >= 0 else still
@@ -146,8 +153,8 @@ def frame_velocity(model: Model, q: Rows, v: Rows, frame: int | str, reference: 
 
 
 def _referred(m: Motion, posed: _Posed, reference: str) -> Motion:
-    """Convert a motion at the frame's origin in world axes to another reference."""
-    _check(reference)
+    """Convert a motion at the frame's origin in world axes to another reference. Raises ValueError for an unknown one."""
+    _check_reference(reference)
     if reference == "LOCAL":
         R = posed.pose.R
         return Motion(R.transpose_times(m.w), R.transpose_times(m.l))
@@ -156,14 +163,18 @@ def _referred(m: Motion, posed: _Posed, reference: str) -> Motion:
     return m
 
 
-def _check(reference: str) -> None:
+def _check_reference(reference: str) -> None:
+    """Raise ValueError for an unknown reference."""
     if reference not in REFERENCES:
         raise ValueError(f"reference = {reference!r}; known: {', '.join(REFERENCES)}")
 
 
 @takes_entries
 def frame_jacobian(model: Model, q: Rows, frame: int | str, reference: str = "LOCAL_WORLD_ALIGNED") -> Rows:
-    """Jacobian (6 * nv, N) by rows: entry [r * nv + d] is d velocity[r] / d v[d]."""
+    """Jacobian (6 * nv, N) of the frame's velocity by rows: entry [r * nv + d] is d velocity[r] / d v[d].
+
+    Raises ValueError for an unknown reference.
+    """
     posed = _frame_pose(PLACEMENT, model, frame, {"q": q})
     columns = {d: _referred(_column(posed, d), posed, reference) for d in _path(model, posed)}
     return _matrix_rows(model, columns, posed.zero)
@@ -173,8 +184,8 @@ def frame_jacobian(model: Model, q: Rows, frame: int | str, reference: str = "LO
 def frame_jacobian_rate(
     model: Model, q: Rows, v: Rows, frame: int | str, reference: str = "LOCAL_WORLD_ALIGNED"
 ) -> Rows:
-    """Time derivative of :func:`frame_jacobian` at velocity v, (6 * nv, N) by rows."""
-    _check(reference)
+    """Time derivative of :func:`frame_jacobian` at velocity v, (6 * nv, N) by rows. Raises ValueError for an unknown reference."""
+    _check_reference(reference)
     posed = _frame_pose(MOTION, model, frame, {"q": q, "v": v})
     if posed.body < 0:
         return _matrix_rows(model, {}, posed.zero)
@@ -289,6 +300,7 @@ def kinetic_energy(model: Model, q: Rows, v: Rows) -> Scalar:
 
 @takes_entries
 def _kinetic_energy(model: Model, q: Rows, v: Rows) -> list[Scalar]:
+    """List with the kinetic energy (N,) [J], of bodies and rotors, as its only entry."""
     fields = run(ENERGY, model, {"q": at_base(model, q), "v": v})
     total = 0.0 * v[0]
     for b in range(model.nb):

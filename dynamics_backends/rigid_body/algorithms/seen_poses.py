@@ -43,7 +43,7 @@ class SeenPose:
     motions: dict[int, Motion]
 
     @property
-    def moved(self) -> Transform:
+    def symbolic(self) -> Transform:
         """Pose as an expression of the symbols base and xi."""
         p, columns = self.base[:3], [self.base[3 * i : 3 * i + 3] for i in range(1, 4)]
         rho, omega = self.xi[:3], self.xi[3:]
@@ -60,7 +60,7 @@ class SeenPose:
         return ca.vertcat(*[c for v in (self.found.p, R.a, R.b, R.c) for c in (v.x, v.y, v.z)])
 
     def jacobian(self, n: int) -> Any:
-        """Jacobian d xi / d q (6, n)."""
+        """Jacobian d xi / d q (6, n) of the pose's variables xi, in n variables of which q comes first."""
         J = ca.SX(6, n)
         for d, m in self.motions.items():
             J[:, d] = ca.vertcat(*(c for v in (m.l, m.w) for c in (v.x, v.y, v.z)))
@@ -78,6 +78,7 @@ class SeenPose:
 
 
 def _vec(column: Any) -> Vec:
+    """Vec of a symbolic column (3)."""
     return Vec(column[0], column[1], column[2])
 
 
@@ -89,9 +90,9 @@ class SeenPoses:
     poses: dict[tuple[int, int], SeenPose] = field(default_factory=dict)
 
     def symbolic_pose(self, model: Model, q: Any, fields: Mapping[str, Any], body: int) -> Transform | None:
-        """Return symbols for the pose of a body, whose value is that in the fields; records the pose and its motions.
+        """Return symbols for the pose of a body, whose value is that in the fields; records the pose at its first use.
 
-        None if q is not the symbols of the state, or if a joint has several degrees of freedom.
+        Returns None if q is not the first symbols of the state, or if a joint has several degrees of freedom.
         """
         rows = rows_of(q)
         is_state = len(rows) <= self.q.numel() and all(ca.is_equal(a, self.q[i]) for i, a in enumerate(rows))
@@ -104,7 +105,7 @@ class SeenPoses:
             motions = {d: Motion(S.w, S.l + S.w.cross(found.p)) for d, S in axes.items()}
             symbols = ca.SX.sym(f"pose{len(self.poses)}", 12), ca.SX.sym(f"xi{len(self.poses)}", 6)
             self.poses[key] = SeenPose(model, found, *symbols, motions)
-        return self.poses[key].moved
+        return self.poses[key].symbolic
 
     @property
     def xi(self) -> Any:
@@ -132,7 +133,10 @@ _watching: ContextVar[SeenPoses | None] = ContextVar("_watching", default=None)
 
 @contextmanager
 def watching(q: Any) -> Iterator[SeenPoses]:
-    """Context in which kinematics at the symbols q (which other variables may follow) use pose variables."""
+    """Context in which kinematics at the symbols q use variables for body poses (:func:`pose_of`), recorded in the yielded object.
+
+    q: symbols of the state, in which the configuration comes first.
+    """
     seen = SeenPoses(q)
     token = _watching.set(seen)
     try:
@@ -142,7 +146,7 @@ def watching(q: Any) -> Iterator[SeenPoses]:
 
 
 def pose_of(model: Model, q: Any, fields: Mapping[str, Any], body: int) -> Transform:
-    """Pose of a body in the fields of a recursion at q, or the pose variable that replaces it."""
+    """Pose of a body in the fields of a recursion at q; within :func:`watching`, for symbols q, the variable that replaces it."""
     seen = _watching.get()
     known = seen.symbolic_pose(model, q, fields, body) if seen is not None and hasattr(q, "is_symbolic") else None
     return row(fields["X"], body) if known is None else known

@@ -66,7 +66,10 @@ class Second(NamedTuple):
 
     @classmethod
     def from_fields(cls, fields: Mapping[str, Any], n: int, rows: int, zero: Scalar) -> Second:
-        """Second derivatives of mu'ID, from the fields of CONSTRAINED_SECOND; constraints are added later."""
+        """Second derivatives of mu'ID (n DoFs) from the fields G_qq, G_qv, G_vv, G_qa, and zeros (n, rows) in q_force.
+
+        Constraints are added later.
+        """
         qq, qv, vv, qa = (
             [[fields[k][i][j] + zero for j in range(n)] for i in range(n)] for k in ("G_qq", "G_qv", "G_vv", "G_qa")
         )
@@ -93,7 +96,10 @@ class Side(Protocol):
     def add_second(
         self, to: Second, fields: Mapping[str, Any], force: Rows, nu: Rows, gains: tuple[float, float], first_row: int
     ) -> None:
-        """Add second derivatives, see :class:`Second`; ``gains`` (kp, kd), ``first_row``: of the constraint in q_force."""
+        """Add the side's second derivatives of nu'(rows) - mu'J'force to ``to`` in place, and those of J mu in q to its q_force.
+
+        gains: (kp, kd); first_row: index of the constraint's first row in q_force.
+        """
         ...
 
 
@@ -117,6 +123,7 @@ class PointSide:
         return _signed(total + self.m.velocity * kd if kd else total, self.sign)
 
     def add_force_slopes(self, tau_q: Entries, force: Rows) -> None:
+        """Add d (J' force)_i / d q_j at a fixed force (3) on the point to tau_q[i][j]."""
         f = _vec(force, self.sign)
         for j, J in self.m.J.items():
             lag, lever = f.cross(self.m.axes[j]), J.cross(f)
@@ -125,7 +132,7 @@ class PointSide:
                 tau_q[i][j] = tau_q[i][j] + (self.m.axes[i].dot(lever) if above else self.m.J[i].dot(lag))
 
     def _first_derivatives(self, fields: Mapping[str, Any]) -> tuple[dict[int, Vec], dict[int, Vec], dict[int, Vec]]:
-        """Derivatives w_j, acc_j and c_j."""
+        """Derivatives of the point's velocity in q, and of its acceleration in q and in v, by DoF."""
         m, path = self.m, list(self.m.J)
         psid, psidd, rate = (rows_of_dofs(fields[k], path) for k in ("psid", "psidd", "rate"))
         w2, acc = m.velocity * 2.0, self._acceleration(fields["acc"])
@@ -135,6 +142,7 @@ class PointSide:
         return velocity, in_q, in_v
 
     def slopes(self, fields: Mapping[str, Any], kd: float, kp: float) -> Slopes:
+        """Derivatives in q and v of the rows sign (acc + kd w + kp p), at fixed joint accelerations."""
         velocity, in_q, in_v = self._first_derivatives(fields)
         if kd:
             in_q = {j: x + velocity[j] * kd for j, x in in_q.items()}
@@ -146,6 +154,7 @@ class PointSide:
     def add_second(
         self, to: Second, fields: Mapping[str, Any], force: Rows, nu: Rows, gains: tuple[float, float], first_row: int
     ) -> None:
+        """Add the point's second derivatives of nu'(rows) - mu'J'force to ``to`` in place, and those of J mu in q to q_force."""
         m, (kp, kd), path = self.m, gains, list(self.m.J)
         F, n = _vec(force, self.sign), _vec(nu, self.sign)
         psid, psidd, rate, chi = (rows_of_dofs(fields[k], path) for k in ("psid", "psidd", "rate", "chi"))
@@ -194,6 +203,7 @@ class FrameSide:
         return _signed(total + self.velocity * kd if kd else total, self.sign)
 
     def add_force_slopes(self, tau_q: Entries, force: Rows) -> None:
+        """Add d (J' force)_i / d q_j at a fixed force (moment; force) about the working origin to tau_q[i][j]."""
         F = _force(force, self.sign)
         for j, s in self.S.items():
             turned = s.cross_force(F)
@@ -204,7 +214,7 @@ class FrameSide:
     def _first_derivatives(
         self, fields: Mapping[str, Any]
     ) -> tuple[dict[int, Motion], dict[int, Motion], dict[int, Motion]]:
-        """Derivatives v_c,j, a_c,j and d a_c / d v_j."""
+        """Derivatives of the body's spatial velocity in q, and of its acceleration in q and in v, by DoF."""
         path, v, a = list(self.S), self.velocity, row(fields["acc"], self.body)
         psid, psidd, rate = (rows_of_dofs(fields[k], path) for k in ("psid", "psidd", "rate"))
         relative = {j: v.cross(self.S[j]) for j in path}
@@ -213,6 +223,7 @@ class FrameSide:
         return velocity, in_q, {j: rate[j] - relative[j] for j in path}
 
     def slopes(self, fields: Mapping[str, Any], kd: float, kp: float) -> Slopes:
+        """Derivatives in q and v of the rows sign (a_c + kd v_c), at fixed joint accelerations; kp is not used."""
         velocity, in_q, in_v = self._first_derivatives(fields)
         if kd:
             in_q = {j: x + velocity[j] * kd for j, x in in_q.items()}
@@ -222,6 +233,7 @@ class FrameSide:
     def add_second(
         self, to: Second, fields: Mapping[str, Any], force: Rows, nu: Rows, gains: tuple[float, float], first_row: int
     ) -> None:
+        """Add the frame's second derivatives of nu'(rows) - mu'J'force to ``to`` in place, and those of J mu in q to q_force."""
         kd, path = gains[1], list(self.S)
         F, N = _force(force, self.sign), _force(nu, self.sign)
         psid, chi = rows_of_dofs(fields["psid"], path), rows_of_dofs(fields["chi"], path)
@@ -252,23 +264,28 @@ class FrameSide:
 
 
 def _add(M: Entries, i: int, j: int, x: Scalar) -> None:
+    """Add x to M[i][j] in place."""
     M[i][j] = M[i][j] + x
 
 
 def _signed(x: Any, sign: float) -> Rows:
+    """Components of a struct, negated if the sign is negative."""
     return leaves(x if sign > 0 else -x)
 
 
 def _all_signed(columns: Mapping[int, Any], sign: float) -> dict[int, Rows]:
+    """Components of each column by DoF, negated if the sign is negative."""
     return {j: _signed(x, sign) for j, x in columns.items()}
 
 
 def _vec(x: Sequence[Scalar], sign: float) -> Vec:
+    """Vec of three numbers, negated if the sign is negative."""
     v = Vec(*x)
     return v if sign > 0 else -v
 
 
 def _force(x: Sequence[Scalar], sign: float) -> Force:
+    """Force of six numbers (moment; force), negated if the sign is negative."""
     f = Force(Vec(*x[:3]), Vec(*x[3:]))
     return f if sign > 0 else -f
 
@@ -281,6 +298,7 @@ class RelationSide:
         self.rate = sum((v[d] * weight for d, weight in columns.items()), 0.0 * v[0])
 
     def residual(self, acc: Any, gravity: Vec, kd: float) -> Rows:
+        """Row kd (v_a - m v_b)."""
         return [self.rate * kd]
 
     def add_force_slopes(self, tau_q: Entries, force: Rows) -> None:
@@ -321,6 +339,7 @@ class FrameContactSide(FrameSide):
         return rows_at(self.p, _motion(super().residual(acc, gravity, kd)))
 
     def add_force_slopes(self, tau_q: Entries, force: Rows) -> None:
+        """Add d (J' force)_i / d q_j at a fixed wrench (force; moment) at the frame's origin to tau_q[i][j]."""
         super().add_force_slopes(tau_q, force_about_origin(self.p, force))
         f = Vec(*force[:3])
         for j, lever in self.levers.items():
@@ -329,12 +348,17 @@ class FrameContactSide(FrameSide):
                 tau_q[i][j] = tau_q[i][j] + s.w.dot(turned)
 
     def slopes(self, fields: Mapping[str, Any], kd: float, kp: float) -> Slopes:
+        """Derivatives in q and v of the rows at the frame's origin, at fixed joint accelerations; kp is not used."""
         both = super().slopes(fields, kd, kp)
         return Slopes(*({j: rows_at(self.p, _motion(x)) for j, x in columns.items()} for columns in both))
 
     def add_second(
         self, to: Second, fields: Mapping[str, Any], force: Rows, nu: Rows, gains: tuple[float, float], first_row: int
     ) -> None:
+        """Add second derivatives of nu'(rows) - mu'J'force to ``to`` in place, and those of J mu in q to q_force.
+
+        Rows and forces are those at the frame's origin.
+        """
         n = len(to.qq)
         about_origin = to._replace(q_force=[[0.0] * 6 for _ in range(n)])
         F, N = (force_about_origin(self.p, each) for each in (force, nu))
@@ -381,4 +405,5 @@ def add_turned(
 
 
 def _motion(rows: Sequence[Scalar]) -> Motion:
+    """Motion of six numbers, angular first."""
     return Motion(Vec(*rows[:3]), Vec(*rows[3:]))

@@ -124,13 +124,19 @@ CONTACT_START = Program("contact_start", _START, list(dict.fromkeys(_USED)))
 
 
 def started(model: Model, q: Rows, v: Rows, driver: Driver = run) -> dict[str, Any]:
-    """Run CONTACT_START on rows q (nq, N), v (nv, N); returns its fields."""
+    """Run CONTACT_START on rows q (nq, N), v (nv, N); return its fields by name.
+
+    These are poses, motions, composite inertias, bias force, mass matrix and its factor, at zero joint accelerations.
+    """
     return driver(CONTACT_START, model, {"q": at_base(model, q), "v": v})
 
 
 def finished(
     program: Program, model: Model, fields: Mapping[str, Any], driver: Driver = run, **arguments: Any
 ) -> dict[str, Any]:
-    """Fields of a program that continues CONTACT_START, together with the fields of the latter."""
+    """Run a program that continues CONTACT_START on the latter's ``fields`` and further arguments such as a, f_ground and mu.
+
+    Returns the program's fields together with those of CONTACT_START, without the factor.
+    """
     carried = {k: x for k, x in fields.items() if k not in TABLES and k != "factor"}
     return {**carried, **driver(program, model, {**carried, **arguments})}

@@ -72,7 +72,7 @@ def _product(factor: ltl.Factor, YD: Sequence[Any], dtau: Any) -> list[Any]:
 
 
 def _row(entries: Any) -> Any:
-    """Row of a matrix as rows; a list of scalars is stacked."""
+    """Row of a matrix as one array or symbol: a list of scalars is stacked, others are unchanged."""
     return sm.stack(entries) if isinstance(entries, list) else entries
 
 

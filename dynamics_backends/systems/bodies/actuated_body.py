@@ -29,7 +29,7 @@ from dynamics_backends.systems.bodies.rigid_body_map import DriverMixin, Mechani
 
 
 def _driven(model: Model, names: Sequence[str] | None) -> tuple[int, ...]:
-    """Indices of the DoFs with a control: the named ones, default all but a floating base's."""
+    """Indices of the DoFs with a control: the named ones, default all but a floating base's. Raises UnknownName."""
     if names is None:
         return tuple(np.flatnonzero(model.actuated).tolist())
     for name in names:
@@ -171,7 +171,7 @@ class ActuatedBody(MechanicalSystem):
         return self.second(u, qq, qv, vv, self.by_control(d.qtau))
 
     def _resistance(self, v: Rows) -> tuple[Rows | None, Rows | None]:
-        """Derivatives d tau_j / d v_j and d^2 tau_j / d v_j^2 (nv, N) of damping and friction; None if zero."""
+        """Derivatives d tau_j / d v_j and d^2 tau_j / d v_j^2 (nv, N) of damping and friction; each None if it is zero."""
         if self.coulomb is None or self.friction_velocity is None:
             return (None if self.viscous is None else -self.viscous + 0.0 * v), None
         t = sm.tanh(v / self.friction_velocity)
@@ -186,5 +186,6 @@ def _times(M: Matrix, weight: Rows) -> Rows:
 
 
 def _with_diagonal(M: Matrix, diagonal: Rows) -> list[Rows]:
+    """Rows of M + diag(diagonal)."""
     n = len(M)
     return [sm.stack([M[i][j] + (diagonal[i] if i == j else 0.0) for j in range(n)]) for i in range(n)]

@@ -35,6 +35,7 @@ class DoubleIntegrator:
         self.control_names = tuple(f"a[{name}]" for name in names)
 
     def __call__(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Rows:
+        """Rows (v, u) of xdot."""
         n, zero = self.nu, 0.0 * x[0]
         return sm.stack([*(x[n + i] for i in range(n)), *(u[i] + zero for i in range(n))])
 
@@ -74,6 +75,7 @@ class AlongPath:
         self.control_names = (*system.control_names, "a[s]")
 
     def __call__(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Rows:
+        """Rows of xdot of the system, followed by the derivatives (sdot, w) of the path parameter s and its rate."""
         return self._extended(self.system(x[: self.n], u[: self.nu - 1], t, p), x, u)
 
     def partials(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Partials:

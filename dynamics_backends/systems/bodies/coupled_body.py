@@ -100,6 +100,7 @@ class CoupledBody:
         return total
 
     def __call__(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Rows:
+        """Rows of xdot = (v_r, a_r) in the independent coordinates."""
         v_reduced = x[self.nq :]
         return sm.concatenate([v_reduced, sm.stack(self._accelerations(x, u, p))])
 
@@ -138,7 +139,7 @@ class CoupledBody:
         return Partials(sm.concatenate([x[self.nq :], a]), fx, fu)
 
     def _damped_velocity(self, v: Rows, u: Rows) -> Rows:
-        """Velocity v + G e that damping acts on."""
+        """Velocity v + G e (nv, N) that damping acts on; v without offsets e."""
         return v + self._spread([u[len(self.driven) + i] for i in range(self.offsets)]) if self.offsets else v
 
     def _pull(self, d: int, q: Rows) -> Scalar:
@@ -159,7 +160,10 @@ class CoupledBody:
         ]
 
     def _by_control(self, own: Rows, inverse: Rows) -> Rows:
-        """Row of the derivatives in u and e from a row of the inverse; e acts by -G' D G."""
+        """Row of the derivatives in u and the offsets e; ``own``: its part in u, returned unchanged without offsets.
+
+        inverse: the same row of (G' M G)^-1; e acts by -G' D G.
+        """
         if not self.offsets:
             return own
         n, damping = len(self.independent), np.zeros((len(self.independent),) * 2)
@@ -169,7 +173,7 @@ class CoupledBody:
         return sm.concatenate([own, behind])
 
     def _at(self, index: int, value: float, like: Rows) -> list[Scalar]:
-        """Row of zeros with one nonzero entry."""
+        """Row (nv) of zeros, with ``value`` at ``index``."""
         return [0.0 * like[j] + (value if j == index else 0.0) for j in range(self.model.nv)]
 
     def _reduced(self, M: Matrix) -> list[Rows]:

@@ -30,6 +30,7 @@ class ContactFreeBody(ActuatedBody):
     """Base class of contact-free systems: dynamics and derivatives by the recursions of the driver."""
 
     def __call__(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Rows:
+        """Rows of xdot = (v, a), with the accelerations a by ABA."""
         q, v = self.split(x)
         return sm.concatenate([v, aba(self.model, q, v, self.joint_forces(q, v, u), driver=self.driver_at(p))])
 

@@ -82,7 +82,7 @@ class RigidBodyMap:
         return x[: self.model.nq], x[self.model.nq :]
 
     def __call__(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Rows:
-        """Rows (n_out, N) of the map's value."""
+        """Rows (n_out, N) of the map's value; the base class raises TypeError."""
         raise TypeError(f"{type(self).__name__} is not a complete map")
 
 
@@ -95,7 +95,7 @@ class MechanicalSystem(RigidBodyMap):
         super().__init__(model, control_names, dof_names("v", model) + dof_names("vdot", model))
 
     def first(self, v: Rows, u: Rows, a: Rows, dq: Matrix, dv: Matrix, du: Matrix) -> Partials:
-        """Derivatives of xdot from those of a (nv, N) in q, v and u, each a list of nv rows."""
+        """Value and derivatives of xdot = (v, a) from a (nv, N) and its derivatives in q, v and u, each a list of nv rows."""
         n = self.model.nv
         below = in_state(a, dq, dv, du)
         return Partials(

@@ -32,7 +32,7 @@ class Dependence(NamedTuple):
 
     @property
     def message(self) -> str:
-        """Sentence that names the constraints and the remedy."""
+        """Sentence that names the row, the constraints that imply or contradict it, and the remedy."""
         if not self.depends_on:
             return f"row {self.row} of constraint {self.constraint!r} depends on no joint in this state; remove it"
         others = " and ".join(repr(name) for name in self.depends_on)

@@ -58,7 +58,10 @@ class SolvesDirections(Protocol):
 
 
 def directions(parts: DerivativeEquations, driver: Any) -> Directions:
-    """Derivatives of accelerations and forces in (q, v, u); a driver that is :class:`SolvesDirections` computes them itself."""
+    """Derivatives of accelerations and forces in (q, v, u), and their products with the second derivatives g, if any.
+
+    A driver that is :class:`SolvesDirections` computes them itself.
+    """
     if isinstance(driver, SolvesDirections):
         return driver.directions(parts)
     dx, df = contact_dynamics.solve(parts.factor, parts.top, parts.bottom)
@@ -73,7 +76,10 @@ class ConstrainedDerivatives(MechanicalSystem):
     def derivative_equations(
         self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows], lam: Rows | None = None
     ) -> DerivativeEquations:
-        """Linear equations of the motion's derivatives in (q, v, u); with lam (nv, N), also second derivatives for lam' x."""
+        """Linear equations of the motion's derivatives in (q, v, u); with lam (nv, N), also second derivatives for lam' x.
+
+        x: the second half of the map's output, such as accelerations. The base class raises TypeError.
+        """
         raise TypeError(f"{type(self).__name__} is not a complete map")
 
     def partials(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Partials:
@@ -105,12 +111,15 @@ def curvature(system: MechanicalSystem, u: Rows, g: Second, through: Sequence[Ro
 
 
 def through_solution(g: Second, dx: Sequence[Rows], df: Sequence[Rows]) -> list[Rows]:
-    """Rows over (q, v, u) of g_qy dy for each q, from the derivatives dx and df of y = (x; -f)."""
+    """Products g_qy dy, a row over (q, v, u) for each q, of the second derivatives of g in q and y = (x; -f).
+
+    dx, df: derivatives of x and f in (q, v, u), by rows.
+    """
     return [_combined([*g.qa[i], *(-w for w in g.q_force[i])], [*dx, *df]) for i in range(len(g.qa))]
 
 
 def symmetric_curvature(g: Second, through: Sequence[Rows]) -> list[Rows]:
-    """Block (q, q): the symmetric part of g_qq, plus g_qy y_q and its transpose; each entry is computed once."""
+    """Block (q, q) of second derivatives: the symmetric part of g_qq, plus g_qy y_q (from ``through``) and its transpose."""
     n = len(g.qq)
     upper = {
         (i, j): 0.5 * (g.qq[i][j] + g.qq[j][i]) + (through[i][j] + through[j][i]) for i in range(n) for j in range(i, n)

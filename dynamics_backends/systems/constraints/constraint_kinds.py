@@ -67,17 +67,26 @@ class BoundConstraint:
     gains: Gains
 
     def sides(self, fields: Mapping[str, Any], v: Rows) -> list[Side]:
-        """Sides, one for each constrained body, from the fields X (poses), S (joint axes), vel (velocities) and v (nv, N)."""
+        """Sides, the contributions of each constrained body to the constraint's rows and their derivatives.
+
+        fields: X (poses), S (joint axes) and vel (velocities) of the recursions; v (nv, N). The base class raises TypeError.
+        """
         raise TypeError(f"{type(self).__name__} is not a complete constraint")
 
     def error(self, fields: Mapping[str, Any], q: Rows, p: Mapping[str, Rows]) -> Error:
-        """Position error by rows; only used if kp is not zero. p may contain the reference."""
+        """Position error by rows, with its derivatives in q unless the sides compute these; only used if kp is not zero.
+
+        p may contain the reference. The base class raises TypeError.
+        """
         raise TypeError(f"{type(self).__name__} is not a complete constraint")
 
     def add_error_second(
         self, qq: list[list[Scalar]], fields: Mapping[str, Any], q: Rows, p: Mapping[str, Rows], weights: list[Scalar]
     ) -> None:
-        """Add second derivatives of weights . kp e(q) to qq; no effect if, as for most constraints, :meth:`sides` contain them."""
+        """Add the second derivatives in q of weights . kp e, e the position error, to qq in place.
+
+        Does nothing by default: the :meth:`sides` of most constraints contain them.
+        """
 
     def reported(self, fields: Mapping[str, Any], force: list[Scalar]) -> list[Scalar]:
         """Constraint force in the form that is reported to the user; by default as solved."""
@@ -102,11 +111,13 @@ class BoundPoint(BoundConstraint):
     fixed: tuple[float, ...] | None
 
     def sides(self, fields: Mapping[str, Any], v: Rows) -> list[Side]:
+        """Contribution of each point to the rows; that of a second point is subtracted."""
         return [
             PointSide(self.model, fields, point, sign) for point, sign in zip(self.points, (1.0, -1.0), strict=False)
         ]
 
     def error(self, fields: Mapping[str, Any], q: Rows, p: Mapping[str, Rows]) -> Error:
+        """World position [m] of the first point minus that of the second, or of the reference. Raises ValueError without one."""
         places = []
         for point in self.points:
             at = row(fields["X"], point.body).components().point(Vec(*point.at))
@@ -134,6 +145,7 @@ class BoundFrame(BoundConstraint):
     fixed: tuple[float, ...] | None
 
     def sides(self, fields: Mapping[str, Any], v: Rows) -> list[Side]:
+        """Contribution of each frame's body to the rows, about the working origin; that of a second one is subtracted."""
         places = [self.a] if self.b is None else [self.a, self.b]
         return [
             FrameSide(self.model, fields, Point(self.name, place.body, (0.0, 0.0, 0.0)), sign)
@@ -141,7 +153,10 @@ class BoundFrame(BoundConstraint):
         ]
 
     def poses(self, fields: Mapping[str, Any], q: Rows, p: Mapping[str, Rows]) -> tuple[Transform, Transform]:
-        """Poses of both frames, about the working origin of the first [m]."""
+        """Poses of the frame and of its target (second frame or reference), about the working origin of the first body [m].
+
+        Raises ValueError for a missing reference.
+        """
         origin = kinematics.base_origin(self.model, q, self.a.body)
         first = row(fields["X"], self.a.body).components() @ self.a.pose
         if self.b is not None:
@@ -153,7 +168,7 @@ class BoundFrame(BoundConstraint):
         return first, Transform(R, Vec(target[0], target[1], target[2]) - origin)
 
     def error(self, fields: Mapping[str, Any], q: Rows, p: Mapping[str, Rows]) -> Error:
-        """Pose error, see :mod:`~dynamics_backends.rigid_body.algorithms.pose_error`."""
+        """Pose error log6 of the frame relative to its target, and its derivatives in q by DoF."""
         e = pose_error(*self.poses(fields, q, p))
         slopes = pose_error_slopes(LogDifferential.at(e), self._movers(fields))
         return Error(leaves(e), {j: leaves(x) for j, x in slopes.items()})
@@ -161,6 +176,7 @@ class BoundFrame(BoundConstraint):
     def add_error_second(
         self, qq: list[list[Scalar]], fields: Mapping[str, Any], q: Rows, p: Mapping[str, Rows], weights: list[Scalar]
     ) -> None:
+        """Add the second derivatives in q of weights . kp e, e the pose error, to qq in place."""
         N = Force(Vec(*weights[:3]), Vec(*weights[3:])) * self.gains[0]
         d = LogDifferential.at(pose_error(*self.poses(fields, q, p)))
         add_pose_error_second(qq, d, self._movers(fields), N, self.model.dof_body.tolist())
@@ -184,10 +200,12 @@ class BoundFrameContact(BoundFrame):
     """Frame with a fixed pose in the world and rows at its origin (dynamics_backends.rigid_body.contact.constraints)."""
 
     def sides(self, fields: Mapping[str, Any], v: Rows) -> list[Side]:
+        """Contribution of the frame's body, with rows at the frame's origin."""
         point = Point(self.name, self.a.body, (0.0, 0.0, 0.0))
         return [FrameContactSide(self.model, fields, point, self._origin(fields))]
 
     def error(self, fields: Mapping[str, Any], q: Rows, p: Mapping[str, Rows]) -> Error:
+        """Pose error, and its derivatives in q by DoF, as rows at the frame's origin."""
         value, slopes = super().error(fields, q, p)
         moved = [rows_at(self._origin(fields), _motion(x)) for x in (value, *slopes.values())]
         return Error(moved[0], dict(zip(slopes, moved[1:], strict=True)))
@@ -195,6 +213,7 @@ class BoundFrameContact(BoundFrame):
     def add_error_second(
         self, qq: list[list[Scalar]], fields: Mapping[str, Any], q: Rows, p: Mapping[str, Rows], weights: list[Scalar]
     ) -> None:
+        """Add the second derivatives in q of weights . kp e to qq in place; e: the pose error by rows at the frame's origin."""
         origin = self._origin(fields)
         super().add_error_second(qq, fields, q, p, force_about_origin(origin, weights))
         slopes = super().error(fields, q, p).slopes
@@ -217,6 +236,7 @@ def is_shifted(constraint: BoundConstraint) -> bool:
 
 
 def _motion(rows: list[Scalar]) -> Motion:
+    """Motion vector of six rows, angular first."""
     return Motion(Vec(*rows[:3]), Vec(*rows[3:]))
 
 
@@ -229,9 +249,11 @@ class BoundRelation(BoundConstraint):
     offset: float
 
     def sides(self, fields: Mapping[str, Any], v: Rows) -> list[Side]:
+        """One side: the constant coefficients of both velocities."""
         return [RelationSide(v, dict(self.columns))]
 
     def error(self, fields: Mapping[str, Any], q: Rows, p: Mapping[str, Rows]) -> Error:
+        """Error q_a - m q_b - o of the relation [rad or m]."""
         return Error([sum((q[i] * weight for i, weight in self.coordinates), -self.offset + 0.0 * q[0])], {})
 
 
@@ -252,7 +274,9 @@ class PointContact:
     name: str = ""
 
     def bind(self, model: Model) -> BoundConstraint:
-        """Bind to a model. Raises UnknownName for an unknown frame, ValueError for a frame of the world."""
+        """Bind to a model; the default name is the frame's. Raises UnknownName for an unknown frame, ValueError for one of the
+        world.
+        """
         point = point_of_frame(model, self.frame, self.offset)
         return BoundPoint(model, self.name or self.frame, _XYZ, self.gains, (point,), self.reference)
 
@@ -267,7 +291,9 @@ class FrameContact:
     name: str = ""
 
     def bind(self, model: Model) -> BoundConstraint:
-        """Bind to a model. Raises UnknownName for an unknown frame, ValueError for a frame of the world."""
+        """Bind to a model; the default name is the frame's. Raises UnknownName for an unknown frame, ValueError for one of the
+        world.
+        """
         place = _place(model, self.frame)
         return BoundFrameContact(model, self.name or self.frame, _AT_ORIGIN, self.gains, place, None, self.reference)
 
@@ -284,7 +310,9 @@ class PointLoop:
     name: str = ""
 
     def bind(self, model: Model) -> BoundConstraint:
-        """Bind to a model. Raises UnknownName for an unknown frame, ValueError for a frame of the world."""
+        """Bind to a model; the default name is "frame_a-frame_b". Raises UnknownName for an unknown frame, ValueError for a frame
+        of the world.
+        """
         pairs = ((self.frame_a, self.offset_a), (self.frame_b, self.offset_b))
         points = tuple(point_of_frame(model, f, at) for f, at in pairs)
         return BoundPoint(model, self.name or f"{self.frame_a}-{self.frame_b}", _XYZ, self.gains, points, None)
@@ -300,7 +328,9 @@ class FrameLoop:
     name: str = ""
 
     def bind(self, model: Model) -> BoundConstraint:
-        """Bind to a model. Raises UnknownName for an unknown frame, ValueError for a frame of the world."""
+        """Bind to a model; the default name is "frame_a-frame_b". Raises UnknownName for an unknown frame, ValueError for a frame
+        of the world.
+        """
         a, b = (_place(model, f) for f in (self.frame_a, self.frame_b))
         return BoundFrame(model, self.name or f"{self.frame_a}-{self.frame_b}", _SIX, self.gains, a, b, None)
 
@@ -317,7 +347,9 @@ class JointRelation:
     name: str = ""
 
     def bind(self, model: Model) -> BoundConstraint:
-        """Bind to a model. Raises UnknownName for an unknown joint, ValueError for a joint with several degrees of freedom."""
+        """Bind to a model; the default name is "joint~source". Raises UnknownName for an unknown joint, ValueError for a joint with
+        several degrees of freedom.
+        """
         ids = [model.joint_id(j) for j in (self.joint, self.source)]
         for j, b in zip((self.joint, self.source), ids, strict=True):
             if len(model.dofs(b)) != 1:

@@ -44,11 +44,11 @@ class ConstraintState(NamedTuple):
         return range(self.first_row, self.first_row + len(self.bound.labels))
 
     def select(self, rows: Sequence[Any]) -> list[Any]:
-        """Entries of this constraint among the rows of all constraints, times its activation."""
+        """Entries of this constraint among the rows of all constraints, times its activation, if it has one."""
         return [self.switched(rows[r]) for r in self.rows]
 
     def switched(self, x: Any) -> Any:
-        """x times the activation: zero if the constraint is inactive."""
+        """x times the activation (zero if the constraint is inactive); x itself without an activation."""
         return x if self.active is None else x * self.active
 
 
@@ -122,7 +122,10 @@ class ConstraintSet:
         return contact_dynamics.factor(fields["factor"], self.columns(constraint_states), damping)
 
     def bias(self, fields: Mapping[str, Any], constraint_states: Sequence[ConstraintState]) -> list[Scalar]:
-        """Rows of gamma in J a + gamma = 0: the bodies' accelerations at zero joint accelerations, and the Baumgarte terms."""
+        """Rows of gamma in J a + gamma = 0: the bodies' accelerations at zero joint accelerations, and the Baumgarte terms.
+
+        Each is multiplied by its constraint's activation.
+        """
         gravity = Vec(*np.asarray(self.model.gravity).tolist())
         rows: list[Scalar] = []
         for h in constraint_states:
@@ -140,13 +143,13 @@ class ConstraintSet:
         forces: Sequence[Scalar],
         zero: Scalar,
     ) -> dict[str, Rows]:
-        """Constraint forces by name, in the form that is reported to the user."""
+        """Constraint forces (rows, N) by name, in the form that is reported to the user; zero for inactive constraints."""
         reported = {h.bound.name: h.bound.reported(fields, h.select(forces)) for h in constraint_states}
         return {name: sm.stack([f + zero for f in force]) for name, force in reported.items()}
 
 
 def summed_columns(parts: Sequence[Mapping[int, list[Scalar]]]) -> dict[int, list[Scalar]]:
-    """Sum of matrices given by columns."""
+    """Sum of matrices given by columns, DoF -> column; missing columns are zero."""
     total: dict[int, list[Scalar]] = {}
     for part in parts:
         for j, column in part.items():
@@ -155,7 +158,7 @@ def summed_columns(parts: Sequence[Mapping[int, list[Scalar]]]) -> dict[int, lis
 
 
 def switch_columns(g: Second, constraint_states: Sequence[ConstraintState]) -> None:
-    """Multiply, in place, the derivatives of J mu in q by the activations of their rows."""
+    """Multiply g.q_force, the derivatives of J mu in q by rows of constraints, by the activations of these rows, in place."""
     for h in constraint_states:
         for row in g.q_force if h.active is not None else ():
             for r in h.rows:

@@ -77,9 +77,11 @@ class LastSolution:
         self._cached: _Cached | None = None
 
     def __reduce__(self) -> tuple[type, tuple[()]]:
+        """Pickle as an empty cache."""
         return LastSolution, ()
 
     def __structure__(self) -> tuple[()]:
+        """Empty structure for fingerprints of maps, which thus ignore the cache."""
         return ()  # the results of a map do not depend on earlier calls
 
     def get_or_solve(
@@ -158,6 +160,7 @@ class Holonomic(WholeMap, ConstrainedDerivatives, ActuatedBody):
 
     # -- values -------------------------------------------------------------------------------------------------------
     def __call__(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Rows:
+        """Rows of xdot = (v, a) with the accelerations a under the constraints."""
         return sm.concatenate([self.split(x)[1], self.motion(x, u, p, equations_of_motion).a])
 
     def outputs(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> dict[str, Rows]:
@@ -216,7 +219,7 @@ class Holonomic(WholeMap, ConstrainedDerivatives, ActuatedBody):
         return self.last.get_or_solve(self._settings(), x, u, p, lambda: self._sensitivities(x, u, p))
 
     def _settings(self) -> dict[str, Any]:
-        """Attributes that a solution depends on besides the arguments."""
+        """Attributes that a solution depends on besides the arguments: all but the cache."""
         return {name: value for name, value in vars(self).items() if name != "last"}
 
     def _sensitivities(self, x: Rows, u: Rows, p: Mapping[str, Rows]) -> tuple[ConstrainedMotion, Matrix, Matrix]:
@@ -250,7 +253,7 @@ class Holonomic(WholeMap, ConstrainedDerivatives, ActuatedBody):
         return top, bottom
 
     def _row_slopes(self, h: ConstraintState, fields: Mapping[str, Any], zero: Scalar) -> list[Rows]:
-        """Negative derivatives of the rows J a + gamma in (q, v, u)."""
+        """Negative derivatives in (q, v, u) of the constraint's rows J a + gamma, times its activation."""
         n, (kp, kd) = self.model.nv, h.bound.gains
         slopes = [side.slopes(fields, kd, kp) for side in h.sides]
         in_q, in_v = summed_columns([s.q for s in slopes]), summed_columns([s.v for s in slopes])

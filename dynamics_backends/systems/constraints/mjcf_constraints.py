@@ -51,15 +51,17 @@ def mjcf_constraints(source: str | os.PathLike[str], model: Model | None = None)
     single = [name for name in single if model is None or name in model.joint_names]
 
     def bound(equality: Equality) -> Constraint | None:
+        """Constraint of an equality; None if it constrains nothing in ``model``."""
         if equality.kind == "joint":
             return _relation(equality, single, model)
-        return _on(placed(equality), model)
+        return _for_model(placed(equality), model)
 
     def placed(equality: Equality) -> Constraint:
+        """Loop of points (connect) or frames (weld); a contact if one of the bodies is at rest."""
         first, second = equality.sides
         if not moves(m, first.body):
             first, second = second, first
-        fixed = None if moves(m, second.body) else _placed(second, R, p)
+        fixed = None if moves(m, second.body) else _world_pose(second, R, p)
         both = names.bodies[first.body], names.bodies[second.body]
         if equality.kind == "connect":
             at, other = tuple(first.p.tolist()), tuple(second.p.tolist())
@@ -75,8 +77,11 @@ def mjcf_constraints(source: str | os.PathLike[str], model: Model | None = None)
     return tuple(one for one in found if one is not None)
 
 
-def _on(constraint: Constraint, model: Model | None) -> Constraint | None:
-    """Constraint of the whole robot's points or frames as one of ``model``; None if it constrains nothing there."""
+def _for_model(constraint: Constraint, model: Model | None) -> Constraint | None:
+    """Constraint of the whole robot's points or frames as one of ``model``; None if it constrains nothing there.
+
+    A loop with one side on a body at rest becomes a contact of the other side. Unchanged without a model.
+    """
     if model is None:
         return constraint
     frames = {frame.name: frame for frame in model.frames}
@@ -114,7 +119,7 @@ def _relation(equality: Equality, single: list[str], model: Model | None) -> Joi
         _refuse_locked(equality, single, model)
         return None
     relation = JointRelation(joint, source, follower.multiplier, follower.offset, equality.gains, equality.name)
-    return None if model is not None and _followed(relation, model) else relation
+    return None if model is not None and _is_implied(relation, model) else relation
 
 
 def _fixed(equality: Equality, single: list[str]) -> JointRelation:
@@ -130,7 +135,10 @@ def _fixed(equality: Equality, single: list[str]) -> JointRelation:
 
 
 def _refuse_locked(equality: Equality, single: list[str], model: Model | None) -> None:
-    """Raise ValueError if one of the two joints is locked and the other moves, unless `mimic="lock"` locked it on purpose."""
+    """Raise ValueError if one of the two joints is locked and the other moves, unless `mimic="lock"` locked it on purpose.
+
+    Does nothing without a model.
+    """
     if model is None or locked_instead(equality.name, equality.joints[0]) in model.notes:
         return
     there = {frame.name for frame in model.frames}  # includes the frames of locked joints, not those of omitted trees
@@ -142,8 +150,8 @@ def _refuse_locked(equality: Equality, single: list[str], model: Model | None) -
             )
 
 
-def _followed(relation: JointRelation, model: Model) -> bool:
-    """True if a model's coupling implies a relation of joints."""
+def _is_implied(relation: JointRelation, model: Model) -> bool:
+    """True if a model's coupling (its mimic joints) implies a relation of joints."""
     coupling = model.coupling
     if coupling is None:
         return False
@@ -153,7 +161,7 @@ def _followed(relation: JointRelation, model: Model) -> bool:
     return bool(coupling.source[a] == coupling.source[b] and np.allclose(own, implied, rtol=1e-12, atol=1e-12))
 
 
-def _placed(place: Place, R: Array, p: Array) -> tuple[float, ...]:
-    """Pose (7,) in the world of a frame on a body at rest."""
+def _world_pose(place: Place, R: Array, p: Array) -> tuple[float, ...]:
+    """Pose (7,) in the world, position and quaternion, of a frame on a body at rest. R, p: poses of the bodies."""
     at = R[place.body] @ place.p + p[place.body]
     return (*at.tolist(), *quaternion_of(R[place.body] @ np.asarray(place.R)).tolist())

@@ -94,7 +94,7 @@ class ConstraintForces(_Forces):
         return Partials(sm.concatenate(values), [r[: 2 * n] for r in rows], [r[2 * n :] for r in rows])
 
     def second_derivatives(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows], lam: Rows) -> Contraction:
-        """Second derivatives of lam' forces in closed form, if all constraints report their forces as solved."""
+        """Second derivatives of lam' forces in closed form; valid only without loops of frames (``has_second_derivatives``)."""
         nothing = [0.0 * x[0]] * self.model.nv
         parts = self.system.derivative_equations(x, u, t, p, sm.stack(nothing), [lam[i] for i in range(self.n_out)])
         assert parts.g is not None
@@ -102,6 +102,7 @@ class ConstraintForces(_Forces):
 
 
 def _labels(constraint: Any) -> tuple[str, ...]:
+    """Row names of a constraint's reported force: those of a wrench [force; moment] for frames, else its labels."""
     return _WRENCH if isinstance(constraint, BoundFrame) else constraint.labels
 
 

@@ -63,11 +63,11 @@ class ContactLaw(Protocol):
     """Contact law, generic in the scalar type; p: run-time parameters by the law's names."""
 
     def force(self, g: Scalar, n: Vec, w: Vec, p: Mapping[str, Rows]) -> Vec:
-        """Force [N] on the point."""
+        """Force [N] on a point at the gap g [m] with the velocity w [m/s], where the ground has the normal n."""
         ...
 
     def slopes(self, g: Scalar, n: Vec, w: Vec, p: Mapping[str, Rows]) -> Derivatives:
-        """First derivatives of the force."""
+        """First derivatives of the force in (g, n, w)."""
         ...
 
     def second_derivatives(
@@ -85,11 +85,11 @@ class StepLaw(Protocol):
     """
 
     def force(self, g: Scalar, n: Vec, w: Vec, p: Mapping[str, Rows]) -> Vec:
-        """Force [N] on the point during the step."""
+        """Force [N] on a point during the step, from its gap g and normal n at the start and its velocity w at the end."""
         ...
 
     def slopes(self, g: Scalar, n: Vec, w: Vec, p: Mapping[str, Rows]) -> tuple[Vec, Derivatives]:
-        """Force and its first derivatives."""
+        """Force and its first derivatives in (g, n, w)."""
         ...
 
     def slower(self, time: float, p: Parameters) -> tuple[StepLaw, Parameters]:

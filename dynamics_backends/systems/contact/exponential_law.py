@@ -67,7 +67,7 @@ class SoftContactLaw:
 
     # -- the law --------------------------------------------------------------------------------------------------------
     def force(self, g: Scalar, n: Vec, w: Vec, p: Mapping[str, Rows]) -> Vec:
-        """Force [N] on the point."""
+        """Force [N] on the point: spring and damper, the damper limited tangentially if ``friction`` is not None."""
         N, D = self._spring(g, p)[0], self._damper(g, p)[0]
         plain = n * N - w * D
         if self.friction is None:
@@ -76,7 +76,7 @@ class SoftContactLaw:
         return plain + tangential * self._excess(g, tangential, p)[0]
 
     def slopes(self, g: Scalar, n: Vec, w: Vec, p: Mapping[str, Rows]) -> Derivatives:
-        """First derivatives of the force."""
+        """First derivatives of the force in (g, n, w)."""
         (N, N1, _), (D, D1, _) = self._spring(g, p), self._damper(g, p)
         in_g, in_n, in_w = n * N1 - w * D1, diagonal(N), diagonal(-D)
         if self.friction is not None:
@@ -91,7 +91,7 @@ class SoftContactLaw:
     def second_derivatives(
         self, g: Scalar, n: Vec, w: Vec, s: Vec, p: Mapping[str, Rows]
     ) -> tuple[Derivatives, SecondDerivatives]:
-        """First and second derivatives of s . force for a fixed s."""
+        """First and second derivatives in (g, n, w) of s . force for a fixed s."""
         (N, N1, N2), (D, D1, D2) = self._spring(g, p), self._damper(g, p)
         sn, sw = s.dot(n), s.dot(w)
         zero = Mat(*(Vec(0.0, 0.0, 0.0) for _ in range(3)))

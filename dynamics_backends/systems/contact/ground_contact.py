@@ -64,7 +64,7 @@ class Ground(Protocol):
     """Surface that contact points touch."""
 
     def surface(self, p: Vec, parameters: Mapping[str, Rows]) -> Surface:
-        """Surface near the world position p [m]."""
+        """Gap, normal and curvature of the ground at the world position p [m]."""
         ...
 
 
@@ -116,7 +116,7 @@ class Terrain:
 
 
 def _curvature(t: Taylor) -> Mat:
-    """Second derivatives in x, y, z."""
+    """Second derivatives in x, y, z of a Taylor polynomial in x and y; zero in z."""
     xx, xy, yy = 2.0 * t.c[3], t.c[4], 2.0 * t.c[5]
     return Mat(Vec(xx, xy, 0.0), Vec(xy, yy, 0.0), Vec(0.0, 0.0, 0.0))
 
@@ -156,7 +156,7 @@ def contact_gaps(model: Model, points: Sequence[Point], ground: Ground, x: Array
 
 
 def gap_warnings(gaps: Mapping[str, float]) -> Iterator[str]:
-    """Warn if the lowest point is more than MAX_DEPTH below the ground, or more than MAX_HEIGHT above it."""
+    """Yield a warning if the lowest point is more than MAX_DEPTH below the ground, or more than MAX_HEIGHT above it."""
     lowest = min(gaps, key=lambda name: gaps[name])
     if gaps[lowest] < -MAX_DEPTH:
         yield (

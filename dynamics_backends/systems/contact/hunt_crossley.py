@@ -86,7 +86,7 @@ class HuntCrossley:
     def second_derivatives(
         self, g: Scalar, n: Vec, w: Vec, s: Vec, p: Mapping[str, Rows]
     ) -> tuple[Derivatives, SecondDerivatives]:
-        """First and second derivatives of s . force for a fixed s, as those of N Q with Q = s.n - mu phi y."""
+        """First and second derivatives in (g, n, w) of s . force for a fixed s, as those of N Q with Q = s.n - mu phi s.w_t."""
         c = n.dot(w)
         wt, slip = w - n * c, Slip.at_velocity(n, w, s)
         N, (grip, fall, curvature) = self._normal(g, c, p), self._grip(wt, p)
@@ -124,7 +124,7 @@ class HuntCrossley:
         return _Normal(S * h, S1 * h, -S * kappa * h1, S2 * h, -S1 * kappa * h1, S * kappa * kappa * h2)
 
     def _grip(self, tangential: Vec, p: Mapping[str, Rows]) -> tuple[Scalar, Scalar, Scalar]:
-        """Friction factor mu phi and its derivatives in X = w_t.w_t."""
+        """Friction factor mu phi, phi = 1 / sqrt(X + v^2), and its two derivatives in X = w_t.w_t, w_t the tangential velocity."""
         phi = 1.0 / sm.sqrt(tangential.dot(tangential) + self.slip_speed * self.slip_speed)
         grip = parameter(p, "contact_friction", self.friction) * phi
         fall = -0.5 * grip * phi * phi

@@ -86,6 +86,7 @@ class Impact(WholeMap, ConstrainedDerivatives):
         self._weightless = model.with_gravity((0.0, 0.0, 0.0))
 
     def __call__(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Rows:
+        """Jump (0, v+ - v) of the state, rows (2 nv, N)."""
         q, v = self.split(x)
         return sm.concatenate([0.0 * v, self._solved(q, v, p, equations_of_motion).d])
 
@@ -96,7 +97,7 @@ class Impact(WholeMap, ConstrainedDerivatives):
         return self.constraints.by_name(s.fields, s.constraint_states, s.impulses, 0.0 * v[0])
 
     def _bounce(self, p: Mapping[str, Rows]) -> Scalar:
-        """Factor 1 + e."""
+        """Factor 1 + e with the coefficient of restitution e, from p or the default."""
         return 1.0 + parameter(p, "restitution", self.restitution)
 
     def _solved(
@@ -118,7 +119,10 @@ class Impact(WholeMap, ConstrainedDerivatives):
     def derivative_equations(
         self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows], lam: Rows | None = None
     ) -> DerivativeEquations:
-        """Linear equations of the derivatives in (q, v) of d and the impulses; with lam (nv, N), also second ones for lam' d."""
+        """Linear equations of the derivatives in (q, v) of the velocity jump d and the impulses.
+
+        With lam (nv, N), also second derivatives for lam' d.
+        """
         q, v = self.split(x)
         s = self._solved(q, v, p)
         moved = finished(RATES_AT, self._weightless, s.fields, self.driver, a=s.z)
@@ -129,7 +133,7 @@ class Impact(WholeMap, ConstrainedDerivatives):
         return DerivativeEquations(s.d, s.factor, *self._right_hand_sides(s, fields, moved, p), g, s.impulses)
 
     def in_output(self, x: Rows, u: Rows, value: Rows, dx: Matrix) -> Partials:
-        """Derivatives of the jump, which is zero in the positions."""
+        """Value and derivatives of the state's jump (0, d), from d = v+ - v and its derivatives dx over (q, v) by rows."""
         n, nothing = self.model.nv, 0.0 * dx[0]
         return Partials(sm.concatenate([0.0 * value, value]), [*[nothing] * n, *dx], [u] * (2 * n))
 

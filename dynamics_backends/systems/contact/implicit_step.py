@@ -63,7 +63,7 @@ class ContactProblem(NamedTuple):
     p: Mapping[str, Rows]
 
     def real(self) -> ContactProblem:
-        """Contact problem in real numbers."""
+        """Contact problem with all numbers replaced by their real parts."""
         n = range(len(self.drive))
         real = sm.real
         M = [[real(self.M[i][j]) for j in range(i + 1)] for i in n]
@@ -95,11 +95,11 @@ class Direction(NamedTuple):
 
 def velocities_after(m: ContactProblem, delta: Sequence[Scalar]) -> list[Vec]:
     """Velocities [m/s] of the points after a change delta of the joint velocities."""
-    return [c.velocity + moved(c.J, delta) for c in m.arrivals]
+    return [c.velocity + jacobian_product(c.J, delta) for c in m.arrivals]
 
 
-def moved(J: Columns, delta: Sequence[Scalar]) -> Vec:
-    """Product J delta."""
+def jacobian_product(J: Columns, delta: Sequence[Scalar]) -> Vec:
+    """Product J delta of a contact's Jacobian, DoF -> column, and joint velocities."""
     return sum((column * delta[j] for j, column in J.items()), Vec(0.0, 0.0, 0.0))
 
 
@@ -132,7 +132,7 @@ def direction(m: ContactProblem, delta: Sequence[Scalar], forces: Sequence[Vec],
             r[j] = r[j] - column.dot(impulse)
     d = ltl.solve(curvature(m, slopes), [-x for x in r])
     inertial = _dot(d, still), _dot(d, _times(m.M, above, d))
-    return Direction(d, [moved(c.J, d) for c in m.arrivals], -_dot(d, r), inertial)
+    return Direction(d, [jacobian_product(c.J, d) for c in m.arrivals], -_dot(d, r), inertial)
 
 
 def solved(m: ContactProblem, v: Sequence[Scalar]) -> list[Scalar]:
@@ -151,7 +151,10 @@ def solved(m: ContactProblem, v: Sequence[Scalar]) -> list[Scalar]:
 
 
 def _iterated(m: ContactProblem, v: Sequence[Any]) -> list[Any]:
-    """Solution in real numbers; a converged element of the batch no longer changes."""
+    """Solution delta in real numbers by at most STEPS Newton steps with line search, from zero.
+
+    An element of the batch no longer changes after a step of decrement d' H d <= ACCURACY^2 E, or one that is not finite.
+    """
     delta = [0.0 * x for x in v]
     w, limit = velocities_after(m, delta), ACCURACY**2 * energy(m, v)
     arrived = np.zeros(np.shape(limit), dtype=bool)
@@ -168,7 +171,11 @@ def _iterated(m: ContactProblem, v: Sequence[Any]) -> list[Any]:
 
 
 def _length(m: ContactProblem, w: Sequence[Vec], step: Direction, settled: Any) -> Any:
-    """Step length of zero slope along the step, by Newton's method with bisection; settled problems keep theirs."""
+    """Step length in (0, 1] with a small slope phi' of the objective along the step, by Newton's method with bisection.
+
+    It is 1 if the slope there is not positive, or at most FLAT of that at zero. w: velocities of the points; settled problems keep
+    the length 1.
+    """
     length, lower, upper = (np.full(np.shape(step.decrement), x) for x in (1.0, 0.0, 1.0))
     for trial in range(TRIALS):
         slope, curvature = _slope(m, w, step, length)
@@ -184,7 +191,7 @@ def _length(m: ContactProblem, w: Sequence[Vec], step: Direction, settled: Any) 
 
 
 def _slope(m: ContactProblem, w: Sequence[Vec], step: Direction, length: Any) -> tuple[Any, Any]:
-    """Derivatives phi'(alpha) and phi''(alpha) of the objective along the step."""
+    """Derivatives phi'(alpha) and phi''(alpha) of the objective along the step at the step length alpha = ``length``."""
     constant, inertia = step.inertial
     slope, curvature = constant + length * inertia, inertia
     for c, at, along in zip(m.arrivals, w, step.along, strict=True):
@@ -209,9 +216,10 @@ def _dot(a: Sequence[Scalar], b: Sequence[Scalar]) -> Scalar:
 
 
 def _real(x: Vec) -> Vec:
+    """Vector of the real parts."""
     return Vec(sm.real(x.x), sm.real(x.y), sm.real(x.z))
 
 
 def _orders(x: Any) -> int:
-    """Order of the derivatives that a number carries: 0 if it is real, 2 if it is dual over complex numbers."""
+    """Order of the derivatives that a number carries: 0 if it is real, 1 if dual or complex, 2 if dual over complex numbers."""
     return int(hasattr(x, "val")) + int(np.iscomplexobj(getattr(x, "val", x)))

@@ -17,7 +17,7 @@ LawFactory = Callable[..., ContactLaw | StepLaw]
 
 
 def _law(name: str, law: Any) -> LawFactory:
-    """Return a contact law: a dataclass with the methods of a ContactLaw or a StepLaw. Raises TypeError for other objects."""
+    """Return ``law`` unchanged if it is a dataclass with the methods of a ContactLaw or a StepLaw; else raise TypeError."""
     soft, stepped = (hasattr(law, "slopes") and hasattr(law, "second_derivatives")), hasattr(law, "slower")
     if not (isinstance(law, type) and is_dataclass(law) and hasattr(law, "force") and (soft or stepped)):
         raise TypeError(
@@ -71,7 +71,7 @@ def contact_law(name: str, **values: float) -> ContactLaw | StepLaw:
 
 
 def law_keys(name: str) -> tuple[str, ...]:
-    """Keys of the law of this name."""
+    """Names of the fields of the law of this name, the keys of ``contact_parameters``."""
     kind: Any = CONTACT_LAWS[name]
     return tuple(f.name for f in fields(kind))
 

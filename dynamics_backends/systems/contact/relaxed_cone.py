@@ -58,7 +58,7 @@ class RelaxedCone:
         require_positive(self, "dissipation", "friction", or_zero=True)
 
     def force(self, g: Scalar, n: Vec, w: Vec, p: Mapping[str, Rows]) -> Vec:
-        """Force [N] on the point during the step."""
+        """Force [N] on the point during the step, from the gap g at its start and the velocity w at its end."""
         return self.slopes(g, n, w, p)[0]
 
     def slopes(self, g: Scalar, n: Vec, w: Vec, p: Mapping[str, Rows]) -> tuple[Vec, Derivatives]:
@@ -120,13 +120,16 @@ class RelaxedCone:
         )
 
     def slower(self, time: float, p: Parameters) -> tuple[RelaxedCone, Parameters]:
-        """Law with the same forces in steps shorter by ``time`` [s], whose dissipation time is larger by as much; and p."""
+        """Law with the same forces in steps shorter by ``time`` [s], and its parameters, from p.
+
+        The dissipation time is larger by ``time``: that in p if it is there, else the law's.
+        """
         if _DISSIPATION in p:
             return self, {**p, _DISSIPATION: p[_DISSIPATION] + time}
         return replace(self, dissipation=self.dissipation + time), p
 
     def _time(self, p: Mapping[str, Rows]) -> Scalar:
-        """Time T = h + tau."""
+        """Time T = h + tau: step length (zero if not in p) plus dissipation time."""
         return parameter(p, IMPLICIT_STEP, 0.0) + parameter(p, _DISSIPATION, self.dissipation)
 
     def _normal(self, y: Scalar, p: Mapping[str, Rows]) -> tuple[Scalar, Scalar, Scalar]:

@@ -108,11 +108,12 @@ class SoftContact(WholeMap, ActuatedBody):
         return contact_gaps(self.model, self.points, self.ground, x, p or {})
 
     def state_warnings(self, x: Array, p: Parameters) -> Iterator[str]:
-        """Warnings about contact points that are deep in the ground, or all far above it, at x (nx,)."""
+        """Warnings if the lowest contact point is deep in the ground (2 cm), or far above it (5 cm), at x (nx,)."""
         return gap_warnings(self.gaps(x, p))
 
     # -- values -------------------------------------------------------------------------------------------------------
     def __call__(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Rows:
+        """Rows of xdot = (v, a) with the contact forces at this state."""
         q, v = self.split(x)
         fields = equations_of_motion(self.model, q, v, self.driver_at(p))
         return sm.concatenate([v, self._acceleration(fields, self._touches(fields, q, p), self.joint_forces(q, v, u))])
@@ -130,6 +131,7 @@ class SoftContact(WholeMap, ActuatedBody):
         return [self._touch(point_motion(self.model, fields, point), q, p) for point in self.points]
 
     def _touch(self, m: PointMotion, q: Rows, p: Mapping[str, Rows]) -> Touch:
+        """Contact at one point: its motion, the ground under it and the force on it."""
         s = self.ground.surface(m.p + base_origin(self.model, q, m.point.body), p)
         return Touch(m, s, self.law.force(s.gap, s.normal, m.velocity, p))
 
@@ -206,7 +208,7 @@ class SoftContact(WholeMap, ActuatedBody):
         return first, curvature(self, u, g, through_solution(g, da, []))
 
     def _add_second(self, g: Second, c: Touch, fields: Mapping[str, Any], p: Mapping[str, Rows]) -> None:
-        """Add the second derivatives of one contact to g."""
+        """Add one contact's second derivatives of -mu' J'F in (q, q), (q, v) and (v, v) to g in place; fields: w, chi of mu."""
         m, slopes = c.motion, self._slopes(c, fields, p)
         second = self.law.second_derivatives(c.surface.gap, c.surface.normal, m.velocity, weight_of(c, fields), p)
         hessian = subtract_second(g, c, slopes, second, fields, self.model.dof_body.tolist())

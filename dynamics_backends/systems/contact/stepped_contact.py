@@ -157,7 +157,7 @@ class SteppedContact(WholeMap, ActuatedBody):
     stiff = "contacts"
 
     def state_warnings(self, x: Array, p: Parameters) -> Iterator[str]:
-        """Warnings about contact points that are deep in the ground, or all far above it, at x (nx,)."""
+        """Warnings if the lowest contact point is deep in the ground (2 cm), or far above it (5 cm), at x (nx,)."""
         return gap_warnings(self.gaps(x, p))
 
     def slower(self, time: float, p: Parameters) -> tuple[SteppedContact, Parameters]:
@@ -168,6 +168,7 @@ class SteppedContact(WholeMap, ActuatedBody):
 
     # -- values -------------------------------------------------------------------------------------------------------
     def __call__(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Rows:
+        """Rows of xdot = (v, a) with the mean acceleration a of the step. Raises TypeError for symbols."""
         _, v = self.split(x)
         a, _ = self._solved(x, u, p)
         return sm.concatenate([v, a])
@@ -184,7 +185,7 @@ class SteppedContact(WholeMap, ActuatedBody):
         }
 
     def _solved(self, x: Rows, u: Rows, p: Mapping[str, Rows]) -> tuple[Rows, Start]:
-        """Mean acceleration (nv, N) and the start of the step. Raises TypeError for symbols."""
+        """Mean acceleration (nv, N) and the start of the step. Raises TypeError for symbols unless the driver solves the step."""
         solve = self.driver.solved_step if isinstance(self.driver, StepSolver) else solved
         if hasattr(x, "is_symbolic") and solve is solved:
             raise TypeError(
@@ -235,7 +236,7 @@ class SteppedContact(WholeMap, ActuatedBody):
         found = self._directions(a, linear)
         second = curvature_of(self, u, linear.g, found.through)
         for c, hessian in zip(s.motions, linear.hessians, strict=True):
-            second = _with_hessian(second, _arriving(c.J, found.dx, s.problem.step), hessian)
+            second = _with_hessian(second, _end_velocity_slopes(c.J, found.dx, s.problem.step), hessian)
         return self._first(x, u, a, found), second
 
     def _directions(self, a: Rows, linear: Linear) -> Directions:
@@ -330,10 +331,11 @@ class SteppedContact(WholeMap, ActuatedBody):
 
 
 def _zero_fields(n: int) -> dict[str, list[list[float]]]:
+    """Fields of second derivatives (n, n) by name, all zero."""
     return {name: [[0.0] * n] * n for name in ("G_qq", "G_qv", "G_vv", "G_qa")}
 
 
-def _arriving(J: Columns, da: Sequence[Rows], step: Scalar) -> Vec:
+def _end_velocity_slopes(J: Columns, da: Sequence[Rows], step: Scalar) -> Vec:
     """Derivatives in (q, v, u) of a point's velocity J_c V, V = v + h a, at fixed J_c; three components, each a row."""
     n = len(da)
     first, *others = [column * (step * da[j]) for j, column in J.items()]
