@@ -113,7 +113,7 @@ def programs() -> Iterator[Program]:
     for program in found.values():
         yield program
         if program.name in WITH_ROTORS:
-            yield program.given("armature")
+            yield program.with_argument("armature")
 
 
 def sources() -> dict[str, str]:

@@ -113,7 +113,7 @@ def load_robot(name: str | os.PathLike, **options: Any) -> Model:
 
 
 def is_path(robot: str | os.PathLike) -> bool:
-    """True for a path: a name that ends in .urdf, .xml, .mjcf or .xacro, or contains a separator without the prefix "erd:"."""
+    """True for a PathLike, and a text that ends in .urdf, .xml, .mjcf or .xacro, or contains "/" without the prefix "erd:"."""
     if not isinstance(robot, str):
         return True
     return robot.endswith(FILES) or ("/" in robot and not robot.startswith(ERD_PREFIX))

@@ -48,10 +48,12 @@ EXPORT long free_body_{order}_workspace(const int *head)
 
 def free_body_source() -> str:
     """C source of free bodies for the package's library."""
-    kernels = {order: loop_kernel(p.given("armature"), sorted(JOINTS)) for order, p in _PROGRAMS.items()}
+    kernels = {order: loop_kernel(p.with_argument("armature"), sorted(JOINTS)) for order, p in _PROGRAMS.items()}
     calls, workspaces = [], []
     for order, program in _PROGRAMS.items():
-        names = ", ".join("rotors" if name == "armature" else name for name in program.given("armature").arguments)
+        names = ", ".join(
+            "rotors" if name == "armature" else name for name in program.with_argument("armature").arguments
+        )
         head = f"#define {program.name.upper()}(s, q, v, tau, lam, rotors, ...)"
         calls.append(f"{head} {kernels[order].name}((s)->ti, (s)->td, {names}, __VA_ARGS__)")
         workspaces.append(

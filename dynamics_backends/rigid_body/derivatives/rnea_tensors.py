@@ -60,7 +60,7 @@ def SHARED(S_j, psid_j, psidd_j, rate_j, IS_d, BtS_d, B_v_d, B_q_d, q_above_d, v
     """Vectors of a pair of DoFs (j above d) whose products with the columns of k are the entries of the tensors."""
 
     def L(m):
-        return angular(m.cross_force(IS_d), B_v_d.transpose_times(m))
+        return with_moment(m.cross_force(IS_d), B_v_d.transpose_times(m))
 
     return (
         S_j.cross_force(IS_d),
@@ -73,7 +73,7 @@ def SHARED(S_j, psid_j, psidd_j, rate_j, IS_d, BtS_d, B_v_d, B_q_d, q_above_d, v
     )
 
 
-def angular(f, n):
+def with_moment(f, n):
     """Force f with an added moment n."""
     return Force(f.n + n, f.f)
 
@@ -85,7 +85,7 @@ def angular(f, n):
     *("M_q[k,j,d]", "M_q[j,k,d]", "M_q[k,d,j]", "M_q[d,k,j]"),
 )
 def ENTRIES(S_k, psid_k, psidd_k, rate_k, GS, ES, HS, R, to_qq, to_qv, to_vq):
-    """Entries of three different joints."""
+    """Entries of the tensors tau_qq, tau_vv, tau_qv and M_q for DoFs of three different joints, k above j above d."""
     g, e = S_k.dot(GS), S_k.w.dot(ES)
     g_psidd, g_rate, e_psid = psidd_k.dot(GS), rate_k.dot(GS), psid_k.w.dot(ES)
     deep = psid_k.w.dot(R) + g_psidd
@@ -107,7 +107,7 @@ def ENTRIES(S_k, psid_k, psidd_k, rate_k, GS, ES, HS, R, to_qq, to_qv, to_vq):
     *("tau_qv[d,k,j]", "tau_qv[j,k,d]", "tau_qv[j,d,k]", "M_q[k,j,d]"),
 )
 def UPPER_ENTRIES(S_k, psid_k, psidd_k, rate_k, GS, ES, HS, R):
-    """Entries with k and j in one joint, above that of d."""
+    """Entries of the tensors with k and j in one joint, above that of d."""
     e, g_psidd, e_psid = S_k.w.dot(ES), psidd_k.dot(GS), psid_k.w.dot(ES)
     inertia = S_k.dot(GS) + e
     middle = psid_k.w.dot(HS) + g_psidd + psidd_k.w.dot(ES)
@@ -121,7 +121,7 @@ def UPPER_ENTRIES(S_k, psid_k, psidd_k, rate_k, GS, ES, HS, R):
     *("tau_qv[d,k,j]", "tau_qv[d,j,k]", "tau_qv[k,j,d]", "M_q[k,d,j]", "M_q[d,k,j]"),
 )
 def LOWER_ENTRIES(S_k, psid_k, psidd_k, rate_k, S_d, IS_j, GS, ES, R, to_qq, to_qv):
-    """Entries with j and d in one joint, below that of k."""
+    """Entries of the tensors with j and d in one joint, below that of k."""
     g, e = S_k.dot(GS), S_k.w.dot(ES)
     deep = psid_k.w.dot(R) + psidd_k.dot(GS)
     top_v = S_k.dot(S_d.cross_force(IS_j)) + g
@@ -131,7 +131,7 @@ def LOWER_ENTRIES(S_k, psid_k, psidd_k, rate_k, S_d, IS_j, GS, ES, R, to_qq, to_
 
 @own_triple("tau_qq[d,j,k]", "tau_vv[d,j,k]", "tau_qv[d,k,j]")
 def OWN_ENTRIES(S_k, psid_k, psidd_k, unit_k, lever_k, unit_j, lever_j, unit_d, GS, ES, R):
-    """Entries within one joint."""
+    """Entries of the tensors tau_qq, tau_vv and tau_qv within one joint."""
     turn = turned_twice(unit_d, unit_j, lever_j, unit_k, lever_k)
     return psid_k.w.dot(R) + psidd_k.dot(GS), turn - (S_k.dot(GS) + S_k.w.dot(ES)), -psid_k.w.dot(ES)
 

@@ -95,10 +95,12 @@ class Clearances:
         self.control_names: tuple[str, ...] = ()
 
     def _name(self, i: int, slot: Slot) -> str:
+        """Output name of slot i: its link, the kind of the body, the index, and the body's carrier unless it is the world."""
         base = "" if slot.base == WORLD else f" of {self.model.body_names[slot.base]}"
         return f"{self.model.body_names[slot.link]} to {slot.kind} {i}{base}"
 
     def __call__(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Rows:
+        """Distances g [m], one row for each slot; radii and margin are not subtracted."""
         X, _ = self._kinematics(x)
         return sm.stack([self._slot_values("value", X, i, p)[0] for i in range(self.n_out)])
 
@@ -146,7 +148,10 @@ class Clearances:
     def _slot_values(
         self, order: Order, X: dict[int, tuple[Mat, Vec]], i: int, p: Mapping[str, Rows], *weight: Scalar
     ) -> list[Scalar]:
-        """The results of :func:`_slot_function` for one slot."""
+        """Results of :func:`_slot_function` for slot i, with the numbers of its parameters. X: poses of the bodies in the world.
+
+        weight: the slot's multiplier, for the order "second" only.
+        """
         slot, own = self.slots[i], [p["pairs"][NUMBERS * i + j] for j in range(NUMBERS)]
         turn, place = Mat(*(Vec(own[6 + j], own[9 + j], own[12 + j]) for j in range(3))), Vec(*own[15:18])
         if self.moving and slot.base == WORLD:
@@ -174,7 +179,10 @@ class Clearances:
         contacts: Sequence[tuple[Scalar, _Contact]],
         zero: Scalar,
     ) -> None:
-        """Add the second derivatives of lam' g for the slots between two links."""
+        """Add the second derivatives of lam' g for the slots between two links to H in place.
+
+        S: joint motions; moving: DoFs between the links, in order from the root; contacts: multipliers and results of the slots.
+        """
         K = [[zero] * 6 for _ in range(6)]
         F, M = Vec(zero, zero, zero), Mat(*(Vec(zero, zero, zero) for _ in range(3)))
         for weight, c in contacts:
@@ -203,8 +211,8 @@ _NEAREST: dict[Kind, Callable[[Vec, Vec, Vec], Nearest]] = {
 
 @cache
 def _slot_function(kind: Kind, order: Order) -> Straight:
-    """The function of numbers for one slot: the distance; the force; and C n' and the upper triangle of K, times the last argument.
-
+    """Return the function of numbers for one slot: the distance; the force (orders "first", "second"); C n' and the upper triangle
+    of K, times the last argument (order "second"). Cached.
     Arguments: rotations (by columns) and positions of the link and of the body, the ends of the segment, the size of the body.
     """
 
@@ -234,7 +242,10 @@ def _slot_function(kind: Kind, order: Order) -> Straight:
 def _stiffness(
     found: Nearest, turn: Mat, along: Vec, d: Vec, point: Vec, force: tuple[Vec, Vec]
 ) -> list[tuple[Scalar, tuple[Vec, Vec]]]:
-    """The terms of K, as weights and covectors."""
+    """Terms of the Hessian K = sum of weight * covector covector' of a slot, as pairs (weight, covector (moment, force)).
+
+    along, d: direction of the segment in the world and in the body's frame; point: nearest point C; force: (C x n, n).
+    """
     D, pull = found.distance, turn @ found.pull
     inverse = 1.0 / sm.select(D, D, 1.0 + 0.0 * D)
     stretched = [(w, v, w * v.dot(d)) for w, v in found.curvature]
@@ -252,6 +263,7 @@ def _contact(values: Sequence[Scalar]) -> _Contact:
 
 
 def _pair(numbers: Sequence[Scalar]) -> tuple[Vec, Vec]:
+    """Moment and force of six numbers."""
     return Vec(*numbers[:3]), Vec(*numbers[3:])
 
 
@@ -269,4 +281,5 @@ def _rank_one(K: list[list[Scalar]], weight: Scalar, v: Sequence[Scalar]) -> Non
 
 
 def _entry(K: list[list[Scalar]], i: int, j: int) -> Scalar:
+    """Entry of a symmetric matrix stored in its upper triangle."""
     return K[i][j] if i <= j else K[j][i]

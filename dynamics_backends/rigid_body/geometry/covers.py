@@ -52,7 +52,10 @@ class FittedCapsule(NamedTuple):
         return Capsule(self.radius, float(np.linalg.norm(self.b - self.a))).volume
 
     def placed(self, link: str) -> PlacedShape:
-        """The capsule, or a sphere if it is nearly one, as a shape of a link; the points are in the frame of that link."""
+        """The capsule as a shape of a link, in whose frame the points are.
+
+        A sphere around it if the segment is shorter than the fraction ROUND of the radius.
+        """
         along, middle = self.b - self.a, 0.5 * (self.a + self.b)
         length = float(np.linalg.norm(along))
         if length < ROUND * self.radius:
@@ -80,7 +83,7 @@ def fit_capsule(points: Array) -> FittedCapsule:
 
 
 def rough_capsule(points: Array) -> FittedCapsule:
-    """A covering capsule along a principal axis of points (n, 3) [m]: :func:`fit_capsule` without the search."""
+    """Capsule that covers points (n, 3) [m], along the principal axis that gives the smallest volume; no search."""
     center = points.mean(axis=0)
     best: FittedCapsule | None = None
     for axis in np.linalg.svd(points - center, full_matrices=False)[2]:
@@ -178,7 +181,10 @@ def covers(shapes: Iterable[PlacedShape], tolerance: float = 0.01, max_pieces: i
 
 
 def _cover(placed: PlacedShape, tolerance: float, max_pieces: int) -> list[Piece]:
-    """Pieces of one shape; a sphere or capsule is its own cover."""
+    """Pieces of one shape, cut where the capsule protrudes most, with fitted capsules; a sphere or capsule is its own cover.
+
+    Ends at the tolerance [m], at ``max_pieces``, or if the worst piece cannot be cut.
+    """
     shape = placed.shape
     if isinstance(shape, (Sphere, Capsule)):
         half = 0.5 * shape.length if isinstance(shape, Capsule) else 0.0
@@ -237,6 +243,7 @@ def _best_halves(piece: Piece) -> list[Piece] | None:
 
 
 def _volume(pieces: Sequence[Piece]) -> float:
+    """Sum of the volumes of the pieces' capsules [m^3]."""
     return sum(piece.capsule.volume for piece in pieces)
 
 
@@ -316,10 +323,12 @@ def _key_parts(placed: PlacedShape) -> list[bytes]:
 
 
 def _bytes(values: Array) -> bytes:
+    """Shape and numbers of an array as bytes, for the key of a cache entry."""
     return f"{np.shape(values)}".encode() + np.ascontiguousarray(values, float).tobytes()
 
 
 def _read_pieces(entry: Path) -> tuple[Piece, ...]:
+    """Pieces stored in a cache entry. Raises one of UNREADABLE."""
     data = read_entry(entry)
     triangles = np.split(data["triangles"], np.cumsum(data["sizes"])[:-1])
     parts = zip(data["links"].tolist(), triangles, data["capsules"], data["excess"].tolist(), strict=True)
@@ -332,6 +341,7 @@ def _rows(capsules: Iterable[FittedCapsule]) -> Array:
 
 
 def _capsule_of_row(row: Array) -> FittedCapsule:
+    """Capsule of a row (7): a, b and the radius."""
     return FittedCapsule(row[:3], row[3:6], float(row[6]))
 
 
@@ -377,7 +387,7 @@ class RobotCover:
 
     @cached_property
     def coarse(self) -> RobotCover:
-        """Cover of the robot with a single capsule for each moving body."""
+        """Cover of the robot with a single fitted capsule for each moving body, none for the ground; excess is set to zero."""
         moving = [b for b in self.carried if b >= 0]
         corners = tuple(np.concatenate([self.corners[i] for i in np.flatnonzero(self.bodies == b)]) for b in moving)
         fitted = cached_capsules(corners)

@@ -68,7 +68,10 @@ class Inside(NamedTuple):
 
 
 def segment_box(p: Vec, d: Vec, half: Vec) -> Nearest:
-    """The distance of the segment from p to p + d from a box about the origin; half: half edges along its axes [m]."""
+    """Distance of the segment from p to p + d from a box about the origin, with derivatives; negative overlap if it enters the box.
+
+    half: half edges along the box's axes [m].
+    """
     own, along, size = parts(p), parts(d), parts(half)
 
     def excess(t: Scalar) -> list[Scalar]:
@@ -93,7 +96,10 @@ def segment_box(p: Vec, d: Vec, half: Vec) -> Nearest:
 
 
 def segment_cylinder(p: Vec, d: Vec, radius: Scalar, half: Scalar) -> Nearest:
-    """The distance of the segment from p to p + d from a cylinder about the z axis; radius and half length [m]."""
+    """Distance of the segment from p to p + d from a cylinder about the z axis, with derivatives; negative overlap if it enters.
+
+    radius and half length [m]; the cylinder's center is the origin.
+    """
     square = ROUND * d.dot(d)
 
     def radial(t: Scalar) -> tuple[Scalar, Scalar, Scalar]:
@@ -163,7 +169,10 @@ def nearest_result(
     square: Scalar,
     inside: Inside,
 ) -> Nearest:
-    """Result from e and the position t of the nearest point; ``inside`` for a segment closer than CONTACT."""
+    """Result from the vector e to the segment's point at t; ``inside``, without curvature, for a segment closer than CONTACT.
+
+    d: the segment; rate: slope of g(t), whose root is t; curvature: terms of W; square: w |d|^2.
+    """
     squared = dot(e, e) - square * t * (1.0 - t)
     out = squared - CONTACT * CONTACT
     D = sm.sqrt(sm.select(out, squared, 1.0 + 0.0 * t))
@@ -181,7 +190,7 @@ def nearest_result(
 
 
 def _in_box(p: Sequence[Scalar], d: Sequence[Scalar], half: Sequence[Scalar], axes: Sequence[Vec]) -> Inside:
-    """The exit along the direction of least overlap, out of three."""
+    """Overlap of a segment with a box and its exit, along the axis of least overlap out of three."""
     found = [_through(a, b, h, axis) for a, b, h, axis in zip(p, d, half, axes, strict=True)]
     best = found[0]
     for other in found[1:]:
@@ -190,7 +199,7 @@ def _in_box(p: Sequence[Scalar], d: Sequence[Scalar], half: Sequence[Scalar], ax
 
 
 def _in_cylinder(p: Vec, d: Vec, radius: Scalar, half: Scalar, radial: Callable[[Scalar], tuple]) -> Inside:
-    """The shorter exit, through the side or through a cap."""
+    """Overlap of a segment with a cylinder and its exit, the shorter one of those through the side and through a cap."""
     t = sm.smaller(sm.larger(-(p.x * d.x + p.y * d.y) / (d.x * d.x + d.y * d.y + TINY), 0.0 * p.x), 1.0 + 0.0 * p.x)
     rho, x, y = radial(t)
     zero = 0.0 * rho
@@ -233,6 +242,7 @@ def ends(at_low: Scalar, at_high: Scalar, low: Scalar, high: Scalar, between: Sc
 
 
 def parts(v: Vec) -> list[Scalar]:
+    """Components of a vector as a list."""
     return [v.x, v.y, v.z]
 
 
@@ -283,7 +293,10 @@ class _Foot(NamedTuple):
 
 
 def segment_triangle(p: Vec, d: Vec, size: Vec) -> Nearest:
-    """The distance of the segment from p to p + d from the triangle with the size (h, x, y) [m]."""
+    """Distance of the segment from p to p + d from the triangle (-h, 0), (h, 0), (x, y) in the plane z = 0, with derivatives.
+
+    size: (h, x, y) [m]. The distance is negative, the shortest separating translation, if the segment pierces the triangle.
+    """
     edges, square = _edges(size), ROUND * d.dot(d)
 
     def excess(t: Scalar) -> list[Scalar]:

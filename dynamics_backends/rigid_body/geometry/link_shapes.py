@@ -73,15 +73,17 @@ def urdf_shapes(
     materials = {m.string("name"): _color_of(m) for m in root.all("material")}
     selected = [link for link in root.all("link") if links is None or link.string("name") in links]
     elements = [(link.string("name"), element) for link in selected for element in link.all(purpose)]
-    shares = (
-        None if triangles is None else _shares([element for _, element in elements], folder, triangles, package_dirs)
+    triangle_limits = (
+        None
+        if triangles is None
+        else _triangle_limits([element for _, element in elements], folder, triangles, package_dirs)
     )
     placed: list[PlacedShape] = []
     missing: dict[str, list[str]] = {}
     for name, element in elements:
         geometry, color = element.required("geometry"), _color(element, materials)
         try:
-            shapes = _shapes(geometry, folder, shares, package_dirs)
+            shapes = _shapes(geometry, folder, triangle_limits, package_dirs)
         except MeshMissing as reason:
             missing.setdefault(str(reason), []).append(name)
             continue
@@ -93,7 +95,7 @@ def urdf_shapes(
     return LinkShapes(tuple(placed), tuple(sentences))
 
 
-def _shares(
+def _triangle_limits(
     elements: Sequence[Element], folder: Path | None, triangles: int, package_dirs: Sequence[str]
 ) -> dict[Path, int]:
     """The number of triangles for each mesh file of the elements, for this total.
@@ -112,9 +114,9 @@ def _shares(
 
 
 def _shapes(
-    geometry: Element, folder: Path | None, shares: Mapping[Path, int] | None, package_dirs: Sequence[str]
+    geometry: Element, folder: Path | None, triangle_limits: Mapping[Path, int] | None, package_dirs: Sequence[str]
 ) -> list[tuple[Shape, Color | None]]:
-    """The shapes of one element, each with its color in the mesh file. shares: triangles per mesh file; None: no limit."""
+    """The shapes of one element, each with its color in the mesh file. triangle_limits: triangles per mesh file; None: no limit."""
     for tag, read in _READERS.items():
         element = geometry.first(tag)
         if element is not None:
@@ -124,7 +126,11 @@ def _shapes(
         known = ", ".join(f"<{tag}>" for tag in (*_READERS, "mesh"))
         raise geometry.error(f"it contains no known shape: {known}")
     path, scale = find_mesh(mesh.string("filename"), folder, package_dirs), mesh.vector("scale", (1, 1, 1))
-    parts = cached_mesh(path) if shares is None else simplified_mesh(path, shares.get(path, MIN_TRIANGLES))
+    parts = (
+        cached_mesh(path)
+        if triangle_limits is None
+        else simplified_mesh(path, triangle_limits.get(path, MIN_TRIANGLES))
+    )
     turn = -1 if np.prod(scale) < 0.0 else 1  # a mirrored mesh is inside out
     return [(Mesh(part.vertices * scale, part.faces[:, ::turn], str(path)), part.color) for part in parts]
 
@@ -138,6 +144,7 @@ _READERS: dict[str, Callable[[Element], Shape]] = {
 
 
 def _color(element: Element, materials: dict[str, Color | None]) -> Color | None:
+    """Color of an element's material, or of the robot's material of that name; None if neither defines one."""
     material = element.first("material")
     if material is None:
         return None
@@ -145,6 +152,7 @@ def _color(element: Element, materials: dict[str, Color | None]) -> Color | None
 
 
 def _color_of(material: Element) -> Color | None:
+    """Color (red, green, blue, opacity) of a material, clipped to [0, 1]; None if it has no <color>."""
     color = material.first("color")
     if color is None:
         return None
@@ -200,6 +208,7 @@ def mjcf_scene(source: str | os.PathLike[str]) -> Scene:
 
 
 def _read(source: str | os.PathLike[str]) -> tuple[Any, Names]:
+    """MuJoCo's model of an MJCF file or text, and the names of its elements. Raises MJCFError."""
     simulated = compiled(source).simulated
     return simulated, Names(simulated, source)
 
@@ -223,19 +232,24 @@ def _serves(m: Any, geom: int, purpose: Purpose) -> bool:
 
 
 def _geom_color(m: Any, geom: int) -> Color:
+    """Color of a geom's material if it has one, else its own, clipped to [0, 1]."""
     material = int(m.geom_matid[geom])
     r, g, b, a = np.clip(m.mat_rgba[material] if material >= 0 else m.geom_rgba[geom], 0.0, 1.0).tolist()
     return r, g, b, a
 
 
 def _kind(m: Any, geom: int) -> str:
+    """MuJoCo's name of a geom's shape in lower case, such as "box"."""
     import mujoco
 
     return mujoco.mjtGeom(int(m.geom_type[geom])).name.removeprefix("mjGEOM_").lower()
 
 
 def _shape(m: Any, geom: int, triangles: int | None) -> Shape | None:
-    """The shape in the geom's frame; None for height fields and signed distance functions."""
+    """Shape in the geom's frame; None for height fields and signed distance functions.
+
+    An ellipsoid becomes a mesh; a mesh is reduced to about ``triangles`` triangles unless that is None.
+    """
     a, b, c = m.geom_size[geom].tolist()
     match _kind(m, geom):
         case "plane":
@@ -257,6 +271,7 @@ def _shape(m: Any, geom: int, triangles: int | None) -> Shape | None:
 
 
 def _mesh(m: Any, mesh: int, triangles: int | None) -> Mesh:
+    """Mesh of MuJoCo's model, reduced to about ``triangles`` triangles if it has more; None: unchanged."""
     first, count = int(m.mesh_vertadr[mesh]), int(m.mesh_vertnum[mesh])
     face, faces = int(m.mesh_faceadr[mesh]), int(m.mesh_facenum[mesh])
     surface = Triangles(

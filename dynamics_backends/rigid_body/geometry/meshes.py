@@ -44,7 +44,10 @@ class MeshMissing(LookupError):
 
 
 def find_mesh(name: str, folder: Path | None, package_dirs: Sequence[str] = ()) -> Path:
-    """The file of a name in a URDF in ``folder``. package_dirs: searched first for packages. Raises MeshMissing."""
+    """Return the existing file of a name in a URDF in ``folder`` (None: a URDF without a file).
+
+    package_dirs: searched first for packages, then the folders of the URDF and of ROS. Raises MeshMissing with a remedy.
+    """
     for path in _candidate_paths(name, folder, package_dirs):
         if path.is_file():
             return path
@@ -121,7 +124,7 @@ def load_mesh(path: Path) -> tuple[Part, ...]:
 
 
 def _plain_collada(path: Path) -> bytes:
-    """A COLLADA file with gray instead of textures."""
+    """Content of a COLLADA file with gray instead of textures."""
     from xml.etree import ElementTree
 
     tree = ElementTree.parse(path)
@@ -138,7 +141,7 @@ def _plain_collada(path: Path) -> bytes:
 
 
 def _color(piece: Any) -> tuple[float, float, float, float] | None:
-    """The main color of a piece, if it defines one."""
+    """Main color (red, green, blue, opacity) of a piece, in [0, 1]; None if it defines none."""
     if not piece.visual.defined:
         return None
     r, g, b, a = (
@@ -151,6 +154,8 @@ def _color(piece: Any) -> tuple[float, float, float, float] | None:
 
 def simplified(vertices: Array, faces: Array, triangles: int) -> tuple[Array, Array]:
     """Reduce a surface to about ``triangles`` triangles (quadric error metrics of M. Garland, P. Heckbert, SIGGRAPH 1997).
+
+    A surface with at most as many is returned unchanged.
 
     Coincident corners are merged first: many files have separate corners for each triangle, and the surface would break apart.
     Raises ModuleNotFoundError if a reduction is necessary and fast-simplification is not installed.
@@ -213,6 +218,7 @@ def cached_mesh(path: Path) -> tuple[Part, ...]:
 
 @lru_cache(maxsize=512)
 def _cached_mesh(entry: Path, path: Path) -> tuple[Part, ...]:
+    """Parts stored in a cache entry; if it is unreadable, load the mesh file and write the entry. Also cached in memory."""
     with contextlib.suppress(*UNREADABLE):
         return _read(entry)
     parts = load_mesh(path)
@@ -221,7 +227,10 @@ def _cached_mesh(entry: Path, path: Path) -> tuple[Part, ...]:
 
 
 def simplified_mesh(path: Path, triangles: int) -> tuple[Part, ...]:
-    """The parts of a mesh file, welded and cut to about ``triangles`` triangles. Raises MeshMissing, ModuleNotFoundError."""
+    """Parts of a mesh file with coincident vertices merged, reduced to about ``triangles`` triangles in all; with a disk cache.
+
+    Not reduced up to SIMPLIFY_ABOVE times as many. Raises MeshMissing, ModuleNotFoundError.
+    """
     entry = _entry(path, triangles)
     with contextlib.suppress(*UNREADABLE):
         return _read(entry)
@@ -234,7 +243,10 @@ def simplified_mesh(path: Path, triangles: int) -> tuple[Part, ...]:
 
 
 def _level(sizes: list[int], total: int) -> int:
-    """The largest limit on the sizes that makes their sum at most ``total``: large parts shrink, small ones do not."""
+    """Largest limit on the sizes that makes their sum at most ``total``: large parts shrink, small ones do not.
+
+    It is at least MIN_TRIANGLES, and the largest size if no limit is needed.
+    """
     left, count = total, len(sizes)
     for size in sorted(sizes):
         if size * count > left:
@@ -269,13 +281,14 @@ def read_entry(entry: Path) -> Mapping[str, Array]:
 
 
 def _read(entry: Path) -> tuple[Part, ...]:
+    """Parts stored in a cache entry. Raises one of UNREADABLE."""
     data = read_entry(entry)
     count = int(data["count"])
     return tuple(Part(data[f"v{i}"], data[f"f{i}"], tuple(data[f"c{i}"].tolist()) or None) for i in range(count))
 
 
 def write_entry(entry: Path, **arrays: Any) -> None:
-    """Write arrays to the cache, if its folder is writable."""
+    """Write arrays to a cache entry; does nothing if its folder is not writable or not trusted."""
     content = io.BytesIO()
     np.savez(content, **arrays)
     with contextlib.suppress(OSError):
@@ -284,6 +297,7 @@ def write_entry(entry: Path, **arrays: Any) -> None:
 
 
 def _arrays(parts: tuple[Part, ...]) -> dict[str, Array]:
+    """Arrays of a cache entry: the number of parts, and vertices, faces and color of each."""
     arrays: dict[str, Any] = {"count": np.array(len(parts))}
     for i, part in enumerate(parts):
         arrays |= {f"v{i}": part.vertices, f"f{i}": part.faces, f"c{i}": np.array(part.color or ())}

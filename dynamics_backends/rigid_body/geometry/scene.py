@@ -56,7 +56,7 @@ class BodyPath(NamedTuple):
     offsets: tuple[tuple[float, float, float], ...]
 
     def at(self, t: Array) -> Array:
-        """The displacement (..., 3) [m] at times (...) [s]."""
+        """Displacement (..., 3) [m] at times (...) [s], linear between the given times and constant before and after."""
         offsets = np.asarray(self.offsets)
         return np.stack([np.interp(t, self.times, offsets[:, i]) for i in range(3)], axis=-1)
 
@@ -118,7 +118,11 @@ class Scene:
 
 
 def cores_of(shape: Shape) -> tuple[Core, ...]:
-    """The cores of a shape. Raises TypeError for an unknown shape."""
+    """Cores (boxes, cylinders or triangles plus a radius) of a shape in its frame, for computing distances.
+
+    A convex mesh gives the faces of its hull and an inscribed ball, another mesh the capsules that cover it, other shapes one core.
+    Raises TypeError for an unknown shape.
+    """
     one, origin = np.eye(3), np.zeros(3)
     match shape:
         case Sphere():
@@ -151,6 +155,7 @@ def cores_of(shape: Shape) -> tuple[Core, ...]:
 
 
 def _capsule_core(placed: PlacedShape) -> Core:
+    """Core of a placed shape that has exactly one, in the frame of the link."""
     (core,) = cores_of(placed.shape)
     return core._replace(R=placed.R, p=placed.p)
 
@@ -194,7 +199,7 @@ def shape_from_data(data: Mapping[str, Any]) -> Shape:
 
 
 def body_to_data(body: Body) -> dict[str, Any]:
-    """The fields of a body as plain values."""
+    """Fields of a body as plain values for JSON; its path is stored under "way", None for a body at rest."""
     path = (
         None if body.path is None else {"times": list(body.path.times), "offsets": [list(o) for o in body.path.offsets]}
     )

@@ -156,9 +156,9 @@ def _without_degenerate_triangles(surface: Triangles) -> Triangles:
 
 
 def solid(shape: Shape, mass: float) -> MassProperties:
-    """The mass properties of a shape filled with ``mass`` [kg], in its frame; round shapes are approximated by polyhedra.
+    """Mass properties of a shape filled with ``mass`` [kg], in its frame; round shapes are approximated by polyhedra.
 
-    Raises ValueError for a surface that encloses no volume.
+    All zero for zero mass. Raises ValueError for a surface that encloses no volume.
     """
     vertices, faces = shape.triangles()
     a, b, c = (vertices[faces[:, i]] for i in range(3))

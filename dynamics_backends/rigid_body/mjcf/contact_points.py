@@ -50,7 +50,7 @@ class Tip(NamedTuple):
 
 
 def collides(m: Any, geom: int) -> bool:
-    """True if a geom can touch others."""
+    """True if a geom can touch others: its contype or conaffinity is not zero."""
     return bool(m.geom_contype[geom] or m.geom_conaffinity[geom])
 
 
@@ -99,7 +99,7 @@ def _points_and_radius(m: Any, geom: int, kind: str, size: np.ndarray) -> tuple[
     return np.zeros((0, 3)), 0.0
 
 
-def ends(m: Any) -> list[int]:
+def leaf_bodies(m: Any) -> list[int]:
     """Bodies with joints that have no child bodies with joints."""
     moving = {int(m.body_weldid[b]) for b in range(m.nbody) if moves(m, b)}
     carry = {int(m.body_weldid[m.body_parentid[b]]) for b in moving if m.body_parentid[b]}
@@ -107,7 +107,11 @@ def ends(m: Any) -> list[int]:
 
 
 def tip(m: Any, names: Names, body: int) -> Tip | None:
-    """Expected contact point of a body of :func:`ends`: the middle of its lowest balls; None if none of its geoms can collide."""
+    """Expected contact point of a body of :func:`leaf_bodies`; None if none of its geoms can collide.
+
+    It is the middle of the balls that are lowest at the file's configuration if they form a sole, else of the lowest of those far
+    from the joint.
+    """
     pose, points = body_poses(m), []
     joint = np.array(m.jnt_pos[m.body_jntadr[body]]) if m.body_jntnum[body] else np.zeros(3)
     for geom in range(m.ngeom):
@@ -155,6 +159,6 @@ def body_poses(m: Any) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _between(pose: tuple[np.ndarray, np.ndarray], body: int, other: int) -> tuple[np.ndarray, np.ndarray]:
-    """Pose of another body in the frame of the first."""
+    """Rotation and position of the body ``other`` in the frame of ``body``; pose: those of all bodies in the world."""
     R, p = pose
     return R[body].T @ R[other], R[body].T @ (p[other] - p[body])

@@ -109,12 +109,15 @@ def undriven(m: Any, names: Names, found: tuple[Actuator, ...]) -> tuple[str, ..
 
 
 def _extra(m: Any, field: str, i: int) -> float:
-    """Value of a field that older versions of MuJoCo do not have."""
+    """Value i of a field, 0 in older versions of MuJoCo, which do not have it."""
     return float(np.atleast_1d(getattr(m, field)[i])[0]) if hasattr(m, field) else 0.0
 
 
 def _gains(m: Any, i: int) -> tuple[str, float, float]:
-    """Kind of an actuator, kp and kv."""
+    """Kind of an actuator, kp and kv, from its gain and bias.
+
+    "motor" without bias, "position" and "velocity" for a servo's gains, else "general"; gains that do not apply are 0.
+    """
     import mujoco
 
     fixed = int(m.actuator_gaintype[i]) == int(mujoco.mjtGain.mjGAIN_FIXED)
@@ -131,7 +134,10 @@ def _gains(m: Any, i: int) -> tuple[str, float, float]:
 
 
 def _force_range(m: Any, i: int, kind: str) -> Range:
-    """Force range of an actuator before its gear."""
+    """Force range of an actuator before its gear: its forcerange, else for a motor its control range times the gain.
+
+    NO_LIMIT without both.
+    """
     if m.actuator_forcelimited[i]:
         low, high = m.actuator_forcerange[i].tolist()
         return low, high
@@ -149,7 +155,7 @@ def _scaled_range(limits: Range, factor: float) -> Range:
 
 
 def effort_limits(m: Any, names: Names, found: tuple[Actuator, ...]) -> dict[str, Range]:
-    """Force range [N, N m] of each driven or limited joint: that of its actuators within the joint's range."""
+    """Force range [N, N m] by joint, of joints with an actuator or a limit: the sum over its actuators within the joint's range."""
     limits: dict[str, Range] = {}
     for actuator in found:
         if actuator.joint:
@@ -163,7 +169,7 @@ def effort_limits(m: Any, names: Names, found: tuple[Actuator, ...]) -> dict[str
 
 
 def effort_limit(limits: Range) -> float:
-    """Symmetric bound of a force range: the smaller side; for a one-sided range the larger."""
+    """Symmetric bound of a force range: the smaller side; for a one-sided range the larger, infinite for (0, 0)."""
     sides = [abs(limits[0]), abs(limits[1])]
     return (max(sides) or np.inf) if one_sided(limits) else min(sides)
 
@@ -207,7 +213,7 @@ class Equality(NamedTuple):
 
 
 def equalities(m: Any, names: Names) -> tuple[tuple[Equality, ...], tuple[str, ...]]:
-    """Supported active equalities, and sentences about the others."""
+    """Supported active equalities, and sentences about the others; none of both if the file disables equalities."""
     found, left = [], []
     for i in range(m.neq if enabled(m, "EQUALITY", "CONSTRAINT") else 0):
         one, reason = _equality(m, names, i)
@@ -266,7 +272,10 @@ def _coupled_places(m: Any, names: Names, i: int, kind: str) -> tuple[Place, Pla
 
 
 def _baumgarte_gains(m: Any, i: int) -> tuple[float, float]:
-    """Gains (kp, kd) of `solref`: (time constant, damping ratio), or (-stiffness, -damping) if negative."""
+    """Gains (kp, kd) of equality i from `solref`, (time constant, damping ratio), or (-stiffness, -damping) if negative.
+
+    They are scaled by the largest impedance of `solimp`, as in MuJoCo.
+    """
     a, b = m.eq_solref[i].tolist()
     strength = float(m.eq_solimp[i][1])
     if a <= 0.0:
@@ -296,7 +305,7 @@ def locked_instead(equality: str, joint: str) -> str:
 
 
 def _resolved(direct: dict[str, Follower], name: str) -> Follower | None:
-    """Follower of an independent joint; None for a cycle."""
+    """Follower of joint ``name`` with its chain of leaders replaced by the independent joint at the end; None for a cycle."""
     source, multiplier, offset = direct[name]
     seen = {name}
     while source in direct:

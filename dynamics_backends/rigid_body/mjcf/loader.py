@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 
 from dynamics_backends.names import unknown_name
-from dynamics_backends.rigid_body.mjcf.contact_points import ends, tip
+from dynamics_backends.rigid_body.mjcf.contact_points import leaf_bodies, tip
 from dynamics_backends.rigid_body.mjcf.elements import (
     Actuator,
     actuators,
@@ -79,8 +79,8 @@ class Reader:
         driven = {int(m.body_rootid[b]) for actuator in self.actuators for b in actuator.bodies} & jointed
         return everything - jointed | (driven or {self._root(jointed)})
 
-    def without(self, selected: frozenset[int]) -> list[str]:
-        """Note, if any, on the trees that are not selected."""
+    def ignored_trees_note(self, selected: frozenset[int]) -> list[str]:
+        """List with a note on the trees that are not selected; empty if all are."""
         names = [self.names.bodies[root] for root in sorted(self.trees("all") - selected)]
         return [f"ignored, because no actuator drives them: {', '.join(names)}"] if names else []
 
@@ -204,7 +204,7 @@ class Reader:
             if name:
                 name = f"{name}_site" if name in names.bodies else name
                 self._add_frame(builder, name, body, m.site_pos[i], rotation(m.site_quat[i]))
-        for body in ends(m):
+        for body in leaf_bodies(m):
             found = tip(m, names, body) if body in self.bodies else None
             if found is not None:
                 self._add_frame(builder, found.name, found.body, found.p, np.eye(3), "contact")
@@ -285,7 +285,7 @@ def load_mjcf(
     following, ties = followers(simulated, names)
     tied = {j: f for j, f in following.items() if mimic != "free" and {j, f.source} <= set(model.joint_names)}
     moving, other_notes = left_out(simulated, names, read.actuators, [ties[joint] for joint in tied])
-    moving, other_notes = [*moving, *different], [*other_notes, *read.without(selected)]
+    moving, other_notes = [*moving, *different], [*other_notes, *read.ignored_trees_note(selected)]
     if mimic == "lock":
         other_notes += [locked_instead(ties[joint], joint) for joint in tied]
     model = _with_mimic_joints(model, tied, mimic)
@@ -331,7 +331,10 @@ def _warn(where: str, robot: str, sentences: list[str], strict: bool) -> None:
 
 
 def _with_armature(model: Model, armature: float | Mapping[str, float] | None) -> Model:
-    """Model with other rotor inertias, for all joints of one degree of freedom or by name; unchanged for None."""
+    """Model with other rotor inertias, for all joints of one degree of freedom or by name; unchanged for None.
+
+    Raises UnknownName for another joint, ValueError for a negative or infinite value.
+    """
     if armature is None:
         return model
     single = [name for b, name in enumerate(model.joint_names) if len(model.dofs(b)) == 1]
@@ -347,7 +350,10 @@ def _with_armature(model: Model, armature: float | Mapping[str, float] | None) -
 
 
 def _with_mimic_joints(model: Model, tied: Mapping[str, Any], mimic: str) -> Model:
-    """Model whose coupled joints are locked (mimic = "lock") or follow by its coupling ("follow")."""
+    """Model whose coupled joints ``tied`` are locked at their offsets (mimic = "lock"), else follow by its coupling ("follow").
+
+    Unchanged without coupled joints.
+    """
     if not tied:
         return model
     if mimic == "lock":
@@ -359,7 +365,10 @@ GROUP = "keyframe"
 
 
 def mjcf_postures(source: str | os.PathLike) -> SRDF:
-    """Keyframes and excluded pairs of an MJCF file or text. Raises MJCFError."""
+    """Named keyframes as postures (group "keyframe"), and excluded body pairs as disabled collisions, of an MJCF file or text.
+
+    Raises MJCFError.
+    """
     m = compiled(source).simulated
     names = Names(m, source)
     postures = {(GROUP, m.key(k).name): _posture(m, names, k) for k in range(m.nkey) if m.key(k).name}
@@ -369,7 +378,7 @@ def mjcf_postures(source: str | os.PathLike) -> SRDF:
 
 
 def _posture(m: Any, names: Names, key: int) -> dict[str, tuple[float, ...]]:
-    """Values of each joint, with quaternions as x y z w."""
+    """Values of each joint in a keyframe by the joint's name, with quaternions as x y z w."""
     posture = {}
     for j, name in enumerate(names.joints):
         nq, nv = JOINT_TYPES[joint_kind(m, j)]

@@ -104,6 +104,7 @@ def _tendons(m: Any) -> list[str]:
 
 
 def _bodies(m: Any, names: Names) -> list[str]:
+    """Note on bodies with gravity compensation, which is ignored; empty without any."""
     carried = [names.bodies[b] for b in np.flatnonzero(m.body_gravcomp)]
     return _sentence("gravity compensation is ignored; joint forces carry the weight", carried)
 
@@ -156,11 +157,13 @@ def _actuators(m: Any, names: Names, found: tuple[Actuator, ...]) -> list[str]:
 
 
 def _one_sided(m: Any, names: Names, found: tuple[Actuator, ...]) -> list[str]:
+    """Note on joints whose force range has one direction only; empty without any."""
     pulled = [name for name, limit in effort_limits(m, names, found).items() if one_sided(limit) and any(limit)]
     return _sentence("forces have one direction only in the file; here the larger limit applies in both", pulled)
 
 
 def _described(a: Actuator) -> str:
+    """Phrase with an actuator's kind, gains, gear and activation state."""
     gains = {"position": f" of kp {a.kp:g} and kv {a.kv:g}", "velocity": f" of kv {a.kv:g}"}.get(a.kind, "")
     state = " with an activation state" if a.activation else ""
     return f"{a.kind} actuators{gains} behind a gear of {a.gear:g}{state}"
@@ -187,7 +190,10 @@ class Terms(NamedTuple):
 
 
 def differences(model: Model, simulated: Any, names: Names) -> list[str]:
-    """Sentences about the terms of the equations of motion that differ from MuJoCo's."""
+    """Sentences about the terms of the equations of motion that differ from MuJoCo's in random states, at most one for each term.
+
+    Terms are the mass matrix, the bias and the passive forces; they differ by more than TOLERANCE of the largest entry.
+    """
     reported: dict[str, str] = {}
     for own, theirs in _compared(model, simulated, names):
         for what, a, b in zip(("mass matrix", "bias", "passive forces"), own, theirs, strict=True):
@@ -200,7 +206,7 @@ def differences(model: Model, simulated: Any, names: Names) -> list[str]:
 
 
 def largest_difference(model: Model, simulated: Any, names: Names) -> float:
-    """Largest difference of mass matrix and bias from MuJoCo's, relative to the largest entry of each."""
+    """Largest difference of mass matrix and bias from MuJoCo's in random states, relative to the largest entry of each."""
     pairs = [
         pair for own, theirs in _compared(model, simulated, names) for pair in zip(own[:2], theirs[:2], strict=True)
     ]
@@ -208,7 +214,7 @@ def largest_difference(model: Model, simulated: Any, names: Names) -> float:
 
 
 def _compared(model: Model, simulated: Any, names: Names) -> Iterator[tuple[Terms, Terms]]:
-    """Terms of the model and of MuJoCo in a few states."""
+    """Yield the terms of the model and of MuJoCo in STATES random states, the same at every call."""
     rng, states = np.random.default_rng(0), MujocoStates(model, simulated, names.joints)
     for _ in range(STATES):
         x = np.concatenate([model.random_configuration(rng), rng.standard_normal(model.nv)])
@@ -216,13 +222,14 @@ def _compared(model: Model, simulated: Any, names: Names) -> Iterator[tuple[Term
 
 
 def _difference_sentence(what: str, fraction: float, joints: list[str]) -> str:
+    """Sentence about a term's relative difference from MuJoCo's at these joints, at most NAMED of them by name."""
     more = f" and {len(joints) - NAMED} others" if len(joints) > NAMED else ""
     at = ", ".join(joints[:NAMED]) + more
     return f"{what}: the difference from MuJoCo's is up to {100 * fraction:.2g} % of the largest, at {at}"
 
 
 def model_terms(model: Model, x: Array) -> Terms:
-    """Terms of the model at x (nq + nv,)."""
+    """Terms of the model at x (nq + nv,): mass matrix, bias, and passive forces of dampers and springs."""
     q, v = x[: model.nq], x[model.nq :]
     passive = -model.damping * v
     for b, kind in enumerate(model.joint_types):

@@ -52,7 +52,7 @@ class MJCFWarning(UserWarning):
 
 
 def is_mjcf(source: str | os.PathLike) -> bool:
-    """True if a file, or text that starts with "<", is MJCF: its first element is <mujoco>."""
+    """True if a file, or text that starts with "<", is MJCF: its first element is <mujoco>. False for an unreadable file."""
     if _is_text(source):
         head = str(source).encode()
     else:
@@ -66,6 +66,7 @@ def is_mjcf(source: str | os.PathLike) -> bool:
 
 
 def _is_text(source: str | os.PathLike) -> bool:
+    """True for a text, which starts with "<" after blanks; False for a path."""
     return isinstance(source, str) and source.lstrip("\ufeff \t\r\n").startswith("<")
 
 
@@ -104,7 +105,10 @@ def compiled(source: str | os.PathLike) -> Compiled:
 
 @lru_cache(maxsize=CACHE_SIZE)
 def _compiled(source: str, states: tuple[FileState, ...]) -> Compiled:
-    """Compile a text, or the path of a file, that is known to be MJCF; states: of all files that are read."""
+    """Compile a text, or the path of a file, that is known to be MJCF; cached by its arguments.
+
+    states: path, time and size of all files that are read. Raises MJCFError for unsafe attributes and for MuJoCo's errors.
+    """
     import mujoco
 
     text = _is_text(source)
@@ -148,6 +152,7 @@ def states_of_files(source: str | os.PathLike) -> tuple[FileState, ...]:
 
 
 def _text(path: Path) -> str:
+    """Content of a file as text, with undecodable bytes replaced. Raises OSError, and InputError for a large file."""
     return read_bounded(path).decode("utf-8", errors="replace")
 
 
@@ -168,11 +173,13 @@ class Names:
         self.sites = tuple(m.site(i).name for i in range(m.nsite))
 
     def _joint_name(self, m: Any, i: int, body: int) -> str:
+        """Name of an unnamed joint: BODY_joint, with its number on the body if the body has several joints."""
         name = f"{self.bodies[body]}_joint"
         return name if m.body_jntnum[body] == 1 else f"{name}{i - m.body_jntadr[body]}"
 
 
 def _robot_name(m: Any, default: str) -> str:
+    """Name of the robot in the file, or ``default`` if it has none."""
     name = bytes(m.names).split(b"\0", 1)[0].decode(errors="replace")
     return default if name in ("", UNNAMED) else name
 
@@ -207,14 +214,14 @@ def moves(simulated: Any, body: int) -> bool:
 
 
 def joint_kind(simulated: Any, joint: int) -> str:
-    """Type of a joint as named in the model."""
+    """Joint type in the model's terms: "revolute", "prismatic", "spherical" or "floating"."""
     import mujoco
 
     return JOINT_KINDS[mujoco.mjtJoint(int(simulated.jnt_type[joint])).name]
 
 
 def joint_bodies(simulated: Any) -> dict[int, list[int]]:
-    """Joints of each body with joints."""
+    """Numbers of the joints of each body that has joints, by body."""
     found: dict[int, list[int]] = {}
     for i in range(simulated.njnt):
         found.setdefault(int(simulated.jnt_bodyid[i]), []).append(i)
@@ -248,7 +255,10 @@ _NAMED = re.compile(r"(joint|body|geom|site|tendon|actuator|mesh|texture|hfield|
 
 
 def attribute_errors(text: str) -> Iterator[str]:
-    """Yield an error, with the line, for each attribute of an MJCF text that is unsafe for MuJoCo."""
+    """Yield an error, with the line, for each attribute of an MJCF text that is unsafe for MuJoCo.
+
+    Unsafe are numbers that are not finite (ranges may be infinite), and sizes or copies that would take too much memory.
+    """
     text = _without_comments(text)
     opened: list[int] = []
     copies, line, at = 1, 1, 0
@@ -290,12 +300,13 @@ def _leading_integer(text: str) -> int:
 
 
 def _product(values: Mapping[str, str], *keys: str) -> int:
+    """Product of the integers in these attributes; each counts as at least 1."""
     words = [word for key in keys for word in values.get(key, "").split()]
     return math.prod(max(_leading_integer(word), 1) for word in words)
 
 
 def _limited(largest: int, *keys: str) -> Callable[[Mapping[str, str]], Iterator[str]]:
-    """Return a check of the product of the numbers in some attributes."""
+    """Return a check that yields an error if the product of the numbers in some attributes exceeds ``largest``."""
 
     def check(values: Mapping[str, str]) -> Iterator[str]:
         product = _product(values, *keys)
@@ -306,6 +317,7 @@ def _limited(largest: int, *keys: str) -> Callable[[Mapping[str, str]], Iterator
 
 
 def _size(values: Mapping[str, str]) -> Iterator[str]:
+    """Yield an error for each attribute of <size>, other than `memory`, above MAX_ENTRIES."""
     for key, value in values.items():
         if key != "memory" and _leading_integer(value) > MAX_ENTRIES:
             yield f"{key} is {value!r}: MuJoCo would need too much memory; give at most {MAX_ENTRIES}"

@@ -44,7 +44,7 @@ def inertias_about_origin(mass: np.ndarray, com: np.ndarray, inertia: np.ndarray
 
 
 def composite(parts: Sequence[MassProperties]) -> MassProperties:
-    """Return the rigid union of parts in one frame. A single part is returned unchanged.
+    """Return the rigid union of parts in one frame; zero without parts. A single nonempty part is returned unchanged.
 
     Raises ValueError when the masses cancel to zero, so that there is no center of mass.
     """

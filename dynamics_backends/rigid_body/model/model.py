@@ -293,6 +293,7 @@ class Model:
         return frozen(np.array([not self._is_free(b) for b in self.dof_body], dtype=bool))
 
     def _is_free(self, b: int) -> bool:
+        """True if a floating joint connects body b to the world."""
         return self.parent[b] < 0 and self.joint_types[b] == "floating"
 
     # Names
@@ -406,6 +407,7 @@ class Model:
         return fingerprint(self)
 
     def __structure__(self) -> tuple[str, tuple[str, ...]]:
+        """Content that identifies the model in fingerprints of functions: its digest and circular joints."""
         return self.digest, self.circular  # functions of a robot do not depend on the place of its file
 
     def describe(self) -> str:

@@ -216,6 +216,7 @@ class ModelBuilder:
             self._bodies[body].parts.append(part.moved(R, p))
 
     def _add_frames(self, link: str, joint_name: str | None, anchor):
+        """Add the frames of a link and of its joint; none for a joint without a name."""
         self.add_frame(link, link, kind="link")
         if joint_name is not None:
             self.add_frame(joint_name, link, xyz=anchor, kind="joint")
@@ -314,7 +315,7 @@ def _mass_properties(name: str, mass, com, inertia) -> MassProperties:
 
 
 def _merged(body: _Body) -> MassProperties:
-    """Mass properties of all links merged into a body."""
+    """Mass properties of all links merged into a body. Raises ValueError with the link's name if their masses cancel."""
     try:
         return composite(body.parts)
     except ValueError as error:

@@ -45,6 +45,7 @@ def _check_texts(values: Mapping[str, Any]) -> None:
 
 
 def _plain(value: Any) -> Any:
+    """Plain value of a field: records as dicts, arrays and tuples as lists, each recursively; others unchanged."""
     if isinstance(value, Model | Frame | Coupling):
         return {f.name: _plain(getattr(value, f.name)) for f in fields(value)}
     if isinstance(value, np.ndarray | np.generic):

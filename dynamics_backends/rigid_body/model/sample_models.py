@@ -79,6 +79,7 @@ def random_tree(
 
 
 def _add_rod(builder: ModelBuilder, b: int, parent: int, joint: str, yaw: float):
+    """Add rod b at the end of its parent (-1: at the world's origin), turned by ``yaw``; joint axes alternate between z and y."""
     across = ROD_MASS * (3 * ROD_RADIUS**2 + ROD_LENGTH**2) / 12
     builder.add_body(
         f"body{b}",
@@ -93,6 +94,7 @@ def _add_rod(builder: ModelBuilder, b: int, parent: int, joint: str, yaw: float)
 
 
 def _random_model(rng: np.random.Generator, name: str, kinds: Sequence[str], parents: Sequence[int]) -> Model:
+    """Return a model with these joint types and parents, and random axes, placements, masses and inertias."""
     builder = ModelBuilder(name)
     for b, (kind, parent) in enumerate(zip(kinds, parents, strict=True)):
         mass = rng.uniform(0.5, 2.0)

@@ -104,6 +104,7 @@ class PinocchioConverter:
 
 
 def _check_joints(model: Model, joints: dict):
+    """Raise ValueError if the names, or the numbers of coordinates and DoFs, of Pinocchio's joints differ from the model's."""
     missing = sorted(set(model.joint_names) - set(joints))
     extra = sorted(set(joints) - set(model.joint_names))
     if missing or extra:
@@ -122,11 +123,13 @@ def _check_joints(model: Model, joints: dict):
 
 
 def _columns(pairs: list[tuple[int, int]]) -> tuple[np.ndarray, np.ndarray]:
+    """First and second entries of the pairs, as index arrays."""
     table = np.array(pairs, dtype=np.int64).reshape(-1, 2)
     return table[:, 0], table[:, 1]
 
 
 def _sized(what: str, array, size: int) -> np.ndarray:
+    """Convert to an array (..., size) of floats. Raises ValueError for another shape."""
     array = np.asarray(array, dtype=float)
     if array.shape[-1:] != (size,):
         raise ValueError(f"{what} has shape {array.shape}, expected (..., {size})")

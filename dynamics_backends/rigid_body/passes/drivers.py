@@ -58,11 +58,13 @@ class _Unrolled:
         self.count = {Axis.BODY: m.nb, Axis.DOF: m.nv}
 
     def down(self, p: Pass) -> None:
+        """Run a pass over bodies, from the root to the leaves."""
         self._over_bodies(p, range(self.layout.model.nb))
 
     body = down
 
     def up(self, p: Pass) -> None:
+        """Run a pass from the leaves to the root, which adds results to the parents' rows; without a step, subtree sums."""
         parent = self.layout.model.parent
         for name in p.outputs[p.own :]:
             self.fields[name] = list(self.fields[name])
@@ -75,6 +77,7 @@ class _Unrolled:
                     self.fields[name][parent[b]] = self.fields[name][parent[b]] + result
 
     def dof(self, p: Pass) -> None:
+        """Run a pass over all DoFs."""
         self._allocate(p.outputs)
         for d in range(self.layout.model.nv):
             body = int(self.layout.dof_body[d])
@@ -83,6 +86,7 @@ class _Unrolled:
                 self.fields[name][d] = result
 
     def entries(self, p: Pass) -> None:
+        """Run a pass that writes entries of matrices or tensors, which are zero elsewhere."""
         for output in p.outputs:
             if base_name(output) not in self.fields:
                 self.fields[base_name(output)] = _zeros(self.layout.model.nv, len(entry(output)))
@@ -95,6 +99,7 @@ class _Unrolled:
                 target[last] = result
 
     def path(self, p: Pass) -> None:
+        """Run a pass over all pairs of a DoF and a DoF at or above it; its fields have a row for each pair."""
         results = [r for _, r in self._at_entries(p)]
         self.fields.update(zip(p.outputs, map(list, zip(*results, strict=True)), strict=True))
 
@@ -107,10 +112,12 @@ class _Unrolled:
             yield at, p.results(*(self._row(n, body=body, **at) for n in p.inputs))
 
     def whole(self, p: Pass) -> None:
+        """Run a linear algebra pass on whole fields."""
         results = p.results(*(self.layout.model if n == "model" else self.fields[n] for n in p.inputs))
         self.fields.update(zip(p.outputs, results, strict=True))
 
     def _over_bodies(self, p: Pass, bodies: range) -> None:
+        """Run the step of a pass for these bodies in order, and store its results."""
         self._allocate(p.outputs)
         for b in bodies:
             self._store(p.outputs, p.results(*self._arguments(p, b)), b)
@@ -186,7 +193,8 @@ class WithArmature:
     armature: Any
 
     def __call__(self, program: Program, model: Model, arguments: Mapping[str, Any]) -> Fields:
-        return self.driver(program.given("armature"), model, {**arguments, "armature": self.armature})
+        """Evaluate the program, which takes the rotor inertias as an argument, by the inner driver."""
+        return self.driver(program.with_argument("armature"), model, {**arguments, "armature": self.armature})
 
 
 @dataclass(frozen=True, eq=False)
@@ -197,6 +205,7 @@ class WithInertias:
     tables: Mapping[str, Any]
 
     def __call__(self, program: Program, model: Model, arguments: Mapping[str, Any]) -> Fields:
+        """Evaluate the program by the inner driver, with the tables among its arguments."""
         return self.driver(program, model, {**arguments, **self.tables})
 
 
@@ -229,11 +238,13 @@ class _Rows:
 
     # -- kinds of passes --------------------------------------------------------------------------------------------
     def down(self, p: Pass) -> None:
+        """Run a pass over bodies level by level, from the root to the leaves."""
         self._allocate(p.outputs)
         for group in self.layout.levels:
             self._by_joint(p, group)
 
     def up(self, p: Pass) -> None:
+        """Run a pass level by level to the root, which adds results to the parents' rows; without a step, subtree sums."""
         for name in p.outputs[p.own :]:
             self.fields[name] = mapped(self.fields[name], self._full if p.step else copied)
         self._allocate(p.outputs[: p.own])
@@ -248,6 +259,7 @@ class _Rows:
                     add_rows(self.fields[name], group.parents, result)
 
     def body(self, p: Pass) -> None:
+        """Run a pass over all bodies, in one call, or for each joint type if the step depends on it."""
         if not p.by_joint:
             self._put(p, p.results(*(self.fields[n] for n in p.inputs)))
             return
@@ -260,9 +272,11 @@ class _Rows:
             self._by_joint(p, group)
 
     def dof(self, p: Pass) -> None:
+        """Run a pass over all DoFs in one call."""
         self._put(p, p.results(*(self._dof_argument(n) for n in p.inputs)))
 
     def entries(self, p: Pass) -> None:
+        """Run a pass that writes entries of matrices or tensors, which are zero elsewhere, for all pairs or triples in one call."""
         index = self.layout.indices(p.kind)
         count, nv = len(index["d"]), self.layout.model.nv
         for output in p.outputs:
@@ -275,6 +289,7 @@ class _Rows:
             self.fields[base_name(output)][tuple(index[letter] for letter in entry(output))] = value
 
     def path(self, p: Pass) -> None:
+        """Run a pass over all pairs of a DoF and a DoF at or above it in one call."""
         index = self.layout.indices("path")
         self._put(p, p.results(*(self._entry_argument(n, index) for n in p.inputs)))
 
@@ -288,17 +303,20 @@ class _Rows:
         return take(self.fields[base], index[name[-1]])
 
     def whole(self, p: Pass) -> None:
-        """Run a pass on all rows of its fields at once."""
+        """Run a linear algebra pass on whole fields."""
         self._put(p, p.results(*(self.layout.model if n == "model" else self.fields[n] for n in p.inputs)))
 
     # -- access to rows ---------------------------------------------------------------------------------------------
     def _put(self, p: Pass, results: tuple[Any, ...]) -> None:
+        """Store results that are whole fields, one for each output."""
         self.fields.update(zip(p.outputs, results, strict=True))
 
     def _by_joint(self, p: Pass, group: Group) -> None:
+        """Run the step of a pass for a group of bodies of one joint type, and store its results."""
         self._store(p.outputs, p.results(*self._arguments(p, group)), group)
 
     def _arguments(self, p: Pass, group: Group) -> list[Any]:
+        """Arguments of a step over bodies, with the rows of a group of bodies."""
         return [self._body_argument(n, group) for n in p.inputs]
 
     def _body_argument(self, name: str, group: Group) -> Any:
@@ -314,7 +332,7 @@ class _Rows:
         return [take(self.fields[base], index) for index in (group.q if axis is Axis.Q else group.dofs)]
 
     def _store(self, outputs: tuple[str, ...], results: tuple[Any, ...], group: Group) -> None:
-        """Store the results of a step for a group of bodies."""
+        """Store the results of a step in the rows of a group of bodies; results of another number type replace the zero field."""
         for name, result in zip(outputs, results, strict=True):
             if FIELDS[name].axis is Axis.BODY:
                 if type(result) is not type(self.fields[name]) and hasattr(result, "allocate"):
@@ -345,6 +363,7 @@ class _Rows:
         return take(padded, lay.dof_parent_body)
 
     def _with_ground(self, leaf: Any, ground: float) -> Any:
+        """Rows of a field, followed by a row with the ground's value."""
         padded = self._zeros((len(leaf) + 1,))
         padded[:-1] = leaf
         padded[-1] = ground
@@ -359,9 +378,11 @@ class _Rows:
             self.fields[name] = build(f.kind, iter([self._zeros((n,)) for _ in range(size(f.kind))]))
 
     def _zeros(self, shape: tuple[int, ...]) -> Any:
+        """Zeros (*shape, N) of the batch size and number type of the arguments."""
         return zeros_of(self.sample, (*shape, self.sample.shape[-1]))
 
     def _full(self, leaf: Any) -> Any:
+        """Writable copy (nb, N) of a field's leaf, with constants repeated over bodies and batch."""
         full = self._zeros((self.layout.model.nb,))
         full[:] = leaf
         return full

@@ -41,6 +41,7 @@ class Layout:
         return (self._pairs if kind in self._pairs else self._triples)[kind]
 
     def _joint_shared(self, i: int, j: int) -> bool:
+        """True if two DoFs belong to one joint."""
         return bool(self.dof_body[i] == self.dof_body[j])
 
     @cached_property
@@ -85,6 +86,7 @@ class Layout:
         return [self._group(m) for m in members]
 
     def _group(self, bodies: np.ndarray) -> Group:
+        """Group of bodies, which have the joint type of the first."""
         return Group(self.model, self.joints[bodies[0]], bodies)
 
     @cached_property
@@ -167,5 +169,6 @@ def layout(model: Model) -> Layout:
 
 
 def _columns(letters: Sequence[str], rows: Sequence[tuple[int, ...]]) -> dict[str, np.ndarray]:
+    """Index array of each letter, from rows with one index for each letter."""
     table = np.array(rows, dtype=int).reshape(-1, len(letters)).T
     return dict(zip(letters, table, strict=True))

@@ -77,13 +77,13 @@ def take(x: Any, index: Any) -> Any:
 
 
 def set_rows(store: Any, index: Any, value: Any) -> None:
-    """Write the leaves of ``value`` to the rows ``index`` of ``store``."""
+    """Write the leaves of ``value`` to the rows ``index`` of the leaves of ``store``, in place."""
     for target, leaf in zip(leaves(store), leaves(value), strict=True):
         target[index] = leaf
 
 
 def add_rows(store: Any, index: np.ndarray | slice, value: Any) -> None:
-    """Add each row of ``value`` to row index[i] of ``store``; an index array may repeat, since siblings share a parent."""
+    """Add row i of ``value`` to row index[i] of ``store`` in place; an index array may repeat, since siblings share a parent."""
     for target, leaf in zip(leaves(store), leaves(value), strict=True):
         if isinstance(index, slice):
             target[index] = target[index] + leaf
@@ -294,7 +294,7 @@ class Program:
         if missing := set(self.outputs) - written:
             raise ValueError(f"program {name}: no pass writes {sorted(missing)}")
 
-    def given(self, table: str) -> Program:
+    def with_argument(self, table: str) -> Program:
         """Program that takes a table of the model ("armature", ...) as an argument; itself if no pass reads the table."""
         if table not in {base_name(n) for p in self.passes for n in p.inputs}:
             return self
@@ -322,6 +322,8 @@ def entry(output: str) -> str:
 
 
 def _decorator(kind: str) -> Callable[..., Callable[[Callable[..., Any]], Pass]]:
+    """Return a function of output names that returns a decorator, which turns a step function into a pass of this kind."""
+
     def with_outputs(*outputs: str) -> Callable[[Callable[..., Any]], Pass]:
         return lambda step: Pass(kind, outputs, step)
 

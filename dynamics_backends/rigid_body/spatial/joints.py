@@ -35,30 +35,37 @@ def _turned(R: Mat, angle: Scalar) -> Mat:
 
 
 def _place_revolute(fixed: Transform, q: Components, pitch: Scalar) -> Transform:
+    """Pose of the child of a revolute joint in the parent: ``fixed`` rotated by q about z."""
     return Transform(_turned(fixed.R, q[0]), fixed.p)
 
 
 def _place_prismatic(fixed: Transform, q: Components, pitch: Scalar) -> Transform:
+    """Pose of the child of a prismatic joint in the parent: ``fixed`` displaced by q along z."""
     return Transform(fixed.R, fixed.p + fixed.R.c * q[0])
 
 
 def _place_helical(fixed: Transform, q: Components, pitch: Scalar) -> Transform:
+    """Pose of the child of a helical joint in the parent: ``fixed`` rotated by q about z and displaced by pitch q along z."""
     return Transform(_turned(fixed.R, q[0]), fixed.p + fixed.R.c * (q[0] * pitch))
 
 
 def _place_spherical(fixed: Transform, q: Components, pitch: Scalar) -> Transform:
+    """Pose of the child of a spherical joint in the parent: ``fixed`` rotated by the unit quaternion q (x y z w)."""
     return Transform(fixed.R @ rotation_of_quaternion(*q), fixed.p)
 
 
 def _place_planar(fixed: Transform, q: Components, pitch: Scalar) -> Transform:
+    """Pose of the child of a planar joint in the parent: ``fixed`` displaced by q[:2] along x and y, rotated by q[2] about z."""
     return Transform(_turned(fixed.R, q[2]), fixed.p + fixed.R.a * q[0] + fixed.R.b * q[1])
 
 
 def _place_floating(fixed: Transform, q: Components, pitch: Scalar) -> Transform:
+    """Pose of the child of a floating joint in the parent: ``fixed`` times the pose q, position and unit quaternion (x y z w)."""
     return Transform(fixed.R @ rotation_of_quaternion(*q[3:]), fixed.point(Vec(*q[:3])))
 
 
 def _rates_of_vector(q: Components, dq: Components) -> Components:
+    """Velocity of a change dq of the coordinates of a joint with one DoF: dq itself."""
     return dq
 
 
@@ -74,11 +81,13 @@ def _rates_of_quaternion(q: Components, dq: Components) -> Components:
 
 
 def _rates_of_planar(q: Components, dq: Components) -> Components:
+    """Velocity (vx, vy, omega) in the child frame of a change dq of (x, y, angle)."""
     c, s = sm.cos(q[2]), sm.sin(q[2])
     return [c * dq[0] + s * dq[1], c * dq[1] - s * dq[0], dq[2]]
 
 
 def _rates_of_pose(q: Components, dq: Components) -> Components:
+    """Velocity (linear, angular) in the child frame of a change dq of position and quaternion."""
     linear = rotation_of_quaternion(*q[3:]).transpose_times(Vec(*dq[:3]))
     return [linear.x, linear.y, linear.z, *_rates_of_quaternion(q[3:], dq[3:])]
 

@@ -68,11 +68,13 @@ class PerturbedTransform(Struct):
         return Transform(_joined(self.R, turned), _joined(self.p, _wide(self.R) @ self.twist.l))
 
     def __matmul__(self, child: Any) -> PerturbedTransform:
+        """Pose of the child's child, with the twists of both; a plain Transform has none."""
         if isinstance(child, Transform):  # a constant placement
             return PerturbedTransform(*_parts(self.pose @ child), _wide(child).to_child(self.twist))
         return PerturbedTransform(*_parts(self.pose @ child.pose), child.twist + _wide(child.pose).to_child(self.twist))
 
     def __rmatmul__(self, parent: Transform) -> PerturbedTransform:
+        """Pose in the parent's parent; a constant placement does not change the twist."""
         return PerturbedTransform(*_parts(parent @ self.pose), self.twist)
 
     def point(self, p: Vec) -> Vec:
@@ -136,23 +138,27 @@ def _commutator(w: Vec, A: Mat) -> Mat:
 
 
 def _parts(X: Transform) -> tuple[Mat, Vec]:
+    """Rotation and position of a pose."""
     return X.R, X.p
 
 
 def _mapped(x: Any, function: Any) -> Any:
+    """Struct of the same type with a function applied to every leaf."""
     return build(type(x), iter([function(leaf) for leaf in leaves(x)]))
 
 
 def _value(x: Any) -> Any:
+    """Struct of the leaves' values, without tangents."""
     return _mapped(x, lambda leaf: leaf.val if isinstance(leaf, Dual) else leaf)
 
 
 def _tangent(x: Any) -> Any:
+    """Struct of the leaves' tangents, 0.0 for plain numbers."""
     return _mapped(x, lambda leaf: leaf.tan if isinstance(leaf, Dual) else 0.0)
 
 
 def _wide(x: Any) -> Any:
-    """Values with a trailing axis for the directions."""
+    """Struct of values with a trailing axis for the directions; plain numbers are unchanged."""
     return _mapped(x, lambda leaf: leaf[..., None] if np.ndim(leaf) else leaf)
 
 

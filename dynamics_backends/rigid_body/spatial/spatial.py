@@ -46,6 +46,7 @@ class Struct:
         def __neg__(self) -> Any: ...
 
     def __init_subclass__(cls) -> None:
+        """Generate the constructor, +, -, negation, ``leaves``, ``build`` and SIZE of a new struct type from its slots."""
         paths = _paths(cls)
         cls.SIZE = len(paths)
         cls.leaves = staticmethod(attrgetter(*paths))

@@ -92,7 +92,10 @@ def _cycle(robot: Robot, above: dict[str, Joint], reached: set[str]) -> URDFErro
 
 
 def link_warnings(link: Link) -> list[str]:
-    """Return warnings about an inertia that no real body has."""
+    """Return a list with a warning about an inertia that no real body has, the first of three kinds that applies; else empty.
+
+    The kinds: a mass with zero inertia, a negative principal moment, a violated triangle inequality.
+    """
     where = f"link {link.name!r} (line {link.element.line})"
     if link.mass > 0 and not link.inertia.any():
         return [f"{where} has a mass and a zero inertia tensor: taken as a point mass"]
@@ -116,7 +119,10 @@ def body_warnings(model: Model) -> list[str]:
 
 
 def with_assumed_rotors(model: Model, exempt: frozenset[str] = frozenset()) -> tuple[Model, list[str]]:
-    """Return the model with a rotor inertia at each non-exempt joint that moves no inertia, and warnings about these joints."""
+    """Return the model with a rotor inertia at each non-exempt joint that moves no inertia, and warnings about these joints.
+
+    Only joints of one degree of freedom get one, of ASSUMED_ROTOR.
+    """
     pivots, armature, notes = _pivots(model), np.array(model.armature), []
     for b, joint in enumerate(model.joint_names):
         idle = JOINT_TYPES[model.joint_types[b]] == (1, 1) and abs(pivots[:, b]).max() <= PIVOT_TOLERANCE
@@ -130,14 +136,17 @@ def with_assumed_rotors(model: Model, exempt: frozenset[str] = frozenset()) -> t
 
 
 def _pivots(model: Model) -> np.ndarray:
-    """Return the scaled pivots (CONFIGURATIONS, nb)."""
+    """Return :func:`scaled_pivots` (CONFIGURATIONS, nb) at the neutral and at random configurations, the same at every call."""
     rng = np.random.default_rng(0)
     configurations = [model.neutral(), *model.random_configuration(rng, CONFIGURATIONS - 1)]
     return np.array([scaled_pivots(model, q) for q in configurations]).reshape(CONFIGURATIONS, model.nb)
 
 
 def inertia_errors(model: Model, exempt: frozenset[str] = frozenset()) -> list[str]:
-    """Return errors about the non-exempt joints at which the mass matrix is not positive definite."""
+    """Return errors about the non-exempt joints at which the mass matrix is not positive definite.
+
+    It has a negative pivot there in one of the checked configurations, or a zero pivot in all.
+    """
     pivots = _pivots(model)
     errors = []
     for b, joint in enumerate(model.joint_names):
@@ -148,6 +157,7 @@ def inertia_errors(model: Model, exempt: frozenset[str] = frozenset()) -> list[s
 
 
 def _inertia_error(model: Model, b: int, negative: bool) -> str:
+    """Error, with the remedy, about the joint of body b, which moves no inertia, or an unphysical one if ``negative``."""
     moved = [body for body in range(model.nb) if model.dofs(b)[0] in model.ancestors(body)]
     joint, link = model.joint_names[b], model.body_names[b]
     inertia = "an unphysical" if negative else "no"
@@ -222,6 +232,7 @@ def _joint_kinematics(model: Model, b: int, q: np.ndarray) -> tuple[np.ndarray, 
 
 
 def _skew(r: np.ndarray) -> np.ndarray:
+    """Matrix (3, 3) of the cross product r x."""
     return np.array([[0.0, -r[2], r[1]], [r[2], 0.0, -r[0]], [-r[1], r[0], 0.0]])
 
 

@@ -134,7 +134,7 @@ def _insert(records: dict, record):
 
 
 def read_link(element: Element) -> Link:
-    """Return the link of a <link> element; without <inertial> it has no mass."""
+    """Return the link of a <link> element; without <inertial> it has no mass. Raises URDFError, also for a negative mass."""
     link = Link(element.string("name"), element)
     inertial = element.first("inertial")
     if inertial is None:
@@ -150,12 +150,14 @@ def read_link(element: Element) -> Link:
 
 
 def _tensor(element: Element) -> np.ndarray:
+    """Inertia tensor (3, 3) of an <inertia> element; missing products of inertia are zero. Raises URDFError."""
     xx, yy, zz = (element.number(key) for key in ("ixx", "iyy", "izz"))
     xy, xz, yz = (element.number(key, 0.0) for key in ("ixy", "ixz", "iyz"))
     return np.array([[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]])
 
 
 def _rotated(tensor: np.ndarray, rpy: np.ndarray) -> np.ndarray:
+    """Tensor R tensor R' for the rotation R of roll, pitch, yaw; unchanged for zero angles."""
     if not rpy.any():
         return tensor
     R = rpy_matrix(rpy)
@@ -164,7 +166,10 @@ def _rotated(tensor: np.ndarray, rpy: np.ndarray) -> np.ndarray:
 
 
 def read_joint(element: Element, snap: float | None, warnings: list[str]) -> Joint:
-    """Return the joint of a <joint> element, and append warnings about it to `warnings`."""
+    """Return the joint of a <joint> element, and append warnings about it to `warnings`. Raises URDFError.
+
+    snap: tolerance within which rotation and axis are made exact, None for none.
+    """
     urdf_type = element.string("type")
     if urdf_type not in JOINT_KINDS:
         near = nearest_names(urdf_type, list(JOINT_KINDS), 1)
@@ -202,9 +207,10 @@ def _axis(joint: Element, snap: float | None) -> np.ndarray:
 
 
 def _read_limits(joint: Joint, limit: Element | None, urdf_type: str, warnings: list[str]):
-    """Read position limits of revolute and prismatic joints, and the limits of effort and velocity.
+    """Set position limits of revolute and prismatic joints, and the limits of effort and velocity, from <limit>.
 
-    An effort or velocity of 0 means "not given", and so do two position limits of 0.
+    An effort or velocity of 0 means "not given", and so do two position limits of 0. Position limits in the wrong order are
+    exchanged. Appends warnings about missing, zero or exchanged position limits. Raises URDFError.
     """
     if urdf_type in _LIMITED and limit is not None and limit.attributes.keys() & {"lower", "upper"}:
         joint.lower = limit.number("lower", 0.0, infinite=True)
@@ -237,7 +243,10 @@ def _positive(limit: Element, attribute: str) -> float:
 
 
 def _read_dynamics(joint: Joint, dynamics: Element | None):
-    """Read <dynamics>: damping, friction, the extension `armature` [kg m^2 or kg], and SDF's spring."""
+    """Set damping, friction, the extension `armature` [kg m^2 or kg], and SDF's spring from <dynamics>, if any.
+
+    Raises URDFError for negative values, and for springs of joints that are neither revolute nor prismatic.
+    """
     if dynamics is None:
         return
     for attribute in ("damping", "friction", "armature", "spring_stiffness"):
@@ -253,12 +262,16 @@ def _read_dynamics(joint: Joint, dynamics: Element | None):
 
 
 def _read_mimic(joint: Joint, mimic: Element | None):
+    """Set the joint's mimic relation from <mimic>, if any; defaults: multiplier 1, offset 0. Raises URDFError."""
     if mimic is not None:
         joint.mimic = Mimic(mimic.string("joint"), mimic.number("multiplier", 1.0), mimic.number("offset", 0.0))
 
 
 def _add_rotor_inertia(transmission: Element, joints: dict[str, Joint]):
-    """Add J n^2 of an actuator's <rotorInertia> or <motorInertia> J, if any, and <mechanicalReduction> n."""
+    """Add J n^2 to the armature of a <transmission>'s joint: <rotorInertia> or <motorInertia> J, <mechanicalReduction> n or 1.
+
+    Does nothing without a known joint, an actuator or an inertia.
+    """
     joint, actuator = transmission.first("joint"), transmission.first("actuator")
     if joint is None or actuator is None or joint.attributes.get("name") not in joints:
         return

@@ -114,12 +114,16 @@ def _circular(robot: Robot, model: Model, followers: Mapping[str, Follower]) -> 
 
 
 def _check_option(option: str, value: str, known: tuple[str, ...]):
+    """Raise ValueError unless an option has one of the known values."""
     if value not in known:
         raise ValueError(f"{option} is {value!r}; choose one of {', '.join(map(repr, known))}")
 
 
 def _set_armature(robot: Robot, armature: float | Mapping[str, float] | None):
-    """Set the rotor inertia of all joints but fixed and floating ones, or of named joints; None keeps the file's."""
+    """Set the rotor inertia of all joints but fixed and floating ones, or of named joints; None keeps the file's.
+
+    Raises UnknownName for another joint, ValueError for a negative or infinite value.
+    """
     moving = {name: joint for name, joint in robot.joints.items() if joint.kind not in ("fixed", "floating")}
     if armature is None:
         return
@@ -138,7 +142,10 @@ def _base_of_file(root: Link, order: list[Joint]) -> str:
 
 
 def _assemble(robot: Robot, root: Link, order: list[Joint], base: str) -> ModelBuilder:
-    """Return a builder with all links of the robot in it."""
+    """Return a builder with all links of the robot in it, in the order of the joints.
+
+    base: "floating" connects the root link to the world by a floating joint, any other value makes it part of the world.
+    """
     builder = ModelBuilder(robot.name)
     if base == "floating":
         free = JointSpec("floating", name=root_joint([joint.name for joint in order]))
@@ -171,11 +178,15 @@ def _assemble(robot: Robot, root: Link, order: list[Joint], base: str) -> ModelB
 
 
 def _inertia(link: Link) -> dict:
+    """Mass properties of a link as keyword arguments of :meth:`ModelBuilder.add_body`."""
     return {"mass": link.mass, "com": link.com, "inertia": link.inertia}
 
 
 def _report(robot: Robot, model: Model, exempt: frozenset[str], notes: list[str], strict: bool):
-    """Raise for inertias that make the dynamics wrong; warn about, or raise for, implausible elements."""
+    """Raise URDFError for inertias that make the dynamics wrong; warn about implausible elements (URDFError if ``strict``).
+
+    exempt: joints whose inertia is not checked; notes: warnings so far.
+    """
     errors = urdf_checks.inertia_errors(model, exempt)
     if errors:
         raise URDFError("\n".join([f"{robot.element.source}: {errors[0]}", *errors[1:]]))

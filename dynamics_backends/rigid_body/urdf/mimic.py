@@ -33,7 +33,7 @@ def find_followers(robot: Robot) -> dict[str, Follower]:
 
 
 def without_source(robot: Robot) -> list[str]:
-    """Warnings about joints that mimic an unknown joint, for loads in which mimic joints are independent."""
+    """Return warnings about joints that mimic an unknown joint, for loads in which mimic joints are independent."""
     return [
         f"joint {joint.name!r} (line {joint.element.required('mimic').line}) mimics {joint.mimic.joint!r}, which is no joint of"
         f" this robot; {_hint(robot, joint.mimic)}"
@@ -43,6 +43,7 @@ def without_source(robot: Robot) -> list[str]:
 
 
 def _hint(robot: Robot, mimic: Mimic) -> str:
+    """Remedy for a mimic relation to an unknown joint: the nearest names, or to remove it."""
     near = nearest_names(mimic.joint, list(robot.joints))
     return f"did you mean {' or '.join(map(repr, near))}?" if near else "remove the <mimic>"
 
@@ -77,7 +78,7 @@ def _source_joint(robot: Robot, joint: Joint, mimic: Mimic) -> Joint:
 
 
 def couple(model: Model, followers: dict[str, Follower]) -> Coupling:
-    """Return the coupling of the model's DoFs by the followers."""
+    """Return the coupling of the model's DoFs; followers: joint -> relation to an independent joint; others are independent."""
     source, multiplier, offset = np.arange(model.nv), np.ones(model.nv), np.zeros(model.nv)
     for name, follower in followers.items():
         d = int(model.v_index[model.joint_id(name)])

@@ -53,7 +53,10 @@ class SRDF:
         return q
 
     def _posture_values(self, joint: str, values: tuple[float, ...], size: int) -> Sequence[float]:
-        """Coordinates of a joint from its values in the file: an angle from cosine and sine, a normalized quaternion."""
+        """Coordinates of a joint from its values in the file: an angle from cosine and sine, a normalized quaternion.
+
+        Raises URDFError for another number of values, or no quaternion.
+        """
         if size == 1 and len(values) == 2:
             return [math.atan2(values[1], values[0])]
         if len(values) != size:
@@ -83,6 +86,7 @@ def load_srdf(source: str | os.PathLike) -> SRDF:
 
 
 def _values(joint: Element) -> tuple[float, ...]:
+    """Numbers of the attribute "value" of a <joint>, at least one. Raises URDFError."""
     words = joint.string("value").split()
     if not words:
         raise joint.error("value is empty: give a number")

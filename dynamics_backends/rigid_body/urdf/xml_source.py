@@ -57,6 +57,7 @@ class Element:
         return URDFError(f"{self.source}, line {self.line}, {self._path()}: {message}")
 
     def _path(self) -> str:
+        """Tags with names from below the root to this element, for messages."""
         name = f" name={self.attributes['name']!r}" if "name" in self.attributes else ""
         above = "" if self.parent is None or self.parent.parent is None else self.parent._path() + " "
         return f"{above}<{self.tag}{name}>"
@@ -84,13 +85,19 @@ class Element:
         return value
 
     def number(self, attribute: str, default: float | None = None, infinite: bool = False) -> float:
-        """Return an attribute as a number; required if there is no default. Raises URDFError."""
+        """Return an attribute as a number; required if there is no default. Raises URDFError for other text and for NaN.
+
+        infinite: True accepts infinity, and makes numbers above LARGEST infinite; else both are errors.
+        """
         if attribute not in self.attributes and default is not None:
             return default
         return self._parse(attribute, self.string(attribute), infinite)
 
     def vector(self, attribute: str, default: Sequence[float], largest: float = LARGEST) -> np.ndarray:
-        """Return an attribute as an array of the default's size, with entries of at most ``largest``. Raises URDFError."""
+        """Return an attribute as an array of the default's size, with entries of at most ``largest``; the default if missing.
+
+        Raises URDFError.
+        """
         if attribute not in self.attributes:
             return np.array(default, dtype=float)
         words = _BETWEEN.findall(self.attributes[attribute])
@@ -165,6 +172,7 @@ _OTHER_ENCODING = (
 
 
 def _is_unicode(content: str | bytes) -> bool:
+    """True for a str, and for bytes in UTF-8."""
     try:
         return isinstance(content, str) or bool(content.decode())
     except UnicodeDecodeError:
@@ -230,9 +238,11 @@ class _Target:
 
     @property
     def line(self) -> int:
+        """Current line of the parser."""
         return self.parser.parser.CurrentLineNumber
 
     def start(self, tag: str, attributes: dict[str, str]):
+        """Add an opened element to the tree. Raises URDFError for nesting deeper than NESTING_LIMIT."""
         above = self._open[-1] if self._open else None
         element = Element(tag, dict(attributes), self.source, self.line, above)
         if len(self._open) >= NESTING_LIMIT:
@@ -245,17 +255,21 @@ class _Target:
         self._texts.append([])
 
     def end(self, tag: str):
+        """Close the innermost open element and store its text."""
         element, parts = self._open.pop(), self._texts.pop()
         element.text = "".join(parts)
 
     def data(self, text: str):
+        """Append text to the innermost open element."""
         self._texts[-1].append(text)
 
     def close(self) -> Element | None:
+        """Return the root element; None if there is none."""
         return self._root
 
 
 def _read_error(path: Path, error: OSError | ValueError) -> str:
+    """Reason why a file cannot be read; for a missing file with similar names, or the URDFs, in its folder."""
     if not isinstance(error, FileNotFoundError):
         return getattr(error, "strerror", None) or str(error)
     if not path.parent.is_dir():

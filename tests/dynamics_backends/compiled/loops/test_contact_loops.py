@@ -101,7 +101,7 @@ def test_with_other_rotors(name, driver):
     model = MODELS[name]()
     start, _ = given(model)
     arguments = {**start, "armature": np.random.default_rng(4).uniform(0.1, 0.5, (model.nv, 5))}
-    program = CONTACT_START.given("armature")
+    program = CONTACT_START.with_argument("armature")
     assert_same(program, driver(program, model, arguments), rows(program, model, arguments))
 
 
