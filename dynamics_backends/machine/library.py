@@ -91,7 +91,7 @@ def library() -> Any:
 
 
 def lanes() -> int:
-    """Number of doubles in a vector of the library."""
+    """Number of doubles in a vector of the library for the selected instruction set."""
     return int(library().lanes())
 
 

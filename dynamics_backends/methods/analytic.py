@@ -38,6 +38,7 @@ class Analytic(Method):
         return AnalyticSecondOrder(map) if isinstance(map, HasContraction) else Analytic(map)
 
     def _jacobians(self, b: Batch) -> Jacobians:
+        """Jacobians, batch first, by the map's ``partials``."""
         return self._batch_first(self._own.partials(*b), b.size)
 
     def _batch_first(self, first: Partials, size: int) -> Jacobians:

@@ -31,7 +31,7 @@ class Method:
 
     @property
     def settings(self) -> tuple[Any, ...]:
-        """Settings that the derivatives depend on, besides the method and the map."""
+        """Settings that the derivatives depend on, besides the method and the map; none by default."""
         return ()
 
     def f(self, x: Array, u: Array, t: Array | float = 0.0, p: Parameters | None = None) -> Array:
@@ -43,6 +43,7 @@ class Method:
         return self._jacobians(Batch.of(self.map, x, u, t, p))
 
     def _jacobians(self, b: Batch) -> Jacobians:
+        """Value and partial derivatives, batch first; the base class raises TypeError."""
         raise TypeError(f"{type(self).__name__} is not a complete derivative method")
 
     def split(self, value: Array, both: Array) -> Jacobians:

@@ -53,6 +53,7 @@ class CasadiAD(Method):
         self._evaluators: dict[tuple[tuple[tuple[str, int], ...], bool], Evaluate | CentralDifference] = {}
 
     def __getstate__(self) -> dict[str, Any]:
+        """State for pickling, without cached evaluators."""
         return self.__dict__ | {"_evaluators": {}}  # they belong to a process
 
     @property
@@ -73,12 +74,14 @@ class CasadiAD(Method):
         return self._split(value, both), Hessians(H[:, :n, :n], H[:, n:, :n], H[:, n:, n:])
 
     def _jacobians(self, b: Batch) -> Jacobians:
+        """Value and partial derivatives by CasADi; by central differences if the map cannot be traced."""
         evaluate = self._evaluator(b, second=False)
         if isinstance(evaluate, CentralDifference):
             return evaluate._jacobians(b)
         return self._split(*evaluate(b.arrays()))
 
     def _split(self, value: Array, both: Array) -> Jacobians:
+        """Jacobians from the value (N, n_out, 1) and the derivatives (N, n_out, ndx + nu) in dx and then u."""
         ndx = self.map.manifold.ndx
         return Jacobians(value[:, :, 0], both[:, :, :ndx], both[:, :, ndx:])
 
@@ -98,12 +101,15 @@ class CasadiAD(Method):
         return self._evaluators[sizes, second]
 
     def expressions(self, symbols: Symbols) -> tuple[Any, Any]:
-        """Value (n_out) and Jacobian (n_out, ndx + nu) as SX."""
+        """Value (n_out) and Jacobian (n_out, ndx + nu) in (dx, u) at dx = 0 as SX, by AD in ``mode``. Raises TraceError."""
         moved, dx = self._moved(symbols)
         return self._at_zero(dx, moved, MODES[self.mode](moved, ca.vertcat(dx, symbols.u)))
 
     def second_expressions(self, symbols: Symbols, lam: Any) -> tuple[Any, Any, Any]:
-        """Value, Jacobian and the Hessian (ndx + nu, ndx + nu) of lam' f as SX, lam (n_out) symbols."""
+        """Value, Jacobian and the Hessian (ndx + nu, ndx + nu) of lam' f in (dx, u) at dx = 0 as SX, lam (n_out) symbols.
+
+        Raises TraceError.
+        """
         moved, dx = self._moved(symbols)
         z = ca.vertcat(dx, symbols.u)
         gradient = ca.gradient(ca.dot(lam, moved), z)
@@ -123,9 +129,11 @@ class CasadiAD(Method):
         return ca.cse(ca.substitute(dense, [dx], [ca.SX.zeros(dx.numel())]))
 
     def _built(self, symbols: Symbols) -> Evaluate:
+        """Evaluator of value and Jacobian. Raises TraceError."""
         return self._made("map_casadi_ad", list(symbols), self.expressions(symbols))
 
     def _built_second(self, symbols: Symbols) -> Evaluate:
+        """Evaluator of value, Jacobian and Hessian of lam' f; logs a warning before a large graph. Raises TraceError."""
         lam = ca.SX.sym("lam", self.map.n_out)
         self._announce(symbols)
         outputs = self.second_expressions(symbols, lam)
@@ -145,7 +153,7 @@ class CasadiAD(Method):
             )
 
     def _made(self, name: str, inputs: list[Any], outputs: Sequence[Any]) -> Evaluate:
-        """Function that evaluates the outputs."""
+        """Function that evaluates the outputs (matrices) for a batch, by CasADi's virtual machine."""
         return interpreted(name, inputs, [ca.vec(e.T) for e in outputs], [e.shape for e in outputs])
 
 

@@ -89,6 +89,7 @@ class ComplexStep(ExactMethod):
     name = "complex_step"
 
     def _jacobians(self, b: Batch) -> Jacobians:
+        """Value and partial derivatives by complex steps of all directions in one evaluation of the map."""
         directions = self.map.manifold.ndx + self.map.nu
         steps = one_at_a_time(self.map, b, np.full((directions, b.size), 1j * STEP))
         values = self.map(*perturbed(self.map, b, steps)).reshape(self.map.n_out, b.size, directions)
@@ -101,6 +102,7 @@ class ForwardAD(ExactMethod):
     name = "forward_ad"
 
     def _jacobians(self, b: Batch) -> Jacobians:
+        """Value and partial derivatives by one evaluation of the map on dual numbers with all directions."""
         x, u = self.seeded(b)
         result = self.map(x, u, b.t, b.p)
         if not isinstance(result, Dual):  # a constant map

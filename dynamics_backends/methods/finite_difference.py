@@ -59,6 +59,7 @@ class FiniteDifference(Method):
         return self.scheme, self.step
 
     def _jacobians(self, b: Batch) -> Jacobians:
+        """Value and differences by the compiled kernel if there is one that can evaluate the map, else by NumPy."""
         found = None if self.kernel is None else self.kernel(self, b)
         return self._differences(b, self._step_sizes(b, self.step)) if found is None else found
 

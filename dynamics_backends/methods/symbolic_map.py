@@ -98,12 +98,12 @@ def description(map: Map) -> str:
 
 
 def refusal(map: Map, why: str) -> TraceError:
-    """Create the error for a map that cannot be traced."""
+    """Return (not raise) the error for a map that cannot be traced."""
     return TraceError(f"{description(map)} cannot be traced with symbols: {why}; {_REMEDY}")
 
 
 def complaint(error: Exception, map: Map) -> str:
-    """Message of an error, with the line of user code."""
+    """Last line of an error's message, without CasADi's source position, and the line of user code that raised it."""
     where = user_code_line(error, map.function if isinstance(map, FunctionMap) else map)
     if isinstance(error, FutureWarning):
         return f"a numpy function is called{where}"

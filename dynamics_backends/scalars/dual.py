@@ -122,7 +122,10 @@ class Dual(UfuncMixin):
 
     @staticmethod
     def powered(base: Any, exponent: Any) -> Dual:
-        """Power base ** exponent, at least one of them dual; see :func:`~dynamics_backends.scalars.functions.power`."""
+        """Power base ** exponent and its derivatives, at least one of them dual.
+
+        At base 0 an exponent of 0 or at least 1 counts as constant. The derivative in the exponent is NaN for a negative base.
+        """
         a, b = _value(base), _value(exponent)
         constant = exponent_is_constant(np.real(a), np.real(b))
         value, tan = power(a, b), 0.0
@@ -168,6 +171,7 @@ class Dual(UfuncMixin):
         return self._chain(t, 1.0 - t * t)
 
     def tan_(self) -> Dual:
+        """Tangent of the angle; the attribute ``tan`` holds the derivatives."""
         t = np.tan(self.val)
         return self._chain(t, 1.0 + t * t)
 
@@ -208,7 +212,7 @@ class Dual(UfuncMixin):
 
     @staticmethod
     def select(mask: Array, where_positive: Any, otherwise: Any) -> Dual:
-        """Elementwise choice; see :func:`dynamics_backends.scalar.select`."""
+        """``where_positive`` where the mask is true, else ``otherwise``; plain arrays have zero tangents."""
         val = np.where(mask, _value(where_positive), _value(otherwise))
         tangents = [x.tan if isinstance(x, Dual) else 0.0 for x in (where_positive, otherwise)]
         tan = np.where(np.asarray(mask)[..., None], *tangents)
@@ -216,7 +220,7 @@ class Dual(UfuncMixin):
 
     @staticmethod
     def stack(components: Sequence[Any]) -> Dual:
-        """Rows of dual scalars; see :func:`dynamics_backends.scalar.stack`."""
+        """Rows of dual scalars and plain numbers (zero tangents), at least one of them dual; numbers are broadcast to the batch."""
         val = np.stack(np.broadcast_arrays(*[_value(c) for c in components]))
         directions = next(c.directions for c in components if isinstance(c, Dual))
         tan = np.zeros(
@@ -236,6 +240,7 @@ class Dual(UfuncMixin):
 
 
 def _value(x: Any) -> Any:
+    """Value of a dual number; others unchanged."""
     return x.val if isinstance(x, Dual) else x
 
 
@@ -245,4 +250,5 @@ def _column(x: Any) -> Any:
 
 
 def _spread(tan: Array, val: Array) -> Array:
+    """Tangents broadcast to the shape of the value."""
     return np.broadcast_to(tan, (*val.shape, tan.shape[-1]))

@@ -29,6 +29,8 @@ class NoNumber(TypeError):
 
 
 def _refuse(what: str) -> Callable[..., NoReturn]:
+    """Return a method that raises NoNumber; ``what`` begins its message."""
+
     def method(self: Any, *_: Any) -> NoReturn:
         raise NoNumber(f"{what} needs a single value, but the argument represents many values")
 
@@ -68,7 +70,7 @@ class Entry:
     # -- interface of the scalar module -----------------------------------------------------------------------------------
     @staticmethod
     def stack(components: Sequence[Any]) -> Entries:
-        """Entries of a list of entries and numbers."""
+        """Array (Entries) of a list of entries and numbers."""
         return entries(list(components))
 
     @staticmethod
@@ -382,6 +384,7 @@ def _without_batch(x: Any) -> Any:
 
 
 def _holds_entries(x: Any) -> bool:
+    """True for a list with at least one entry."""
     return type(x) is list and any(isinstance(e, Entry) for e in x)
 
 

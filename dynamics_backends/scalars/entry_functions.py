@@ -15,7 +15,7 @@ from dynamics_backends.scalars.entries import HANDLED, Entries, NoNumber, _chose
 
 
 def where(condition: Any, *branches: Any) -> Any:
-    """Implementation of np.where with three arguments; both branches are evaluated."""
+    """Implementation of np.where with three arguments; both branches are evaluated. Raises NoNumber for one argument."""
     if len(branches) != 2:
         raise NoNumber("np.where with one argument asks which values are true; give both branches")
     return _each(_chosen, (condition, *branches))
@@ -29,7 +29,10 @@ def clip(x: Any, a_min: Any = None, a_max: Any = None, **bounds: Any) -> Any:
 
 
 def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Any:
-    """Implementation of np.linalg.norm for vectors, and of the Frobenius norm of matrices."""
+    """Implementation of np.linalg.norm for vectors of any order, and of the Frobenius norm of matrices.
+
+    Raises NoNumber for another norm of a matrix.
+    """
     x = _entries(x)
     if axis is None and (x.ndim == 1 or ord in (None, "fro")):
         x, axis = x.ravel(), 0
@@ -122,6 +125,7 @@ def _square(A: Any) -> Entries:
 
 
 def _entries(x: Any) -> Entries:
+    """Array of entries and numbers from any array, list or number."""
     return _objects(x).view(Entries)
 
 
@@ -140,7 +144,7 @@ def _blocks(x: Any) -> Any:
 
 
 def _array(values: Any, dtype: Any = None, **_: Any) -> Entries:
-    """Implementation of np.array and np.asarray with ``like=``."""
+    """Implementation of np.array and np.asarray with ``like=``: entries of the values; dtype is ignored."""
     return entries(values)
 
 
@@ -169,5 +173,6 @@ HANDLED |= {
 
 
 def _sinc(x: Entries) -> Any:
+    """Implementation of np.sinc, sin(pi x) / (pi x), with 1e-20 in place of x = 0."""
     y = np.pi * np.where(x == 0.0, 1e-20, x)
     return wrapped((np.sin(y) / y).view(np.ndarray))

@@ -43,7 +43,7 @@ _NUMBERS = (int, float, np.integer, np.floating, np.bool_)
 
 
 def _method_or_numpy(name: str) -> Callable[[Scalar], Scalar]:
-    """Function that calls the number's method, or NumPy's function for arrays."""
+    """Function that calls NumPy's function for arrays and plain numbers, else the number's method, or raises TypeError."""
     numpy_function, method_name = getattr(np, name), _METHODS.get(name, name)
 
     def function(x: Scalar) -> Scalar:
@@ -315,6 +315,10 @@ class UfuncMixin:
     __slots__ = ()
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
+        """Apply a universal function of NumPy: the number's reflected operator after an array, else the function in FUNCTIONS.
+
+        Returns NotImplemented for other functions, methods and options.
+        """
         name = ufunc.__name__
         if method != "__call__" or options:
             return NotImplemented
@@ -324,4 +328,5 @@ class UfuncMixin:
         return FUNCTIONS[name](*inputs) if name in FUNCTIONS else NotImplemented
 
     def __array__(self, *_: Any, **__: Any) -> NoReturn:
+        """Raise TypeError: a number with derivatives cannot become an array of floats."""
         raise TypeError(f"a {type(self).__name__} cannot become a NumPy array: use dynamics_backends.scalar.stack")

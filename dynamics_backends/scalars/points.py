@@ -32,7 +32,10 @@ def evaluated_at(
     t: Array,
     p: Mapping[str, Array],
 ) -> Array:
-    """Values (n_out, N) of a function of one knot at x (nx, N), u (nu, N), t (N,), p name -> (n, N)."""
+    """Values (n_out, N) of a function of one knot, called knot by knot with read-only arrays.
+
+    x (nx, N), u (nu, N), t (N,), p name -> (n, N). components: list of numbers of the function's result.
+    """
     xs, us, ps = x.T.copy(), u.T.copy(), {name: rows.T.copy() for name, rows in p.items()}
     for array in (xs, us, *ps.values()):
         array.flags.writeable = False
@@ -44,7 +47,10 @@ def evaluated_at(
 
 
 def on_numbers(value: Callable[..., Array], n_out: int, given: tuple[Rows, Rows, Scalar, Mapping[str, Rows]]) -> Any:
-    """Evaluate ``value``, a function of float rows, at rows of any number type, with derivatives by central differences."""
+    """Evaluate ``value``, a function of float rows, at rows of any numbers but symbols, with derivatives by central differences.
+
+    given: x, u, t, p. Returns rows (n_out, N): floats, complex or dual numbers, as the arguments are.
+    """
     x, u, t, p = given
     scalars = [*_rows(x), *_rows(u), t, *(r for rows in p.values() for r in _rows(rows))]
     size = max((np.shape(_value(s))[0] for s in scalars if np.ndim(_value(s))), default=1)
@@ -60,15 +66,20 @@ def on_numbers(value: Callable[..., Array], n_out: int, given: tuple[Rows, Rows,
 
 
 def _rows(rows: Rows) -> list[Scalar]:
+    """Rows as a list of scalars."""
     return list(rows) if isinstance(rows, (list, tuple)) else [rows[i] for i in range(rows.shape[0])]
 
 
 def _value(x: Scalar) -> Any:
+    """Value of a dual number; others unchanged."""
     return x.val if isinstance(x, Dual) else x
 
 
 def _chained(f: Callable[[Array], Array], scalars: Sequence[Scalar], size: int) -> Any:
-    """Apply f to the numbers by the chain rule of the module docstring."""
+    """Apply f to complex, dual or complex dual numbers by the chain rule, with its derivatives by central differences.
+
+    scalars: rows of f's argument; size: number of knots. Real numbers give f itself.
+    """
     val = np.stack([np.broadcast_to(np.asarray(_value(s)), (size,)) for s in scalars])
     z, w = val.real.astype(float), val.imag if np.iscomplexobj(val) else None
     duals = [s for s in scalars if isinstance(s, Dual)]

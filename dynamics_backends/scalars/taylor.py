@@ -177,6 +177,7 @@ class Taylor(UfuncMixin):
         return self._chain(_function("arccos", self.c[0]), *(-slope for slope in self._arcsin_slopes()))
 
     def _arcsin_slopes(self) -> tuple[Scalar, Scalar, Scalar]:
+        """First three derivatives of arcsin at the constant coefficient."""
         x = self.c[0]
         first = 1.0 / sm.sqrt((1.0 - x) * (1.0 + x))
         cube = first * first * first
@@ -192,7 +193,7 @@ class Taylor(UfuncMixin):
 
 
 def _function(name: str, x: Scalar) -> Scalar:
-    """Apply a NumPy function to any scalar, including plain numbers."""
+    """Apply a function, by NumPy's name, to any scalar, including plain numbers."""
     return getattr(math, _MATH.get(name, name))(x) if is_number(x) else FUNCTIONS[name](x)
 
 

@@ -98,6 +98,7 @@ def _whole(function: Any) -> Any:
 
 
 def _in_a_library(file: str) -> bool:
+    """True for source files of this project's packages, NumPy, CasADi and Python's frozen modules."""
     return file.startswith(_LIBRARIES) or any(part in file for part in _OTHERS)
 
 
@@ -119,7 +120,7 @@ class NoResult(ValueError):
 
 
 def locked(rows: Any) -> Any:
-    """Read-only view of an array or a dual number; symbols unchanged."""
+    """Read-only view of an array or a dual number; others unchanged."""
     if isinstance(rows, np.ndarray):
         view = rows.view()
         view.flags.writeable = False
@@ -161,7 +162,11 @@ class UserFunction:
             raise
 
     def _first_that_works(self, kind: str, given: tuple) -> Any:
-        """Result in the first mode that works for this kind of number; the mode is stored. Raises the last mode's error."""
+        """Result in the first mode that works for this kind of number; the mode is stored. Raises the last mode's error.
+
+        If symbols and numbers give different results, floats use points from now on, and NoNumber is raised. Logs evaluation by
+        points.
+        """
         complaints: list[Exception] = []
         for mode in self._candidates(kind):
             try:
@@ -247,7 +252,11 @@ class UserFunction:
 
     # -- choice of the mode -----------------------------------------------------------------------------------------------
     def _decide(self, x: Array, u: Array, t: Array, p: Mapping[str, Array]) -> None:
-        """Choose the mode for floats from the function's values at some knots; no mode if it fails at all of them."""
+        """Choose and store the mode for floats from the function's values at test knots; none if the function fails there.
+
+        Rows if a batch agrees with single knots, else entries if they agree with single knots, else points, which is logged. Raises
+        KeyError for a missing parameter, NoResult, and the error of writing into an argument.
+        """
         with warnings.catch_warnings(), np.errstate(all="ignore"):
             warnings.simplefilter("ignore")
             try:
@@ -302,7 +311,7 @@ class UserFunction:
             return True
 
     def _warn(self, complaint: Exception) -> None:
-        """Store and log the reason for evaluation by points."""
+        """Store (in ``why``) and log the reason for evaluation by points, with the line and the remedy."""
         what = (str(complaint).strip() or type(complaint).__name__).splitlines()[-1].rstrip(".")
         how = "is evaluated knot by knot in Python with finite differences, which may take minutes"
         remedy = _ARRAY if "dtype('O')" in what else _REMEDY  # LAPACK rejects arrays of objects
@@ -316,6 +325,7 @@ def zero_of(x: Rows, u: Rows, t: Scalar) -> Scalar:
 
 
 def _is_library_function(function: Any) -> bool:
+    """True for a function, also a partial one, of the packages in PACKAGES."""
     while isinstance(function, functools.partial):
         function = function.func
     return (getattr(function, "__module__", None) or "").partition(".")[0] in PACKAGES
@@ -349,7 +359,7 @@ def _components(result: Any) -> list[Any]:
 
 
 def _kind(rows: Sequence[Any]) -> str:
-    """Number type of the arguments."""
+    """Number type of all arguments: the first of entries, symbols, other, complex that any of them has, else float."""
     kinds = {_kind_of(r) for r in rows}
     return next((k for k in ("entries", "symbols", "other", "complex") if k in kinds), "float")
 

@@ -22,7 +22,10 @@ Entries = Sequence[Mapping[int, Scalar]]
 
 
 def directions_by_kernel(parts: DerivativeEquations) -> Directions:
-    """Symbolic solution of the equations: see :func:`~dynamics_backends.systems.constraints.constrained_derivatives.directions`."""
+    """Derivatives of accelerations and forces in (q, v, u), symbols that are results of a kernel call.
+
+    With second derivatives g, also the products g_qy dy.
+    """
     n, rows, columns = len(parts.top), len(parts.bottom), parts.top[0].shape[0]
     factors = _factor(parts)
     slopes = {} if parts.g is None else _slopes(parts)
@@ -47,7 +50,7 @@ def _factor(parts: DerivativeEquations) -> dict[str, Entries]:
 
 
 def _triangular(prefix: str, f: ltl.Factor) -> dict[str, Entries]:
-    """Strictly triangular parts -L' and -L."""
+    """Strictly triangular parts of a factor, -L' (named ``prefix`` + "up") and -L ("down")."""
     L = [_scaled(row, -1.0) for row in f.L]
     return {f"{prefix}up": _transposed(L, len(L)), f"{prefix}down": L}
 
@@ -60,14 +63,17 @@ def _slopes(parts: DerivativeEquations) -> dict[str, Entries]:
 
 
 def _nonzero(row: Mapping[int, Scalar]) -> dict[int, Scalar]:
+    """Entries of a row without structural zeros, in the order of columns."""
     return {j: x for j, x in sorted(row.items()) if not ca.SX(x).is_zero()}
 
 
 def _scaled(row: Mapping[int, Scalar], by: float) -> dict[int, Scalar]:
+    """Entries of a row times a number, without structural zeros."""
     return {j: by * x for j, x in _nonzero(row).items()}
 
 
 def _transposed(M: Entries, columns: int) -> list[dict[int, Scalar]]:
+    """Rows of M' for a sparse M with this number of columns."""
     return [{i: row[j] for i, row in enumerate(M) if j in row} for j in range(columns)]
 
 

@@ -46,12 +46,18 @@ class LibraryDriver:
         self._known: WeakKeyDictionary[Model, dict[tuple[str, str], Evaluate | None]] = WeakKeyDictionary()
 
     def __reduce__(self) -> tuple[type, tuple[()]]:
+        """Pickle as a new driver without cached kernels."""
         return LibraryDriver, ()  # kernels belong to a process
 
     def __structure__(self) -> tuple[()]:
+        """Empty structure for fingerprints of maps, which thus ignore the driver."""
         return ()  # the results of a map do not depend on the driver
 
     def __call__(self, program: Program, model: Model, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Fields of a program by the library's loop (float64) or a tape (float64, complex or dual numbers).
+
+        Other numbers, and programs without either, are evaluated by NumPy or, for symbols, unrolled.
+        """
         values = [arguments[name] for name in program.arguments]
         algebra = algebra_of(program, values)
         evaluate = None if algebra is None else self._evaluator(program, model, algebra)
@@ -114,6 +120,7 @@ def _width(value: Any) -> int:
 
 
 def _mapped(value: Any, function: Any) -> Any:
+    """Apply a function to an array, or to every leaf of a struct."""
     if not isinstance(value, Struct):
         return function(value)
     return passes.mapped(value, function)

@@ -145,7 +145,10 @@ class _Values:
         return inverse if name == "INV" else self._operation("MUL", [operands[0], inverse])
 
     def _operation(self, name: str, operands: list[int]) -> int:
-        """Value of an operation, in terms of the instructions of tapes."""
+        """Value of an operation of the trace, in terms of the instructions of tapes.
+
+        Squares, doubles, reciprocals, differences of constants and masked sums are replaced by equal operations.
+        """
         numbers = self.numbers
         if name == "SQ":
             return self._added("MUL", (operands[0], operands[0]))
@@ -161,7 +164,7 @@ class _Values:
         return self._added(name, tuple(operands))
 
     def _selection(self, x: int, y: int) -> int | None:
-        """Selection that equals a sum of two values, one masked by a flag and one by its negation."""
+        """Selection that equals the sum of two values, one masked by a flag and one by its negation; None for other sums."""
         if self.names[x] != "IF_ELSE_ZERO" or self.names[y] != "IF_ELSE_ZERO":
             return None
         for (flag, a), (other, b) in (self.operands[x], self.operands[y]), (self.operands[y], self.operands[x]):
@@ -172,7 +175,7 @@ class _Values:
         return None
 
     def read(self, v: int) -> tuple[int, ...]:
-        """Values that a value reads."""
+        """Operands of a value that are values; none for an input, the call for a result of it."""
         name = self.names[v]
         if name == _INPUT:
             return ()
@@ -214,10 +217,13 @@ class _Sums:
         self.absorbed: set[int] = set()
         for v in range(len(uses)):  # constants are added behind these
             if uses[v] and values.names[v] in _SIGNS:
-                self.terms[v] = self._of(values.operands[v], _SIGNS[values.names[v]])
+                self.terms[v] = self._terms_of_sum(values.operands[v], _SIGNS[values.names[v]])
 
-    def _of(self, operands: Sequence[int], positive: Sequence[bool]) -> list[_Term]:
-        """Terms of a sum: those of the operand with most terms, then the other operand."""
+    def _terms_of_sum(self, operands: Sequence[int], positive: Sequence[bool]) -> list[_Term]:
+        """Terms of a sum: those of the operand with most terms, which is absorbed, then the other operand.
+
+        positive: signs of the operands. An operand that is no sum, or is too long or has other readers, is one term.
+        """
         inner = [self._inner(x) for x in operands]
         base = 1 if len(inner) > 1 and len(inner[1]) > len(inner[0]) else 0
         if not inner[base]:
@@ -229,12 +235,12 @@ class _Sums:
         return [*terms, *(self._term(x, positive[i]) for i, x in enumerate(operands) if i != base)]
 
     def _inner(self, x: int) -> list[_Term]:
-        """Terms of a sum that has one reader and is short enough to be part of it."""
+        """Terms of a value that is a sum, has one reader and fewer than TERMS terms; [] for other values."""
         found = self.terms.get(x, []) if self.uses[x] == 1 else []
         return found if len(found) < TERMS else []
 
     def _term(self, x: int, positive: bool) -> _Term:
-        """Term of a value: a product if nothing else reads it."""
+        """Term of a value with this sign: a constant, a product if nothing else reads it (it is then absorbed), else the value."""
         values = self.values
         if x in values.numbers:
             return "PLUS_CONSTANT", (x if positive else values.constant(-values.numbers[x]),)
@@ -291,27 +297,30 @@ class _Program:
     _places: dict[bytes, int] = field(default_factory=dict)
 
     def constant(self, x: float) -> int:
-        """Index of a constant."""
+        """Index of a constant, which is added if it is new."""
         at = self._places.setdefault(struct.pack("d", x), len(self.constants))
         if at == len(self.constants):
             self.constants.append(x)
         return at
 
     def kernel(self, called: Kernel) -> int:
-        """Index of a kernel."""
+        """Index of a kernel, which is added if it is new."""
         if called not in self.kernels:
             self.kernels.append(called)
         return self.kernels.index(called)
 
     def subroutine(self, t: Trace) -> _Part:
-        """Code of a called function."""
+        """Code of a called function, written at the first call."""
         if id(t) not in self.subroutines:
             self.subroutines[id(t)] = _written(t, self, main=False)
         return self.subroutines[id(t)]
 
 
 def _written(t: Trace, program: _Program, *, main: bool) -> _Part:
-    """Write the code of a function; called functions are written before it."""
+    """Write and return the code of a function; called functions are written before it. Raises UnknownOperation.
+
+    main: True for the function of the tape, which loads inputs and stores outputs; subroutines pass them in registers.
+    """
     writer = _Writer(t, program, main)
     writer.write()
     part = writer.allocated()
@@ -321,7 +330,10 @@ def _written(t: Trace, program: _Program, *, main: bool) -> _Part:
 
 
 def _write_code(part: _Part, one: _Instruction, written: list[int], read: list[int]) -> None:
-    """Append the code of an instruction with these registers."""
+    """Append the code of an instruction to a function's code, with the registers that it writes and reads.
+
+    Raises UnknownOperation.
+    """
     numbers, code = _numbers(), part.code
     if one.name not in numbers:
         raise UnknownOperation(f"tapes have no operation {one.name}; use engine = 'numpy' for this function")
@@ -385,7 +397,7 @@ class _Writer:
             self._in_register(v)
 
     def _plan_stores(self) -> None:
-        """Note the components of outputs that store each value; write those that are constants."""
+        """Collect the output components that store each value in _stores; write instructions that fill constant ones."""
         numbers = self.values.numbers
         for o, output in enumerate(self.values.outputs):
             first = 0
@@ -404,6 +416,7 @@ class _Writer:
             self._add("STORE", (), (v,), place)
 
     def _add(self, name: str, written: tuple[int, ...], read: tuple[int, ...], more: tuple = ()) -> None:
+        """Append an instruction on values; more: its other operands."""
         self.instructions.append(_Instruction(name, written, read, more))
 
     def _in_register(self, v: int) -> int:
@@ -469,7 +482,7 @@ class _Writer:
 
     # -- registers --------------------------------------------------------------------------------------------------------
     def allocated(self) -> _Part:
-        """Write the code with a register for each value."""
+        """Return the function's code, with a register for each value while it is in use."""
         last: dict[int, int] = {}
         for i, instruction in enumerate(self.instructions):
             for v in instruction.read:

@@ -36,6 +36,7 @@ class _KernelDriver:
     """Driver that calls kernels on symbols; it also solves time steps and the derivatives of constrained motion."""
 
     def __call__(self, program: Program, model: Model, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Fields of a program: on symbols by a kernel call if the library contains it, else by the driver for the arguments."""
         return _called(program, model, arguments)
 
     def solved_step(self, m: ContactProblem, v: Sequence[Any]) -> list[Any]:
@@ -51,7 +52,10 @@ kernel_driver = _KernelDriver()
 
 
 def _called(program: Program, model: Model, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Fields of a program on symbols, by a call of its kernel; on other arguments by the driver for them."""
+    """Fields of a program on symbols, by a call of its kernel.
+
+    Other arguments, and programs that the library does not contain, are evaluated by :func:`run` (NumPy, or unrolled).
+    """
     values = [arguments[name] for name in program.arguments]
     symbolic_values = any(hasattr(leaf, "is_symbolic") for value in values for leaf in _scalars(value))
     if not symbolic_values or not is_in_library(program.name):
@@ -66,6 +70,7 @@ def _called(program: Program, model: Model, arguments: Mapping[str, Any]) -> dic
 
 
 def _scalars(value: Any) -> list[Any]:
+    """Scalars of an argument: leaves of a struct, or of all entries of a list."""
     if isinstance(value, list):
         return [x for part in value for x in _scalars(part)]
     return leaves(value)

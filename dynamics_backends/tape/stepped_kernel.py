@@ -21,7 +21,10 @@ from dynamics_backends.tape.tape import Tape
 
 
 def solved_by_kernel(m: ContactProblem, v: Sequence[Any]) -> list[Any]:
-    """Symbolic change of velocity (nv,) of :func:`~dynamics_backends.systems.contact.implicit_step.solved`."""
+    """Symbolic change of the joint velocities (nv) in a time step with contacts, by a call of the kernel of Newton's method.
+
+    v: velocities at the start, which scale the accuracy.
+    """
     n, paths = len(m.drive), [list(c.J) for c in m.arrivals]
     numbers = [m.M[i][j] for i, above in enumerate(ltl.ancestor_lists(m.parents)) for j in (i, *above)]
     numbers += [*m.drive, *(x for c in m.arrivals for column in c.J.values() for x in leaves(column))]
@@ -56,4 +59,5 @@ def _law(m: ContactProblem, sizes: Sequence[int]) -> Tape:
 
 
 def _vector(x: Any) -> Vec:
+    """Vec of a symbolic column (3)."""
     return Vec(x[0], x[1], x[2])

@@ -71,7 +71,7 @@ class Tape:
         return cls(code, constants, tuple(sizes), tuple(shapes), values, kernels)
 
     def data(self) -> list[Any]:
-        """JSON value of the tape, for :meth:`from_data`."""
+        """JSON value of the tape, the argument of :meth:`from_data`."""
         texts = (b64encode(array.tobytes()).decode() for array in (self.code, self.constants))
         tables = list({id(k.tables): k.tables for k in self.kernels}.values())
         places = {id(t): i for i, t in enumerate(tables)}
@@ -98,8 +98,8 @@ class Tape:
     def rows(self, *inputs: Array, out: list[Array] | None = None, threads: int | None = None) -> list[Array]:
         """Outputs (N, *shape) from inputs (N, n), one for each input of the function; other types are converted to float64.
 
-        out: arrays from :meth:`buffers` to write to. threads: see
-        :func:`~dynamics_backends.compiled.runtime.memory.over_threads`. Raises ValueError for arrays of another shape.
+        out: arrays from :meth:`buffers` to write to. threads: their number, by default as many as the measured work pays for
+        (:func:`~dynamics_backends.compiled.runtime.memory.over_threads`). Raises ValueError for arrays of another shape.
         """
         arrays = [_with_whole_rows(x) for x in inputs]
         n = len(arrays[0]) if arrays else 0
@@ -132,7 +132,7 @@ class Tape:
 
     @cached_property
     def registers(self) -> int:
-        """Workspace, in vectors, for one block of lanes."""
+        """Workspace, in vectors, for one block of lanes: the values in use, and the kernels' workspace."""
         return self.values + self._kernel_workspace
 
     @cached_property
@@ -160,7 +160,7 @@ class Tape:
 
     @cached_property
     def _evaluator(self) -> _Evaluator:
-        """Interpreter for this process."""
+        """Interpreter of this tape in the package's library, with its arrays; created once in each process."""
         library, lanes = machine.kernels(), machine.lanes()
         sizes = [np.array([*numbers, 0], dtype=np.int32) for numbers in (self.sizes, map(math.prod, self.shapes))]
         arrays = [("int[]", self.code), ("double[]", self.constants), *(("int[]", a) for a in sizes)]
@@ -180,6 +180,7 @@ class Tape:
         )
 
     def __getstate__(self) -> dict[str, Any]:
+        """State for pickling, without what belongs to the process."""
         return {
             key: value
             for key, value in self.__dict__.items()
@@ -204,7 +205,7 @@ def _called(kernel: Kernel) -> tuple[tuple[Any, ...], list[Any]]:
 
 
 def _with_whole_rows(x: Array) -> Array:
-    """Array (N, n) of float64 whose rows are contiguous; their distance is arbitrary."""
+    """Array (N, n) of float64 with contiguous rows at any distance; copied only if necessary. Raises ValueError unless 2-D."""
     array = np.asarray(x, dtype=float)
     if array.ndim != 2:
         raise ValueError(f"an input has shape {array.shape}; expected rows (N, n)")

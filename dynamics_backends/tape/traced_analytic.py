@@ -39,11 +39,12 @@ class TracedAnalytic(Analytic):
         return TracedAnalyticSecondOrder(map) if isinstance(map, HasContraction) else TracedAnalytic(map)
 
     def _jacobians(self, b: Batch) -> Jacobians:
+        """Value and partial derivatives by the tape, or by NumPy without one."""
         tape = self._tape(b, second=False)
         return super()._jacobians(b) if tape is None else Jacobians(*tape.rows(*b.arrays()))
 
     def _tape(self, b: Batch, *, second: bool) -> Tape | None:
-        """Cached tape of value and derivatives for the batch's parameter sizes; None if the map cannot be traced."""
+        """Cached tape of value and derivatives for the batch's parameter sizes; None if the map is too long or cannot be traced."""
         key = (second, tuple((name, len(rows)) for name, rows in b.p.items()))
         if key not in self._tapes:
             self._tapes[key] = self._traced(with_kernels(TracedDynamics(self._own, dict(key[1]))), second)

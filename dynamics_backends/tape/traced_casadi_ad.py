@@ -15,6 +15,7 @@ class TracedCasadiAD(CasadiAD):
     """:class:`~dynamics_backends.methods.casadi_ad.CasadiAD` on tapes."""
 
     def _made(self, name: str, inputs: list[Any], outputs: Sequence[Any]) -> Evaluate:
+        """Function that evaluates the outputs (matrices) for a batch, by a tape."""
         t = trace_expressions(inputs, [ca.vec(e.T) for e in outputs])
         tape = Tape.of(t, [s.numel() for s in inputs], [e.shape for e in outputs])
         return lambda arguments: tape.rows(*arguments)

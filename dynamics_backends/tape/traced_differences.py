@@ -57,7 +57,7 @@ class TracedDifferences:
 
 
 def _evaluator(method: FiniteDifference, sizes: Sizes) -> _Evaluator | None:
-    """Kernel for parameters of these sizes; None if the map cannot be traced."""
+    """Kernel and its data for parameters of these sizes; None if the method's map is no TracedMap, or cannot be traced."""
     map = method.map
     tape = map.tape(sizes) if isinstance(map, TracedMap) else None
     if tape is None:

@@ -38,7 +38,7 @@ class TracedParts(NamedTuple):
 def traced_dynamics(
     backend: DynamicsBackend, sizes: Mapping[str, int], *, second: bool, forces: bool, curved_forces: bool
 ) -> TracedParts:
-    """Functions of a backend's map as traces.
+    """Functions of a backend's map as traces: value, derivatives by the backend's method, and second derivatives if asked for.
 
     second: with second derivatives. forces: value and partial derivatives have constraint forces as their last result.
     curved_forces: second derivatives take multipliers of these forces as their last argument. Raises TooLong, TraceError.
@@ -62,7 +62,10 @@ def traced_dynamics(
     return TracedParts(parts, plain.rows, step)
 
 
-def forces_beside(backend: DynamicsBackend, sizes: Mapping[str, int]) -> int:
-    """Number of constraint forces that the functions of a backend's map return, known without tracing."""
+def returned_force_count(backend: DynamicsBackend, sizes: Mapping[str, int]) -> int:
+    """Number of constraint forces that the functions of a backend's map return, known without tracing.
+
+    0 for methods other than "analytic", and for maps without forces or with run-time parameters.
+    """
     map = unwrapped(backend.map)
-    return traced_forces.forces_given(map, with_step(map, sizes)) if backend.name == "analytic" else 0
+    return traced_forces.force_count(map, with_step(map, sizes)) if backend.name == "analytic" else 0

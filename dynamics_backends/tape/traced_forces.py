@@ -13,29 +13,32 @@ from dynamics_backends.systems.constraints.constraint_kinds import is_shifted
 from dynamics_backends.systems.constraints.holonomic import Holonomic
 
 
-def forces_given(map: Any, sizes: Mapping[str, int]) -> int:
+def force_count(map: Any, sizes: Mapping[str, int]) -> int:
     """Number of constraint forces that the map's functions return, 0 for none.
 
-    Maps with run-time parameters return none, because cost terms of forces do not support parameters.
+    Only maps under constraints (Holonomic), without run-time parameters and loops of frames, return forces: cost terms of forces do
+    not support these.
     """
     with_forces = isinstance(map, Holonomic) and not sizes and not reports_shifted_forces(map)
     return map.constraints.rows if with_forces else 0
 
 
 def reports_shifted_forces(map: Holonomic) -> bool:
-    """True if a constraint force is reported at another point than the one it is computed at."""
+    """True if any constraint force is reported at another point than the one it is computed at: that of a loop of frames."""
     return any(is_shifted(c) for c in map.constraints.bound)
 
 
 def value_trace(traced: TracedDynamics) -> TracedFunction:
-    """Trace of dynamics_value with the constraint forces as a second result."""
+    """Trace of the function dynamics_value, the accelerations, with the constraint forces as a second result."""
     s = traced.symbols
     motion = traced.attempt(lambda: _holonomic(traced).motion(s.x, s.u, s.p))
     return traced.traced("dynamics_value", {"f": motion.a, "forces": ca.vertcat(*motion.forces)}, {})
 
 
 def partials_trace(traced: TracedDynamics) -> TracedFunction:
-    """Trace of dynamics_partials with the constraint forces, and their derivatives in (q, v, u) behind them."""
+    """Trace of the function dynamics_partials (value, fx, fu); its last result has constraint forces and their derivatives in
+    (q, v, u).
+    """
     s, map = traced.symbols, _holonomic(traced)
     motion, da, df = traced.attempt(lambda: map.sensitivities(s.x, s.u, s.p))
     first = traced.named(map.in_output(s.x, s.u, motion.a, da))
@@ -43,7 +46,10 @@ def partials_trace(traced: TracedDynamics) -> TracedFunction:
 
 
 def contracted_trace(traced: TracedDynamics) -> TracedFunction:
-    """Trace of dynamics_contracted with multipliers phi of the constraint forces."""
+    """Trace of the function dynamics_contracted: first derivatives, and second derivatives of lam' f + phi' forces.
+
+    lam and phi are its last arguments.
+    """
     s, system = traced.symbols, _holonomic(traced)
     lam, phi = ca.SX.sym("lam", system.n_out), ca.SX.sym("phi", system.constraints.rows)
     in_forces = [phi[i] for i in range(phi.numel())]
@@ -57,5 +63,6 @@ def contracted_trace(traced: TracedDynamics) -> TracedFunction:
 
 
 def _holonomic(traced: TracedDynamics) -> Holonomic:
+    """Map of the traced dynamics, which must be a Holonomic."""
     assert isinstance(traced.map, Holonomic)
     return traced.map

@@ -43,7 +43,10 @@ class TracedMap:
         self._tapes: dict[tuple[str, tuple[bool, ...], Sizes], Tape] = {}
 
     def __call__(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Rows:
-        """Rows (n_out, N); a function that cannot be traced is called directly, which is logged once."""
+        """Rows (n_out, N) by the tape for float, complex or dual rows.
+
+        The original function is called for other numbers, and if it cannot be traced, which is logged once.
+        """
         rows = [sm.stack(a) if isinstance(a, list) else a for a in (x, u, _time_row(t), *p.values())]
         algebra = _algebra(rows)
         if algebra is None or self._untraced:
@@ -71,9 +74,11 @@ class TracedMap:
 
     # -- kinds of numbers -------------------------------------------------------------------------------------------
     def _real(self, rows: list[Array], sizes: Sizes) -> Array:
+        """Evaluate float64 rows by the tape."""
         return self._tape("real", (), sizes).rows(*_batch_first(rows))[0].T
 
     def _complex(self, rows: list[Array], sizes: Sizes) -> Array:
+        """Evaluate rows of which some are complex by the tape on pairs (re, im)."""
         paired = tuple(np.iscomplexobj(r) for r in rows)
         arrays = [np.ascontiguousarray(a).view(float) for a in _batch_first(rows)]
         return self._tape("complex", paired, sizes).rows(*arrays)[0].view(complex)[..., 0].T
@@ -112,6 +117,7 @@ class TracedMap:
 
 
 def _time_row(t: Scalar) -> Rows:
+    """Time as rows (1, N), or (1, 1) for a number."""
     return sm.stack([t]) if getattr(t, "shape", ()) else np.full((1, 1), t)
 
 

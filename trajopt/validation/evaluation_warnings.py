@@ -99,7 +99,7 @@ def length_warnings(ocp: OCP) -> Iterator[str]:
 
 def _long_sources(ocp: OCP, phase: Phase, last: bool) -> Iterator[tuple[Any, Callable[[], Any]]]:
     """Yield, for groups of terms and constraints that may be too long, a structure key and a function that traces the group."""
-    from dynamics_backends.tape.traced_dynamics import forces_beside
+    from dynamics_backends.tape.traced_dynamics import returned_force_count
     from trajopt.stage.not_compiled import may_be_long
     from trajopt.stage.source.constraint_source import constraint_source
     from trajopt.stage.source.term_source import TermShape, term_source
@@ -108,7 +108,7 @@ def _long_sources(ocp: OCP, phase: Phase, last: bool) -> Iterator[tuple[Any, Cal
     sampling = phase.dynamics.sampling
     assert sampling is not None  # checked by the caller
     sizes = {name: np.shape(value)[-1] for name, value in phase.parameters.items()}
-    moving = unwrapped(sampling.backend.map) if forces_beside(sampling.backend, sizes) else None
+    moving = unwrapped(sampling.backend.map) if returned_force_count(sampling.backend, sizes) else None
     terms: dict[str, tuple[CostTerm, ...]] = {"running": phase.terms, **({"terminal": ocp.terminal} if last else {})}
     for name, costs in terms.items():
         if may_be_long(costs, manifold.ndx + nu):

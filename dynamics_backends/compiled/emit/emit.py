@@ -35,7 +35,7 @@ class Argument:
 def step_function(
     name: str, t: Trace, inputs: Sequence[Argument], outputs: Sequence[str], *, inline: bool = False
 ) -> str:
-    """Static C function ``name(inputs..., outputs...)`` for one trace."""
+    """Source of a static C function ``name(inputs..., outputs...)`` for one trace, inlined or never inlined."""
     return _function("ALWAYS_INLINE" if inline else "NOINLINE", name, t, inputs, outputs)
 
 
@@ -84,10 +84,14 @@ class _Body:
         return isinstance(x, tuple) and self.inputs[x[0]].vector
 
     def vector(self, x: Operand) -> str:
+        """C text of an operand as a vector; a double is copied to all lanes."""
         return self.operand(x) if self.vectorial(x) else f"splat({self.operand(x)})"
 
     def expression(self, op: Operation) -> tuple[str, bool]:
-        """Right-hand side of an operation, and True if it is a vector."""
+        """C text of the right-hand side of an operation, and True if it is a vector, False for a double.
+
+        Raises ValueError for an operation that C code does not support.
+        """
         if op.name == RESULT:
             call, component = op.operands
             return f"r{call}[{component:.0f}]", True
@@ -115,7 +119,7 @@ class _Body:
 
 
 def constant(x: float) -> str:
-    """C literal of a double that reads back exactly."""
+    """C literal of a double that reads back exactly; HUGE_VAL and NAN for infinities and NaN."""
     if x != x or x in (float("inf"), float("-inf")):
         return {"inf": "HUGE_VAL", "-inf": "(-HUGE_VAL)"}.get(repr(x), "NAN")
     return repr(x) if x >= 0 and not repr(x).startswith("-") else f"({x!r})"
@@ -181,7 +185,10 @@ Store = tuple[str, int, Operand]
 def _stores(
     chunks: _Chunks, outputs: Sequence[str], values: Sequence[Sequence[Operand]], cleared: Container[str]
 ) -> list[list[Store]]:
-    """Output entries that each function writes; structural zeros of cleared outputs are not written."""
+    """Output entries that each function writes: those computed in it, and in the first one constants and inputs.
+
+    Structural zeros of cleared outputs are not written.
+    """
     stores: list[list[Store]] = [[] for _ in chunks.operations]
     for output, operands in zip(outputs, values, strict=True):
         for i, x in enumerate(operands):
@@ -210,11 +217,12 @@ def _chunk_lines(chunks: _Chunks, c: int, stores: Sequence[Store], body: _Body) 
 
 
 def _is_zero(x: Operand) -> bool:
+    """True for a structural zero, the constant 0.0."""
     return isinstance(x, float) and x == 0.0
 
 
 def _mostly_zero(operands: Sequence[Operand]) -> bool:
-    """True if an output is cleared as a whole before its structurally nonzero entries are stored."""
+    """True if more than half of an output's entries are structural zeros; it is then cleared before the others are stored."""
     return 2 * sum(map(_is_zero, operands)) > len(operands)
 
 

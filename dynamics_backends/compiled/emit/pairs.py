@@ -103,7 +103,7 @@ class Pair:
         return self.of(base) ** self
 
     def power(self, exponent: Any) -> Any:
-        """Power self ** exponent for any pair exponent; subclasses implement it."""
+        """Power self ** exponent for an exponent that is a pair; subclasses implement it, the base class returns None."""
         ...
 
     # -- branches, decided by the first number ------------------------------------------------------------------------
@@ -185,6 +185,7 @@ class DualPair(Pair):
         return self._chain(root, 0.5 / root)
 
     def power(self, exponent: DualPair) -> DualPair:
+        """Power and its derivative along both tangents; a zero tangent contributes 0."""
         return DualPair(*_first_order_power(self, exponent))
 
     @staticmethod
@@ -242,6 +243,7 @@ class ComplexPair(Pair):
         return ca.sqrt(self.first * self.first + self.second * self.second)
 
     def log(self) -> ComplexPair:
+        """Principal logarithm log|z| + i arg z."""
         return ComplexPair(ca.log(self.modulus()), ca.atan2(self.second, self.first))
 
     def power(self, exponent: ComplexPair) -> ComplexPair:
@@ -260,7 +262,7 @@ class ComplexPair(Pair):
 
     @staticmethod
     def atan2(y: Any, x: Any) -> ComplexPair:
-        """Rotate the point back by its real angle, then take an arctangent near zero (:func:`dynamics_backends.scalar.atan2`)."""
+        """Angle of the point (x, y): that of the real parts, plus the arctangent, near zero, of the point rotated back by it."""
         y, x = ComplexPair.of(y), ComplexPair.of(x)
         angle = ca.atan2(y.first, x.first)
         c, s = ca.cos(angle), ca.sin(angle)
@@ -334,7 +336,10 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
 
 
 def on_pairs(t: Trace, pair: type[Pair], paired: Sequence[bool], lengths: Sequence[int]) -> Trace:
-    """Trace of the operations on pairs; ``paired`` inputs and all outputs alternate first and second numbers."""
+    """Trace of a trace's operations on pairs; ``paired`` inputs and all outputs alternate first and second numbers.
+
+    lengths: numbers of components of the new trace's inputs. Raises ValueError for an operation that pairs do not have.
+    """
 
     def evaluate(*inputs: list[Any]) -> list[list[Any]]:
         def component(i: int, j: int) -> Pair:

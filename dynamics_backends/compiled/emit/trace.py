@@ -44,7 +44,7 @@ _number = count()
 
 
 def symbolic(kernel: Kernel) -> Any:
-    """CasADi function (inputs,) -> (outputs,) whose calls are operations of a trace."""
+    """CasADi function (inputs,) -> (outputs,) that stands for a kernel: a trace holds its calls as operations; its value is NaN."""
     name = f"kernel_{next(_number)}"
     KERNELS[name] = kernel
     a = ca.SX.sym("a", kernel.inputs)
@@ -106,7 +106,7 @@ def trace_expressions(symbols: Sequence[Any], expressions: Sequence[Any]) -> Tra
 
 
 def _traced(f: Any) -> Trace:
-    """Trace of a CasADi function."""
+    """Trace of a CasADi function of SX columns; equal operations on the same operands are merged, preserved calls remain calls."""
     names, operation, read, written = _names(), f.instruction_id, f.instruction_input, f.instruction_output
     current: dict[int, Operand] = {}
     done: dict[tuple[Any, ...], int] = {}

@@ -61,6 +61,7 @@ def definitions(values: Mapping[str, Any]) -> str:
 
 
 def _without_includes(text: str) -> str:
+    """C text without ``#pragma once`` and includes of the project's headers."""
     return re.sub(r'^#(pragma once|include ".*")\n', "", text, flags=re.M)
 
 
@@ -203,7 +204,8 @@ class ModelKernel:
     ) -> list[np.ndarray]:
         """Outputs (N, ...) from inputs (N, n), float64 and C-contiguous (other inputs are converted).
 
-        out: arrays from :meth:`buffers` to write to; raises ValueError for arrays of another layout.
+        out: arrays from :meth:`buffers` to write to; raises ValueError for arrays of another layout. threads: their number, by
+        default as many as the measured work pays for.
         """
         arrays = [np.ascontiguousarray(x, dtype=float) for x in inputs]
         n = len(arrays[0])
@@ -218,7 +220,10 @@ class ModelKernel:
         return results
 
     def _pointers_to(self, out: Sequence[np.ndarray], n: int) -> ctypes.Array:
-        """Addresses of the output arrays of n knots, cached for repeated calls with the same arrays."""
+        """Addresses of the output arrays of n knots, cached for repeated calls with the same arrays.
+
+        Raises ValueError for another number of knots, or unaligned arrays with structural zeros.
+        """
         known, knots, pout = self._last_out
         if knots == n and len(known) == len(out) and all(r() is a for r, a in zip(known, out, strict=True)):
             return pout

@@ -102,6 +102,8 @@ def loop_kernel(program: Program, joint_types: Sequence[str]) -> LoopKernel:
 
 @dataclass
 class _Writer:
+    """Writer of the C loops of one program for some joint types."""
+
     program: Program
     joint_types: list[str]
     functions: list[str] = field(default_factory=list)
@@ -186,7 +188,7 @@ class _Writer:
         return f in self.copied or (f not in self.outputs and f not in self.in_place)
 
     def _storage(self) -> list[str]:
-        """C declarations of the written fields in the workspace, with their initial values."""
+        """C declarations of the written fields in the workspace (or in the output that replaces one), with their initial values."""
         lines = []
         for f in dict.fromkeys((*self.written, *self.copied)):
             if f in self.compact:
@@ -205,10 +207,11 @@ class _Writer:
         return lines
 
     def _copy(self, target: str, source: str, f: str) -> str:
+        """C statement that copies the numbers of a field f."""
         return f"memcpy({target}, {source}, sizeof(V) * {self._size(f)});"
 
     def _ground(self, f: str) -> str:
-        """Values of row -1: identity pose, zero velocity, gravity as an acceleration."""
+        """C statements that write the ground's values to row -1 of a field: identity pose, gravity as acceleration, else zeros."""
         n = size(FIELDS[f].kind)
         if f == "X":
             values = [f"splat({1.0 if i in (0, 4, 8) else 0.0})" for i in range(n)]
@@ -332,7 +335,7 @@ class _Writer:
         traced = self._trace(p, names, joint_type, form)
         self.operations[number, variant] = len(traced.operations)
         if p.kind == "dof":
-            self.forms.note(p, filter(self._is_live, p.outputs), self._trace(p, names, form="rooted"))
+            self.forms.record_vanishing(p, filter(self._is_live, p.outputs), self._trace(p, names, form="rooted"))
         pointers = [self._input(n, p) for n in names]
         moves = ""
         if any(base_name(o) in self.compact for o in p.outputs):
@@ -345,7 +348,7 @@ class _Writer:
         return f"{function}({', '.join(pointers)});{moves}"
 
     def _joined(self, p: Pass, t: Trace) -> tuple[Trace, dict[str, int]]:
-        """Trace whose outputs are the distinct numbers of each compact tensor, and their count."""
+        """Trace whose outputs are the distinct numbers of each compact tensor, and their count by tensor; records their slots."""
         joined: dict[str, list[tuple[Operand, ...]]] = {}
         self.slots[p.kind] = {}
         for o, operands in zip(p.outputs, t.outputs, strict=True):
@@ -381,6 +384,7 @@ class _Writer:
 
     @staticmethod
     def _flat(result: object) -> list:
+        """Scalars of a step's result, a struct, a scalar, or a list of these."""
         return [leaf for r in result for leaf in leaves(r)] if isinstance(result, list) else leaves(result)
 
     @staticmethod

@@ -107,8 +107,8 @@ def below_others(model: Model) -> Array:
     return np.asarray(model.parent)[model.dof_body] >= 0
 
 
-def _felt(model: Model) -> Array:
-    """Mask of the DoFs whose velocities affect other DoFs: all but the translations of a floating base."""
+def _affects_others(model: Model) -> Array:
+    """Mask of the DoFs whose velocities affect other DoFs: all but the translations of a floating base without rotor inertia."""
     return np.arange(model.nv) >= free_dofs(model) // 2
 
 
@@ -121,15 +121,15 @@ def _curved_in_q(model: Model, order: int) -> Array:
 
 def _curved_in_v(model: Model, order: int) -> Array:
     """Mask of second derivatives in v: the translation of a floating base acts only in the rotating base axes."""
-    base, felt = np.arange(model.nv) < free_dofs(model), _felt(model)
-    nonzero = np.where(felt[:, None], True, base & felt)
+    base, affects = np.arange(model.nv) < free_dofs(model), _affects_others(model)
+    nonzero = np.where(affects[:, None], True, base & affects)
     return on_one_path(model, order) & nonzero & nonzero.T
 
 
 MASKS: dict[str, Callable[[Model, int], Array]] = {
     "da_dq": lambda model, order: _in_one_tree(model, order) & _effective(model),
     "L_qq": _curved_in_q,
-    "L_qv": lambda model, order: _in_one_tree(model, order) & below_others(model)[:, None] & _felt(model),
+    "L_qv": lambda model, order: _in_one_tree(model, order) & below_others(model)[:, None] & _affects_others(model),
     "L_qtau": lambda model, order: _in_one_tree(model, order) & below_others(model)[:, None],
     "L_vv": _curved_in_v,
 }
@@ -197,7 +197,10 @@ class Forms:
     vanishing: dict[str, list[bool]] = field(default_factory=dict)
 
     def known(self, p: Pass, names: Sequence[str], flat: Sequence[list[Any]], form: str) -> Sequence[list[Any]]:
-        """Symbols of a pass's arguments in a form: zeros for vanishing symbols, one symbol for equal ones."""
+        """Symbols of a pass's arguments in a form: zeros for vanishing symbols (rooted), those of d in place of k's (diagonal).
+
+        Any other form returns them unchanged.
+        """
         if form == "diagonal":
             of_d = {base_name(n): values for n, values in zip(names, flat, strict=True) if n.endswith("_d")}
             return [of_d.get(base_name(n), v) if n.endswith("_k") else v for n, v in zip(names, flat, strict=True)]
@@ -217,8 +220,8 @@ class Forms:
         zeros = self.vanishing.get(base, [False] * len(values))
         return [0.0 if zero else x for zero, x in zip(zeros, values, strict=True)]
 
-    def note(self, p: Pass, outputs: Iterable[str], rooted: Trace) -> None:
-        """Record the outputs of a pass over DoFs that vanish at a root. rooted: its trace in the rooted form."""
+    def record_vanishing(self, p: Pass, outputs: Iterable[str], rooted: Trace) -> None:
+        """Record which numbers of a DoF pass's outputs vanish at a root. rooted: its trace in the rooted form."""
         for output, operands in zip(outputs, rooted.outputs, strict=True):
             self.vanishing[output] = [isinstance(x, float) and x == 0.0 for x in operands]
 

@@ -30,6 +30,7 @@ def argument_sizes(program: Program, model: Model) -> list[int]:
 
 
 def _size(name: str, model: Model) -> int:
+    """Number of components of an argument of a program for a model."""
     rows = {Axis.Q: model.nq, Axis.BODY: model.nb}.get(FIELDS[name].axis, model.nv)
     return rows * size(FIELDS[name].kind)
 

@@ -135,12 +135,14 @@ class Likeness:
         self._writer = _Writer()
 
     def __call__(self, one: Any, other: Any) -> bool:
+        """True if both are one object, or have the same structural hash."""
         if one is other:
             return True
         content = self._content(one)
         return content is not None and content == self._content(other)
 
     def _content(self, thing: Any) -> bytes | None:
+        """Canonical form of an object; None if it has no structural hash."""
         try:
             return self._writer.written(thing)
         except Unknown:
@@ -148,11 +150,12 @@ class Likeness:
 
 
 def _within(module: str | None, packages: tuple[str, ...]) -> bool:
+    """True if a module, by its name, belongs to one of the packages."""
     return module is not None and module.partition(".")[0] in packages
 
 
 def _by_name(value: Any) -> bool:
-    """True if a class or function is written by name: its code belongs to the toolkit or a library."""
+    """True if a class or function is written by name: its code belongs to the toolkit or a library, and is no lambda or local."""
     name = getattr(value, "__qualname__", "")
     return _within(getattr(value, "__module__", None), TOOLKIT + LIBRARIES) and "<" not in name
 
@@ -163,6 +166,7 @@ def _item(kind: str, *parts: bytes) -> bytes:
 
 
 def _part(content: bytes) -> bytes:
+    """Bytes behind their length."""
     return struct.pack("<q", len(content)) + content
 
 
@@ -179,11 +183,12 @@ class _Writer:
         self._reaches = sys.maxsize
 
     def written(self, value: Any) -> bytes:
-        """Canonical form of a value."""
+        """Canonical form of a value, equal for equal structures only. Raises Unknown for objects without an accessible content."""
         plain = _PLAIN.get(type(value))
         return plain(value) if plain is not None else self._shared(value)
 
     def _all(self, *values: Any) -> list[bytes]:
+        """Canonical forms of values."""
         return [self.written(v) for v in values]
 
     def _shared(self, value: Any) -> bytes:
@@ -216,22 +221,27 @@ class _Writer:
 
     # -- containers and arrays ----------------------------------------------------------------------------------------
     def _sequence(self, value: Any) -> bytes:
+        """Form of a tuple or list: its items, and for a derived class also the class and its state."""
         if type(value) not in (tuple, list):
             return _item("items", self.written(type(value)), self._state(value), *self._all(*value))
         return _item(type(value).__name__, *self._all(*value))
 
     def _slice(self, value: slice) -> bytes:
+        """Form of a slice: start, stop and step."""
         return _item("slice", *self._all(value.start, value.stop, value.step))
 
     def _set(self, value: Any) -> bytes:
+        """Form of a set: its sorted items."""
         return _item("set", *sorted(self._all(*value)))
 
     def _mapping(self, value: Any) -> bytes:
+        """Form of a dict: keys and values in their order. Raises Unknown for derived classes."""
         if type(value) not in (dict, types.MappingProxyType):
             raise Unknown(f"a {type(value).__qualname__}: its content may be incomplete")
         return _item("dict", *[part for pair in value.items() for part in self._all(*pair)])
 
     def _array(self, value: np.ndarray) -> bytes:
+        """Form of an array: type, shape and content. Raises Unknown for arrays of objects and derived classes."""
         if value.dtype.hasobject or type(value) is not np.ndarray:
             raise Unknown(f"an array of {value.dtype} ({type(value).__qualname__})")
         return _item(
@@ -239,6 +249,7 @@ class _Writer:
         )
 
     def _number(self, value: np.generic) -> bytes:
+        """Form of a NumPy number: its type and content."""
         return _item("number", value.dtype.str.encode(), value.tobytes())
 
     # -- code ---------------------------------------------------------------------------------------------------------
@@ -313,15 +324,19 @@ class _Writer:
         return _item("named", f"{f.__module__}.{name}".encode())
 
     def _partial(self, f: functools.partial) -> bytes:
+        """Form of a partial function: function, arguments and attributes."""
         return _item("partial", *self._all(f.func, f.args, f.keywords, f.__dict__))
 
     def _wrapper(self, f: Any) -> bytes:
+        """Form of a static method, class method or lru_cache: its kind and the wrapped function."""
         return _item(type(f).__name__, self.written(f.__func__ if hasattr(f, "__func__") else f.__wrapped__))
 
     def _method(self, f: types.MethodType) -> bytes:
+        """Form of a bound method: its function and object."""
         return _item("bound", *self._all(f.__func__, f.__self__))
 
     def _property(self, f: property) -> bytes:
+        """Form of a property: its three functions."""
         return _item("property", *self._all(f.fget, f.fset, f.fdel))
 
     # -- classes and their objects --------------------------------------------------------------------------------------
@@ -360,18 +375,23 @@ class _Writer:
         return _item("state", *[part for k, v in held.items() if k not in known for part in self._all(k, v)])
 
     def _namespace(self, value: types.SimpleNamespace) -> bytes:
+        """Form of a SimpleNamespace: its class by name, and its attributes."""
         return _item("namespace", *self._all(type(value).__qualname__, vars(value)))
 
     def _enum(self, value: enum.Enum) -> bytes:
+        """Form of a member of an enumeration: its class by name, its name and value."""
         return _item("member", *self._all(type(value).__module__, type(value).__qualname__, value.name, value.value))
 
     def _slot(self, value: Any) -> bytes:
+        """Form of a descriptor that is not written in Python: its kind and name."""
         return _item("slot", type(value).__name__.encode(), value.__name__.encode())
 
     def _getter(self, value: Any) -> bytes:
+        """Form of a NamedTuple's field: its index."""
         return _item("getter", self.written(value.__reduce__()[1][0]))
 
     def _cached(self, value: cached_property) -> bytes:
+        """Form of a cached property: its function."""
         return _item("cached", self.written(value.func))
 
 
@@ -395,18 +415,20 @@ def _reads(code: types.CodeType) -> tuple[tuple[tuple[str, tuple[str, ...]], ...
 
 
 def _pure_builtin(name: str) -> bool:
+    """True if a builtin's result depends on its arguments alone: one in _BUILTINS, or an exception."""
     found = getattr(builtins, name)
     return name in _BUILTINS or (isinstance(found, type) and issubclass(found, BaseException))
 
 
 def _slots(cls: type) -> tuple[str, ...]:
+    """Names of the slots that a class itself defines."""
     slots = cls.__dict__.get("__slots__", ())
     slots = (slots,) if isinstance(slots, str) else tuple(slots)
     return tuple(s for s in slots if s not in ("__dict__", "__weakref__"))
 
 
 def _resolved(value: Any) -> Any:
-    """Object that the module of a class or function has under its qualified name."""
+    """Object that the module of a class or function has under its qualified name; None if there is none."""
     found: Any = sys.modules.get(value.__module__)
     for name in value.__qualname__.split("."):
         found = getattr(found, name, None)
@@ -414,10 +436,12 @@ def _resolved(value: Any) -> Any:
 
 
 def _named(f: types.FunctionType) -> str:
+    """Name of a function with its file and line, for messages."""
     return f"function {f.__qualname__} ({f.__code__.co_filename}:{f.__code__.co_firstlineno})"
 
 
 def _float(value: float) -> bytes:
+    """Form of a float: its eight bytes, so that 0.0 and -0.0 differ."""
     return _item("float", struct.pack("<d", value))
 
 

@@ -119,6 +119,7 @@ def processors() -> int:
 
 @lru_cache(maxsize=1)
 def _pool() -> ThreadPoolExecutor:
+    """Thread pool of the process, with a thread for each processor."""
     return ThreadPoolExecutor(os.cpu_count() or 1, thread_name_prefix="trajopt")
 
 
@@ -142,6 +143,7 @@ class Workspaces:
         self._mine = threading.local()
 
     def __getitem__(self, i: int) -> Array:
+        """Workspace i of the calling thread, allocated at its first use; workspaces begin as zeros and are reused."""
         workspaces = self._mine.__dict__.setdefault("workspaces", [])
         while len(workspaces) <= i:
             workspaces.append(aligned(self.doubles))
@@ -183,7 +185,10 @@ def over_threads(
 
 
 def _settle(futures: Sequence[Future]) -> None:
-    """Wait for all futures despite interrupts: arrays must not be freed while compiled code still writes to them."""
+    """Wait for all futures despite interrupts, then raise the last KeyboardInterrupt, if any.
+
+    Arrays must not be freed while compiled code still writes to them.
+    """
     interrupt: KeyboardInterrupt | None = None
     while any(not future.done() for future in futures):
         try:

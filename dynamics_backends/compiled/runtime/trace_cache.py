@@ -38,7 +38,10 @@ def cache_folder() -> Path:
 
 
 def remembered(answer: Callable[[], Any], *question: Any) -> Any:
-    """Return the cached JSON value of a question, else compute it by ``answer()`` and cache it."""
+    """Return the cached JSON value for the key ``question``, else compute it by ``answer()`` and cache it on disk.
+
+    question: all objects that the value depends on. Not cached, which is logged once, if one of them has no structural hash.
+    """
     key = _key(*question)
     known = None if key is None else _known_value(key)
     if known is None:
@@ -50,7 +53,9 @@ def remembered(answer: Callable[[], Any], *question: Any) -> Any:
 
 @contextmanager
 def _without_collection() -> Iterator[None]:
-    """Pause the collection of reference cycles: a trace makes many objects, in no cycles, and a sixth of its time went there."""
+    """Context without the collection of reference cycles: a trace makes many objects, in no cycles, and a sixth of its time went
+    there.
+    """
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -61,7 +66,7 @@ def _without_collection() -> Iterator[None]:
 
 
 def write_value(file: Path, value: Any) -> None:
-    """Write a JSON value together with the name of its file. Raises OSError."""
+    """Write a JSON value, compressed, with a checksum and the name of its file, in place of an existing file. Raises OSError."""
     packed = zlib.compress(json.dumps([file.name, value]).encode(), level=1)
     replace(file, _checksum(packed) + packed)
 
@@ -94,6 +99,7 @@ def _file(folder: Path, key: str) -> Path:
 
 
 def _checksum(content: bytes) -> bytes:
+    """SHA-256 of a content, 64 hexadecimal digits."""
     return hashlib.sha256(content).hexdigest().encode()
 
 
@@ -107,7 +113,7 @@ def _key(*question: Any) -> str | None:
 
 
 def _remember(key: str | None, value: Any) -> None:
-    """Cache a value on disk; a failure is logged once, and the value is computed again the next time."""
+    """Write a value to the user's cache; does nothing without a key. A failure is logged once."""
     if key is None:
         return
     folder = cache_folder()
@@ -121,6 +127,7 @@ def _remember(key: str | None, value: Any) -> None:
 
 
 def _log_once(message: str) -> None:
+    """Log a warning, unless this process has logged it before."""
     if message not in _logged:
         _logged.add(message)
         _LOG.warning("%s", message)

@@ -47,7 +47,10 @@ that remain takes a third of the time of the recursions.
 
 
 def has_source(backend: DynamicsBackend) -> bool:
-    """True if this module supports a backend's method; tracing shows later if the map is short enough."""
+    """True if a backend's dynamics can be compiled: a method in METHODS, and analytic derivatives for "analytic".
+
+    Tracing shows later if the map is short enough.
+    """
     if not isinstance(backend, Method) or backend.name not in METHODS:
         return False
     return backend.name != "analytic" or isinstance(unwrapped(backend.map), HasPartials)
@@ -121,7 +124,7 @@ def straight_functions(map: Map) -> tuple[list[TracedFunction], int]:
 
 
 def with_step(map: Map, sizes: Mapping[str, int]) -> Mapping[str, int]:
-    """Parameter sizes, followed by the step of an implicitly damped system."""
+    """Parameter sizes, followed by the step of an implicitly damped system; unchanged for other maps."""
     return sizes if damping_offsets(map) is None else {**sizes, IMPLICIT_STEP: 1}
 
 

@@ -65,6 +65,7 @@ def group_table(group: LieGroup) -> str:
 
 
 def _tag(group: LieGroup) -> str:
+    """Name of a group in C, such as "se3"."""
     return group.name.lower().replace("(", "").replace(")", "")
 
 
@@ -111,10 +112,12 @@ def _matrix(group: LieGroup, name: str, d: Any) -> Any:
 
 
 def _symmetric(M: Any) -> Any:
+    """Symmetric part of a matrix."""
     return 0.5 * (M + M.T)
 
 
 def _by_rows(M: Any) -> Any:
+    """Dense entries of a matrix as one column, row after row."""
     return ca.vec(ca.densify(M).T)
 
 
@@ -132,6 +135,7 @@ def _group_function(group: LieGroup, name: str, inputs: Sequence[Any], values: S
 
 
 def _function(name: str, arguments: str, lines: list[str]) -> str:
+    """Source of a static inline C function with this body."""
     return "\n".join([f"static inline void {name}({arguments})", "{", *lines, "}"])
 
 

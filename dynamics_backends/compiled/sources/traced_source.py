@@ -49,7 +49,7 @@ class TracedDynamics:
 
     @cached_property
     def rows(self) -> int:
-        """Number of rows of xdot to compute: without the first half, if that is v."""
+        """Number of rows of xdot to compute: the last half for a second-order system whose first half is v, else all."""
         n, nx = self.map.manifold.ndx, self.map.manifold.nx
         if isinstance(self.map, SteppedContact):  # its value is an expression with kernels only
             return n // 2
@@ -97,11 +97,16 @@ class TracedDynamics:
         return [self._below(value), ca.vec(J[:, :n].T), ca.vec(J[:, n:].T)]
 
     def traced_value(self) -> TracedFunction:
-        """Trace of dynamics_value."""
+        """Trace of dynamics_value, the computed rows of the value as a function of x, u, t and all parameters. Raises TooLong,
+        TraceError.
+        """
         return self.traced("dynamics_value", {"f": self._below(self.value_expression)}, {})
 
     def traced_partials(self, mode: str | None) -> TracedFunction:
-        """Trace of dynamics_partials: analytic, or by CasADi's AD in this mode."""
+        """Trace of dynamics_partials, the computed rows of value, fx and fu: analytic (mode None), or by CasADi's AD in this mode.
+
+        Raises TooLong, TraceError.
+        """
         first = self._below_of(self.first()) if mode is None else self._first_by_ad(mode)
         return self.traced("dynamics_partials", _named(first), {})
 
@@ -110,13 +115,16 @@ class TracedDynamics:
         return _named(self._below_of(_columns(first)))
 
     def traced_contraction(self, mode: str) -> TracedFunction:
-        """Trace of dynamics_contracted: analytic, or by CasADi's AD in this mode if the map has no second derivatives."""
+        """Trace of dynamics_contracted, first derivatives and xx, ux, uu of lam' f, with the last argument lam.
+
+        Analytic, or by CasADi's AD in this mode if the map has no second derivatives. Raises TooLong, TraceError.
+        """
         lam = ca.SX.sym("lam", self.map.n_out)
         parts = self.both(lam) if isinstance(self.map, HasContraction) else self._both_by_ad(lam, mode)
         return self.traced("dynamics_contracted", _named([*self._below_of(parts[:3]), *parts[3:]]), {"lam": lam})
 
     def traced(self, name: str, outputs: Mapping[str, Any], more: Mapping[str, Any]) -> TracedFunction:
-        """Trace of a function of x, u, t, p (all parameters) and more."""
+        """Trace of a function of x, u, t, p (all parameters) and the arguments ``more``. Raises TooLong."""
         s = self.symbols
         inputs = {"x": s.x, "u": s.u, "t": s.t, "p": ca.vertcat(ca.SX(0, 1), *s.p.values()), **more}
         expressions = [ca.densify(e) for e in outputs.values()]
@@ -124,12 +132,15 @@ class TracedDynamics:
         return TracedFunction(name, trace, [Argument(key, i.numel()) for key, i in inputs.items()], list(outputs))
 
     def traced_direction(self, algebra: str) -> tuple[TracedFunction, float]:
-        """Trace of the value and its derivative in a direction e, by complex or dual numbers, and the size of e."""
+        """Trace of the computed rows of the value and of their derivative in a direction e, by complex or dual numbers; size of e.
+
+        The function dynamics_along has the last argument e (ndx + nu). Raises TooLong, TraceError.
+        """
         (value, slope), e, step = self._along(algebra)
         return self.traced("dynamics_along", {"f": value, "slope": slope}, {"e": e}), step
 
     def _along(self, algebra: str) -> tuple[list[Any], Any, float]:
-        """Value and its derivative in a direction e, the symbols of e, and its size."""
+        """Value and its derivative in a direction e of (x, u), the symbols of e, and its size: STEP for complex numbers, else 1."""
         s, manifold, pair = self.symbols, self.map.manifold, ALGEBRAS[algebra]
         assert pair is not None
         dx, e = ca.SX.sym("dx", manifold.ndx), ca.SX.sym("e", manifold.ndx + self.map.nu)

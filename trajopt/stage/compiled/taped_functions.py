@@ -27,7 +27,7 @@ from dynamics_backends.manifold import Manifold
 from dynamics_backends.protocol import Map, unwrapped
 from dynamics_backends.symbols import tracing
 from dynamics_backends.tape.tape import Tape
-from dynamics_backends.tape.traced_dynamics import forces_beside, traced_dynamics
+from dynamics_backends.tape.traced_dynamics import returned_force_count, traced_dynamics
 from trajopt.stage.source.constraint_source import constraint_source
 from trajopt.stage.source.stage_shape import StageShape
 from trajopt.stage.source.term_source import TermSource, term_source
@@ -76,7 +76,7 @@ def taped_functions(backend: Any, shape: StageShape) -> TapedFunctions:
     map, sizes = unwrapped(backend.map), dict(shape.parameters)
     manifold = map.manifold
     terms = _other_terms(manifold, shape)
-    running, forces = _running(map if forces_beside(backend, sizes) else None, manifold, shape)
+    running, forces = _running(map if returned_force_count(backend, sizes) else None, manifold, shape)
     own, rows, step = _dynamics(backend, shape, forces=forces[0] > 0, curved_forces=bool(forces[2]))
     directions = DirectionsData(n=manifold.ndx, m=map.nu, rows=rows, step=step) if ALONG in own else None
     return TapedFunctions(own | running | terms, rows, directions, forces)
