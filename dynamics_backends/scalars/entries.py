@@ -90,16 +90,20 @@ class Entry:
 
     @property
     def T(self) -> Entry:
+        """The entry itself, as a scalar has no axes."""
         return self
 
     @property
     def real(self) -> Entry:
+        """The entry itself: entries count as real, so that complex steps pass through."""
         return self
 
     def item(self) -> Entry:
+        """The entry itself, also as its conjugate (``conjugate``, ``conj``)."""
         return self
 
     def copy(self) -> Entry:
+        """The entry itself, which is immutable."""
         return self
 
     conjugate = conj = item
@@ -111,9 +115,11 @@ class Entries(np.ndarray):
     stack, concatenate, select_by, atan2 = Entry.stack, Entry.concatenate, Entry.select_by, Entry.atan2
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
+        """Apply a universal function of NumPy by :func:`apply`."""
         return apply(ufunc, method, inputs, options)
 
     def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        """Call another function of NumPy by :func:`call`."""
         return call(function, args, kwargs)
 
 

@@ -247,6 +247,7 @@ def parts(v: Vec) -> list[Scalar]:
 
 
 def dot(a: Sequence[Scalar], b: Sequence[Scalar]) -> Scalar:
+    """Dot product of two vectors of three components."""
     return a[0] * b[0] + a[1] * b[1] + a[2] * b[2]
 
 

@@ -145,6 +145,7 @@ class InverseDynamics(DriverMixin, RigidBodyMap):
         super().__init__(model, dof_names("a", model), dof_names("tau", model))
 
     def __call__(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Rows:
+        """Joint forces tau = ID(q, v, u), rows (nv, N)."""
         return rnea(self.model, *self.split(x), u, driver=self.driver)
 
     def partials(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Partials:
@@ -160,6 +161,7 @@ class ForwardDynamics(DriverMixin, RigidBodyMap):
         super().__init__(model, dof_names("tau", model), dof_names("a", model))
 
     def __call__(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Rows:
+        """Joint accelerations a = FD(q, v, u) by ABA, rows (nv, N)."""
         return aba(self.model, *self.split(x), u, driver=self.driver)
 
     def partials(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Partials:
@@ -174,6 +176,7 @@ class NonlinearEffects(DriverMixin, RigidBodyMap):
         super().__init__(model, (), dof_names("h", model))
 
     def __call__(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Rows:
+        """Forces C(q, v) v + g(q), rows (nv, N)."""
         return nonlinear_effects(self.model, *self.split(x), driver=self.driver)
 
     def partials(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Partials:
@@ -191,6 +194,7 @@ class MassMatrix(DriverMixin, RigidBodyMap):
         super().__init__(model, (), names)
 
     def __call__(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Rows:
+        """Mass matrix M(q) by CRBA, row after row (nv * nv, N)."""
         M = crba(self.model, self.split(x)[0], driver=self.driver)
         n = self.model.nv
         zero = 0.0 * x[0]
@@ -221,6 +225,7 @@ class FrameMotion(RigidBodyMap):
         self.frame = model.frame_id(frame)
 
     def __call__(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Rows:
+        """World position and velocity of the frame's origin, rows (6, N)."""
         q, v = self.split(x)
         velocity = kinematics.frame_velocity(self.model, q, v, self.frame)
         return sm.concatenate([kinematics.frame_position(self.model, q, self.frame), velocity[:3]])
@@ -275,6 +280,7 @@ class ActuatedInverseDynamics(DriverMixin, RigidBodyMap):
         return sm.stack(a)
 
     def __call__(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Rows:
+        """Forces of the actuated joints, rows (nu, N), for their accelerations u, the other joints being free."""
         tau = rnea(self.model, *self.split(x), self.accelerations(x, u), driver=self.driver)
         return sm.stack([tau[d] for d in self.driven])
 

@@ -54,6 +54,7 @@ class SoftForces(_Forces):
         self.system = system
 
     def __call__(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Rows:
+        """Contact forces of all points, rows (3 for each point, N), in world axes."""
         return sm.concatenate(list(self.system.outputs(x, u, t, p).values()))
 
     def partials(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Partials:
@@ -80,6 +81,7 @@ class ConstraintForces(_Forces):
         self.has_second_derivatives = not any(is_shifted(c) for c in system.constraints.bound)
 
     def __call__(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Rows:
+        """Forces of all constraints, rows (n_out, N), in world axes; wrenches are at the origin of their frame."""
         return sm.concatenate(list(self.system.outputs(x, u, t, p).values()))
 
     def partials(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Partials:
