@@ -53,7 +53,7 @@ class System(Map, Protocol):
 
 
 def is_second_order(map: Map) -> bool:
-    """True for a system whose state is declared as (q, v)."""
+    """True for a System that declares its state as (q, v) with qdot = v (attribute ``second_order``); False for other maps."""
     return isinstance(map, System) and map.second_order
 
 
@@ -80,7 +80,7 @@ class HasDriver(Protocol):
     """Map whose costly recursions are evaluated by a driver, which an engine may replace."""
 
     def with_driver(self, driver: Any) -> Map:
-        """Copy of this map evaluated by another driver."""
+        """Copy of this map whose recursions are evaluated by another driver."""
         ...
 
 
@@ -89,7 +89,7 @@ class HasRecursions(Protocol):
     """Map that is traced as a whole; a driver may evaluate its costly recursions, or make them calls of kernels."""
 
     def with_recursions(self, driver: Any) -> Map:
-        """Copy of this map evaluated by a driver."""
+        """Copy of this map whose recursions are evaluated by a driver, when the map is traced as a whole."""
         ...
 
 

@@ -70,7 +70,7 @@ def content_of(file: Path) -> bytes | None:
 
 
 def replace(file: Path, content: bytes) -> None:
-    """Write a file atomically, replacing an existing entry. Raises OSError."""
+    """Write a file atomically with the mode FILE, replacing an existing entry, also a link. Raises OSError."""
     descriptor, name = tempfile.mkstemp(prefix=f"{file.name}.", suffix=".tmp", dir=file.parent)
     temporary = Path(name)
     try:

@@ -73,7 +73,10 @@ def chosen_instructions() -> str:
 
 @lru_cache(maxsize=4)
 def _chosen(name: str) -> str:
-    """Instruction set of this name, or the best one for a name without a library. Raises InputError if the processor lacks it."""
+    """Instruction set of this name, or the next smaller one in FALLBACKS; the best one for another name without a library.
+
+    Raises InputError if the processor lacks it. Cached.
+    """
     known = instruction_sets()
     best = _opened(PROCESSOR).best_instruction_set()
     if name in known[best + 1 :]:

@@ -42,7 +42,7 @@ def directions_by_kernel(parts: DerivativeEquations) -> Directions:
 
 
 def _factor(parts: DerivativeEquations) -> dict[str, Entries]:
-    """Sparse factors of K, in the order of the kernel."""
+    """Sparse factors of the matrix K of constrained motion by name, in the order of the kernel: of M, D^-1 Z, and of S."""
     k = parts.factor
     W = [_nonzero(row) for row in k.W]
     both = {"along": [_scaled(row, -1.0) for row in W], "across": _transposed(W, len(k.mass.L))}
@@ -56,7 +56,7 @@ def _triangular(prefix: str, f: ltl.Factor) -> dict[str, Entries]:
 
 
 def _slopes(parts: DerivativeEquations) -> dict[str, Entries]:
-    """Derivative g_qy by its columns (x, -f), in the order of the kernel."""
+    """Second derivatives g_qy of g in q and y = (x; -f), as sparse matrices of the columns x and -f, in the order of the kernel."""
     assert parts.g is not None
     qa, q_force = ([_nonzero(dict(enumerate(row))) for row in M] for M in (parts.g.qa, parts.g.q_force))
     return {"qa": qa, "qf": [_scaled(row, -1.0) for row in q_force]}

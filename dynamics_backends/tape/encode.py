@@ -75,7 +75,7 @@ class Encoded(NamedTuple):
 
 
 def encode(t: Trace) -> Encoded:
-    """Encode a trace. Raises UnknownOperation."""
+    """Encode a trace as code for the interpreter of tapes. Raises UnknownOperation for unsupported operations or call depths."""
     program = _Program()
     parts = [_written(t, program, main=True), *program.subroutines.values()]
     starts = np.cumsum([0, *(len(part.code) for part in parts)])

@@ -51,7 +51,7 @@ def _function(attribute: str, name: str, t: Trace, inputs: Sequence[Argument], o
 
 
 def _called(name: str, t: Trace) -> str:
-    """C source of the functions that a trace calls, as NAME_CALLED(a, r)."""
+    """C source of the functions that a trace calls, other than kernels, as NAME_CALLED(a, r); "" without any."""
     sizes = {op.name: len(op.operands) for op in t.operations if op.name in t.called}
     functions = {key: f for key, f in t.called.items() if isinstance(f, Trace)}
     texts = (
@@ -126,7 +126,11 @@ def constant(x: float) -> str:
 
 
 def chunked_function(name: str, t: Trace, inputs: Sequence[Argument], outputs: Sequence[str]) -> tuple[str, int]:
-    """Straight-line code as ``name(inputs..., outputs..., V* w)``; returns the source and the length of the buffer w in vectors."""
+    """Straight-line code as ``name(inputs..., outputs..., V* w)``; returns the source and the length of the buffer w in vectors.
+
+    The code is cut into functions of at most CHUNK statements, which pass values through w; called functions precede them. Outputs
+    that are mostly zero are cleared first.
+    """
     chunks = _Chunks.of(t)
     cleared = {o: len(operands) for o, operands in zip(outputs, t.outputs, strict=True) if _mostly_zero(operands)}
     stores = _stores(chunks, outputs, t.outputs, cleared)
@@ -198,7 +202,9 @@ def _stores(
 
 
 def _chunk_lines(chunks: _Chunks, c: int, stores: Sequence[Store], body: _Body) -> list[str]:
-    """Statements of one function: values of earlier functions are loaded before first use, values for later ones stored."""
+    """Statements of function c: loads of values of earlier functions before first use, operations, stores of values that other
+    functions use, and stores of outputs. From then on, ``body`` treats the stored values as vectors.
+    """
     lines: list[str] = []
     loaded: set[int] = set()
     local, slots = chunks.operations[c], chunks.slots
@@ -272,5 +278,5 @@ class TracedFunction:
         return len(self.trace.operations)
 
     def source(self) -> tuple[str, int]:
-        """C function ``name(arguments..., outputs..., V* w)``, and the length of its workspace w in vectors."""
+        """Source of the C function ``name(arguments..., outputs..., V* w)``, cut into pieces, and the length of w in vectors."""
         return chunked_function(self.name, self.trace, self.arguments, self.outputs)

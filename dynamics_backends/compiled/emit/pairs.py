@@ -92,9 +92,7 @@ class Pair:
         return self.inverse() * other
 
     def __pow__(self, exponent: Any) -> Any:
-        """Power; integer constant exponents multiply, so that negative bases are valid; other exponents need a positive real
-        part.
-        """
+        """Power; constant integer exponents up to 64 multiply, so that negative bases are valid; others by :meth:`power`."""
         e = self.of(exponent)
         whole = _whole_number(e)
         return self.power(e) if whole is None else _multiplied(self, whole)
@@ -290,7 +288,7 @@ ALGEBRAS: dict[str, type[Pair] | None] = {"real": None, "complex": ComplexPair, 
 
 
 def _decision(name: str) -> Callable[..., Any]:
-    """CasADi operation of this name on the first numbers, for operations with a zero derivative almost everywhere."""
+    """Function of pairs: CasADi's operation of this name on the first numbers, with the second number zero."""
     return lambda *operands: type(operands[0])(getattr(ca, name)(*[x.first for x in operands]))
 
 

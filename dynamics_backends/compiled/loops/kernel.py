@@ -45,7 +45,7 @@ def template(name: str) -> str:
 
 
 def header(name: str) -> str:
-    """Header of the package's C library, by its name in the folder include."""
+    """Text of a header of the package's C library, by its name in the folder include; headers that it includes must precede it."""
     return _without_includes((files("dynamics_backends.machine") / "include" / name).read_text())
 
 
@@ -107,7 +107,10 @@ V *x = (V *)in, *y = out;
 
 
 def entry(kernel: LoopKernel) -> str:
-    """Exported C functions of a block function: workspace (its size in vectors) and run (knots first..last)."""
+    """Source of the exported C functions of a block function: NAME_workspace, its size in vectors, and NAME_run.
+
+    run packs the arrays of knots first to last into blocks of lanes, calls the block function and unpacks the results.
+    """
     sizes = [*kernel.input_sizes, *kernel.output_sizes]
     names = [f"x{i}" for i in range(len(kernel.inputs))] + [f"y{i}" for i in range(len(kernel.outputs))]
     pointers = "\n".join(f"V* {n} = workspace; workspace += {s};" for n, s in zip(names, sizes, strict=True))
@@ -125,7 +128,7 @@ def entry(kernel: LoopKernel) -> str:
 
 
 def packed_entry(kernel: LoopKernel) -> str:
-    """C functions packed_workspace and packed of loops.h for a block function."""
+    """Source of the C functions NAME_packed_workspace and NAME_packed, which call a block function on vectors already packed."""
     sizes = [*kernel.input_sizes, *kernel.output_sizes]
     names = [f"x{i}" for i in range(len(kernel.inputs))] + [f"y{i}" for i in range(len(kernel.outputs))]
     places = "\n".join(f"V* {n} = {n[0]}; {n[0]} += {s};" for n, s in zip(names, sizes, strict=True))
@@ -147,7 +150,7 @@ def _unpacking(kernel: LoopKernel, i: int) -> str:
 
 
 def text_of(kernel: LoopKernel) -> str:
-    """C source of a kernel's library."""
+    """Whole C source of a kernel: the templates, its loops, and the exported functions."""
     return "\n".join([templates(), kernel.source, entry(kernel)])
 
 

@@ -41,7 +41,7 @@ INT_TABLES = (
 
 
 def int_tables(model: Model) -> list[np.ndarray]:
-    """Integer tables in the order of INT_TABLES."""
+    """Integer tables (int32) of a model's tree in the order of INT_TABLES."""
     bodies = np.asarray(model.dof_body)
     above = [[k for k in model.ancestors(int(b)) if bodies[k] != b] for b in bodies]
     start = np.cumsum([0, *[len(a) for a in above]])
@@ -65,7 +65,7 @@ def int_tables(model: Model) -> list[np.ndarray]:
 
 
 def double_tables(model: Model) -> list[np.ndarray]:
-    """Double tables in the order of DOUBLE_TABLES, then gravity as an upward acceleration."""
+    """Tables of a model's constants (float64) in the order of DOUBLE_TABLES, then gravity as an upward acceleration."""
     tables = layout(model).tables
     columns = [np.concatenate([np.asarray(leaf) for leaf in leaves(tables[n])], axis=1) for n in DOUBLE_TABLES]
     return [np.ascontiguousarray(c, dtype=float) for c in (*columns, -np.asarray(model.gravity))]
@@ -133,7 +133,10 @@ def _shape(name: str, model: Model) -> tuple[int, ...]:
 
 
 def algebra_of(program: Program, values: Sequence[Any]) -> str | None:
-    """Number type of the arguments: "real", "complex" or "dual"; None for symbols, complex duals and real-only programs."""
+    """Number type of the arguments: "real", "complex" or "dual"; None for symbols and complex duals.
+
+    Also None for complex and dual arguments of a program with linear algebra other than sums on a diagonal.
+    """
     parts = [leaf for v in values for leaf in leaves(v)]
     if not all(isinstance(leaf, (np.ndarray, Dual)) for leaf in parts):
         return None

@@ -58,7 +58,10 @@ class Sparse:
 
 
 def sparse_outputs(program: Program) -> dict[str, Sparse]:
-    """Sparsity of the program's output matrices and tensors, each entry at its own position."""
+    """Sparsity of the program's output matrices and tensors by name, each entry at its own position.
+
+    Nonzero are the entries in MASKS; else those whose DoFs lie on one path if passes write single entries, or in one tree.
+    """
     by_entry = {base_name(o) for p in program.passes if p.by_entry for o in p.outputs}
     sparse = {}
     for o in program.outputs:
@@ -113,14 +116,20 @@ def _affects_others(model: Model) -> Array:
 
 
 def _curved_in_q(model: Model, order: int) -> Array:
-    """Mask of second derivatives in q: a rotation of a floating base changes only gravity in base axes."""
+    """Mask (nv, nv) of possibly nonzero second derivatives in q: DoFs of one tree without the translations of a floating base.
+
+    Entries between a free base and other DoFs vanish: its rotation changes only gravity in base axes.
+    """
     base = np.arange(model.nv) < free_dofs(model)
     effective = _effective(model)
     return _in_one_tree(model, order) & effective & effective[:, None] & np.equal.outer(base, base)
 
 
 def _curved_in_v(model: Model, order: int) -> Array:
-    """Mask of second derivatives in v: the translation of a floating base acts only in the rotating base axes."""
+    """Mask (nv, nv) of possibly nonzero second derivatives in v: DoFs on one path.
+
+    The translations of a free base combine only with its rotations.
+    """
     base, affects = np.arange(model.nv) < free_dofs(model), _affects_others(model)
     nonzero = np.where(affects[:, None], True, base & affects)
     return on_one_path(model, order) & nonzero & nonzero.T

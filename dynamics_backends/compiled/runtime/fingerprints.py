@@ -47,7 +47,7 @@ def toolkit_sources() -> bytes:
 
 @lru_cache(maxsize=1)
 def installed_versions() -> bytes:
-    """Hash of the interpreter and of the versions of the libraries that take part in tracing."""
+    """Hash of the interpreter and of the versions of the libraries that take part in tracing, NumPy and CasADi."""
     content = f"{sys.version}\nnumpy {np.__version__}\n".encode() + _installed("casadi")
     return hashlib.sha256(content).digest()
 
@@ -282,7 +282,10 @@ class _Writer:
         return _item("code", code.co_code, code.co_exceptiontable, *self._all(counts, names, code.co_consts))
 
     def _globals(self, f: types.FunctionType, code: types.CodeType) -> Iterator[bytes]:
-        """Forms of the globals that a code object reads, by name, in the order of reading."""
+        """Yield the forms of the globals that a code object and its inner ones read, by name, in the order of reading.
+
+        None if functions count by their source. Raises Unknown if the globals are not known or impure.
+        """
         if self._by_source:
             return
         read, complaint = _reads(code)

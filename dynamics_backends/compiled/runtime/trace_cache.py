@@ -87,7 +87,7 @@ def read_value(file: Path) -> Any:
 
 
 def _known_value(key: str) -> Any:
-    """Value of a key in the package or in the user's cache; None if there is none."""
+    """Value of a key in the package, else in the user's cache, as stored; None if there is none."""
     packaged = read_value(_file(PACKAGED, key))
     return read_value(_file(cache_folder(), key)) if packaged is None else packaged
 

@@ -102,7 +102,10 @@ def library_functions(
 
 
 def dynamics_in_library(backend: DynamicsBackend) -> bool:
-    """True if value and partial derivatives of a backend's map are functions of the package's library."""
+    """True if value and partial derivatives of a backend's map are functions of the package's library.
+
+    So for analytic derivatives and finite differences of a FreeBody with more than FEW_JOINTS DoFs.
+    """
     has_derivatives = backend.name == "analytic" or isinstance(backend, FiniteDifference)
     return has_derivatives and contraction_in_library(backend)
 
@@ -129,7 +132,7 @@ def with_step(map: Map, sizes: Mapping[str, int]) -> Mapping[str, int]:
 
 
 def has_contraction(backend: DynamicsBackend) -> bool:
-    """True if second derivatives can be compiled: the map defines them, or the method can take them from the trace.
+    """True if second derivatives can be compiled: the map defines them, or the method (BY_TRACE) takes them from the trace.
 
     Tracing shows later if the trace is possible and short enough.
     """

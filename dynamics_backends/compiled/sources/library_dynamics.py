@@ -150,6 +150,6 @@ class Differences:
 
 
 def _numbers(method: FiniteDifference, sizes: Sequence[int], rows: int) -> tuple[Any, ...]:
-    """Members of differences_t behind its pointers."""
+    """Members of differences_t behind its pointers: number of inputs, ndx, nu, rows, 1 for central differences, and the step."""
     map = unwrapped(method.map)
     return len(sizes), map.manifold.ndx, map.nu, rows, int(method.scheme == "central"), method.step

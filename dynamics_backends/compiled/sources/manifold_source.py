@@ -70,7 +70,7 @@ def _tag(group: LieGroup) -> str:
 
 
 def group_source(group: LieGroup) -> list[str]:
-    """C functions of one group: integrate and difference, and its matrices by rows."""
+    """C functions of one group: integrate, difference, and the matrices transport, dexp, dexp_inv and d(dexp_inv k)/dd by rows."""
     q, q1, d, k = (
         ca.SX.sym(name, n) for name, n in (("q", group.nq), ("q1", group.nq), ("d", group.nv), ("k", group.nv))
     )
@@ -84,7 +84,7 @@ def group_source(group: LieGroup) -> list[str]:
 
 
 def _hessians(group: LieGroup) -> list[str]:
-    """C functions of the second derivatives of a group's integrate and difference, by rows."""
+    """C functions of second derivatives, contracted with a covector l, of a group's integrate, dexp_inv and difference, by rows."""
     d, k, lam = (ca.SX.sym(name, group.nv) for name in ("d", "k", "l"))
     T, E, inverse = (_matrix(group, name, d) for name in ("transport", "dexp", "dexp_inv"))
 
@@ -122,7 +122,7 @@ def _by_rows(M: Any) -> Any:
 
 
 def _group_function(group: LieGroup, name: str, inputs: Sequence[Any], values: Sequence[Any]) -> str:
-    """C function of a group; a long one is cut into pieces, since one function compiles several times slower."""
+    """C function GROUP_NAME of CasADi expressions; one of more than LONG operations is cut into pieces, to compile faster."""
     function, traced = f"{_tag(group)}_{name}", trace_expressions(inputs, values)
     arguments = [Argument(f"a{i}", s.numel()) for i, s in enumerate(inputs)]
     results = [f"r{i}" for i in range(len(values))]

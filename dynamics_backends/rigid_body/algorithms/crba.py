@@ -30,13 +30,13 @@ def ENTRIES(S_k, IS_d):
 
 @own_pair("M[k,d]")
 def OWN_ENTRIES(S_k, IS_d):
-    """Matrix entries within one joint."""
+    """Entries S_k' I S_d of the mass matrix within one joint."""
     return S_k.dot(IS_d)
 
 
 @whole("M", template="add_to_diagonal")
 def ADD_ROTORS(M, armature):
-    """Add rotor inertias to the diagonal."""
+    """Add rotor inertias to the diagonal of the mass matrix."""
     for d, rotor in enumerate(armature):
         M[d][d] = M[d][d] + rotor
     return M

@@ -51,13 +51,13 @@ def ENTRIES(S_k, IS_d):
 
 @dof("tau_bias")
 def BIAS(S, f_b, tau_turn):
-    """Joint force at zero acceleration."""
+    """Joint force at zero joint acceleration: projection S' f of the subtree's force, plus that of rotors whose axes turn."""
     return S.dot(f_b) + tau_turn
 
 
 @dof("tau_net")
 def NET_FORCE(tau, tau_bias):
-    """Joint force that accelerates the robot."""
+    """Joint force that accelerates the robot, tau minus the bias force."""
     return tau - tau_bias
 
 

@@ -219,7 +219,7 @@ class FrameKinematics(NamedTuple):
 
 @takes_entries
 def frame_kinematics(model: Model, q: Rows, frame: int | str) -> FrameKinematics:
-    """Placement and Jacobian of a frame, from one recursion."""
+    """World rotation and position of a frame, and its Jacobian in LOCAL_WORLD_ALIGNED reference, from one recursion."""
     posed = _frame_pose(PLACEMENT, model, frame, {"q": q})
     jacobian = _matrix_rows(model, {d: _column(posed, d) for d in _path(model, posed)}, posed.zero)
     return FrameKinematics(_rotation(posed), _position(posed), jacobian)

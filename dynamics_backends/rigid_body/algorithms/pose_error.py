@@ -62,7 +62,7 @@ class LogDifferential:
 
     @classmethod
     def at(cls, e: Motion) -> LogDifferential:
-        """Compute the coefficients at the error e."""
+        """Compute the coefficients c2, c4 of L = dexp^-1 at the error e, and their slopes."""
         t2 = e.w.dot(e.w)
         variable, _ = Taylor.variables(t2, 0.0)
         c2, c4 = sm.dlog2(variable), sm.dlog4(variable)

@@ -223,7 +223,10 @@ def _piece(link: str, triangles: Array) -> Piece:
 
 
 def _best_halves(piece: Piece) -> list[Piece] | None:
-    """The halves of smallest total volume; None if the piece cannot be cut."""
+    """Halves of a piece, cut normal to the principal axis that gives the smallest total volume of rough capsules.
+
+    None if the piece cannot be cut.
+    """
     points = piece.triangles.reshape(-1, 3)
     low, high = points.min(axis=0), points.max(axis=0)
     axes = np.linalg.svd(points - points.mean(axis=0), full_matrices=False)[2]
@@ -382,7 +385,7 @@ class RobotCover:
 
     @cached_property
     def carried(self) -> tuple[int, ...]:
-        """The bodies that carry a capsule."""
+        """Sorted numbers of the bodies that carry a capsule, -1 for the ground."""
         return tuple(sorted({int(b) for b in self.bodies}))
 
     @cached_property

@@ -47,7 +47,10 @@ class Hull(NamedTuple):
 
 
 def convex_hull(vertices: Array, faces: Array) -> Any:
-    """SciPy's hull of a mesh, vertices (n, 3) and faces (m, 3); None if the mesh is flat or not convex."""
+    """SciPy's hull of a mesh, vertices (n, 3) and faces (m, 3); None if the mesh is flat or not convex.
+
+    Convex: all corners and centers of triangles are within the fraction CONVEX of the size from the hull.
+    """
     from scipy.spatial import ConvexHull, QhullError
 
     vertices = np.asarray(vertices, dtype=float)
@@ -73,7 +76,9 @@ def _new_centers(triangles: Array, known: Array, points: Array) -> Array:
 
 
 def hull_of(vertices: Array, faces: Array, tolerance: float) -> Hull | None:
-    """The hull of a mesh, vertices (n, 3) and faces (m, 3).
+    """Hull of few corners of a convex mesh, vertices (n, 3) and faces (m, 3), with the radius that covers the omitted corners.
+
+    Corners farthest outside are added until all are within CLOSE, or there are CORNERS corners.
 
     None for a mesh that is flat or not convex, or if omitted corners are farther than ``tolerance`` [m] from the hull.
     """

@@ -69,7 +69,10 @@ def contact_points(m: Any, names: Names) -> tuple[ContactPoint, ...]:
 
 
 def balls(m: Any, geom: int) -> tuple[np.ndarray, np.ndarray]:
-    """Centers (n, 3) [m] of a geom's balls in the frame of its body, and radii (n,) [m]."""
+    """Centers (n, 3) [m], in the frame of its body, and radii (n,) [m] of the balls whose hull is a geom.
+
+    One for a sphere, two for a capsule; corners, rim points, poles or vertices with radius 0 for other shapes.
+    """
     import mujoco
 
     kind, size = mujoco.mjtGeom(int(m.geom_type[geom])).name.removeprefix("mjGEOM_"), m.geom_size[geom]

@@ -41,7 +41,7 @@ def left_out(
 
 
 def _listed(names: Iterable[str]) -> str:
-    """Names as a text; beyond NAMED, only their number."""
+    """First NAMED names as a text, followed by the number of all names if there are more."""
     names = list(names)
     more = f", ... ({len(names)} in all)" if len(names) > NAMED else ""
     return ", ".join(names[:NAMED]) + more

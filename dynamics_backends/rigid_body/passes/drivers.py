@@ -140,7 +140,10 @@ class _Unrolled:
         return arguments
 
     def _row(self, name: str, *, body: int, path: int = -1, **dofs: int) -> Any:
-        """Row that a parameter reads, for the DoFs given by their letters."""
+        """Row that a parameter of a step reads, selected by its suffix.
+
+        _p: the parent's (the ground's at the root); _b: the body's; _d, _j, _k: that of this DoF in ``dofs``; none: the own row.
+        """
         base = base_name(name)
         suffix = "" if name == base else name[-2:]
         if suffix == "_p":

@@ -15,7 +15,7 @@ from dynamics_backends.scalar import Rows, copied, rows_of
 
 
 def at_base(model: Model, q: Rows) -> Rows:
-    """q with the position of a floating base moved to the origin."""
+    """Copy of q with the position of a floating base moved to the origin; q itself without a floating base."""
     if not model.floating_base:
         return q
     if isinstance(q, list) or hasattr(q, "is_symbolic"):

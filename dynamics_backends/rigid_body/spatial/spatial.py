@@ -72,7 +72,7 @@ def _kinds(kind: type[Struct]) -> list[type[Struct]]:
 
 
 def _written(kind: type[Struct], names: dict[type[Struct], str]) -> str:
-    """Source of the operations on all slots; names: of the types of parts."""
+    """Python source of a struct's constructor, build function, addition, subtraction and negation; names: of the types of parts."""
     numbers = count()
 
     def built(part: type[Struct] | None) -> str:

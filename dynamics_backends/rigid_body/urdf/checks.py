@@ -172,7 +172,9 @@ def _inertia_error(model: Model, b: int, negative: bool) -> str:
 
 
 def scaled_pivots(model: Model, q: np.ndarray) -> np.ndarray:
-    """Return, for each body (nb,), the smallest eigenvalue of D scaled by the diagonal of S' I_c S; at most 1.
+    """Return, for each body (nb,), the smallest eigenvalue of D = S' I_A S scaled by the diagonal of S' I_c S; at most 1.
+
+    I_A: articulated inertia of the body with its subtree, I_c: that of the rigid subtree; both with rotor inertias.
 
     The value is -inf for a negative diagonal entry, 0 for a zero one.
     """

@@ -165,7 +165,7 @@ class ForwardDynamics(DriverMixin, RigidBodyMap):
         return aba(self.model, *self.split(x), u, driver=self.driver)
 
     def partials(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Partials:
-        """Analytic partial derivatives of forward dynamics: see :mod:`~dynamics_backends.rigid_body.derivatives.fd_derivatives`."""
+        """Value and partial derivatives in closed form (FDSVA): those of inverse dynamics, times -M^-1."""
         return in_state(*fd_derivatives(self.model, *self.split(x), u, driver=self.driver))
 
 

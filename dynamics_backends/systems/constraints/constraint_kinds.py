@@ -188,7 +188,7 @@ class BoundFrame(BoundConstraint):
         return [Mover(j, row(fields["S"], j), j in on_a, j in on_b) for j in sorted({*on_a, *on_b})]
 
     def reported(self, fields: Mapping[str, Any], force: list[Scalar]) -> list[Scalar]:
-        """Wrench [force; moment] at the frame's origin in world axes."""
+        """Wrench [force; moment] at the frame's origin in world axes, from the solved (moment; force) about the working origin."""
         p = (row(fields["X"], self.a.body).components() @ self.a.pose).p
         f, n = Vec(*force[3:]), Vec(*force[:3])
         moment = n - p.cross(f)

@@ -73,7 +73,7 @@ class ContactLaw(Protocol):
     def second_derivatives(
         self, g: Scalar, n: Vec, w: Vec, s: Vec, p: Mapping[str, Rows]
     ) -> tuple[Derivatives, SecondDerivatives]:
-        """First and second derivatives of s . force for a fixed s."""
+        """First and second derivatives in (g, n, w) of s . force for a fixed s."""
         ...
 
 
@@ -99,7 +99,7 @@ class StepLaw(Protocol):
     def second_derivatives(
         self, g: Scalar, n: Vec, w: Vec, s: Vec, p: Mapping[str, Rows]
     ) -> tuple[Derivatives, SecondDerivatives]:
-        """First and second derivatives of s . force for a fixed s."""
+        """First and second derivatives in (g, n, w) of s . force for a fixed s."""
         ...
 
 

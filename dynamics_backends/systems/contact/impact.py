@@ -91,7 +91,9 @@ class Impact(WholeMap, ConstrainedDerivatives):
         return sm.concatenate([0.0 * v, self._solved(q, v, p, equations_of_motion).d])
 
     def outputs(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> dict[str, Rows]:
-        """Impulses by constraint name, in the form of the forces of Holonomic."""
+        """Impulses by constraint name, in world axes: points (3, N) [N s], frames [force; moment] (6, N) at their origin, relations
+        (1, N).
+        """
         q, v = self.split(x)
         s = self._solved(q, v, p, equations_of_motion)
         return self.constraints.by_name(s.fields, s.constraint_states, s.impulses, 0.0 * v[0])

@@ -80,7 +80,7 @@ class StepSolver(Protocol):
     """Driver that can solve contact problems in place of :func:`solved`."""
 
     def solved_step(self, m: ContactProblem, v: Sequence[Scalar]) -> list[Scalar]:
-        """Change of the joint velocities (nv rows), as :func:`solved` computes it."""
+        """Change of the joint velocities (nv rows) in a time step with contacts, as :func:`solved` computes it."""
         ...
 
 
@@ -109,7 +109,7 @@ def energy(m: ContactProblem, v: Sequence[Scalar]) -> Scalar:
     return sum(terms[1:], terms[0])
 
 
-def curvature(m: ContactProblem, slopes: Sequence[Mat]) -> ltl.Factor:
+def newton_factor(m: ContactProblem, slopes: Sequence[Mat]) -> ltl.Factor:
     """Factor of the Newton matrix H = M - h sum J' F_w J, from the derivatives F_w of the forces."""
     H = [{j: m.M[i][j] for j in (i, *above)} for i, above in enumerate(ltl.ancestor_lists(m.parents))]
     for c, slope in zip(m.arrivals, slopes, strict=True):
@@ -130,7 +130,7 @@ def direction(m: ContactProblem, delta: Sequence[Scalar], forces: Sequence[Vec],
         impulse = force * m.step
         for j, column in c.J.items():
             r[j] = r[j] - column.dot(impulse)
-    d = ltl.solve(curvature(m, slopes), [-x for x in r])
+    d = ltl.solve(newton_factor(m, slopes), [-x for x in r])
     inertial = _dot(d, still), _dot(d, _times(m.M, above, d))
     return Direction(d, [jacobian_product(c.J, d) for c in m.arrivals], -_dot(d, r), inertial)
 

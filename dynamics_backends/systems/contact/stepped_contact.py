@@ -78,7 +78,7 @@ from dynamics_backends.systems.contact.implicit_step import (
     Arrival,
     ContactProblem,
     StepSolver,
-    curvature,
+    newton_factor,
     solved,
     velocities_after,
 )
@@ -196,7 +196,7 @@ class SteppedContact(WholeMap, ActuatedBody):
         return sm.stack([d / s.problem.step for d in delta]), s
 
     def start(self, x: Rows, u: Rows, p: Mapping[str, Rows]) -> Start:
-        """Contact problem of the step from x (nx, N) under u (nu, N)."""
+        """State at the start of the step from x (nx, N) under u (nu, N): fields, points, ground and the contact problem."""
         q, v = self.split(x)
         given = self._with_step(p)
         fields = started(self.model, q, v, self.driver_at(given))
@@ -257,7 +257,7 @@ class SteppedContact(WholeMap, ActuatedBody):
         delta = sm.stack([m.step * a[i] for i in range(n)])
         w = velocities_after(m, [delta[i] for i in range(n)])
         found = [m.law.slopes(c.gap, c.normal, at, m.p) for c, at in zip(m.arrivals, w, strict=True)]
-        factor = curvature(m, [d.w for _, d in found])
+        factor = newton_factor(m, [d.w for _, d in found])
         touches = [
             Touch(at._replace(velocity=arrived), surface, force)
             for at, surface, arrived, (force, _) in zip(s.motions, s.surfaces, w, found, strict=True)
