@@ -81,6 +81,7 @@ class ComposedMap:
         """
 
         def chained(M: Any) -> list[Rows]:
+            """Rows of the product of the slopes and the inner derivatives M; [] for a map without controls."""
             if not len(M):  # a map without controls
                 return []
             return [sum((s * M[j] for j, s in row.items()), 0.0 * M[0]) for row in slopes]
@@ -183,6 +184,7 @@ def composed(
         composition = map
 
         def both(y: Rows, p: Given) -> Sequence[Scalar]:
+            """Outer function of the composed map, followed by ``outer``."""
             return outer(sm.stack(list(composition.outer(y, given(p)))), p)
 
         return composed(

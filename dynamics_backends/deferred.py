@@ -18,6 +18,7 @@ class Deferred:
         self._name, self._prepare = name, prepare
 
     def __getattr__(self, name: str) -> Any:
+        """Attribute of the module, which is imported and prepared first; stored for later accesses unless it is special."""
         module = import_module(self._name)
         prepare, self._prepare = self._prepare, None
         if prepare is not None:

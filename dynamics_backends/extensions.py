@@ -80,6 +80,7 @@ class Registry(MutableMapping[str, T]):
         del self._values[name]
 
     def __contains__(self, name: object) -> bool:
+        """True for stored names and for those of entry points, which are not loaded."""
         return name in self._values or name in self._points()
 
     def __iter__(self) -> Iterator[str]:

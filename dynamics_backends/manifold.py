@@ -122,6 +122,7 @@ class LieGroup:
         return self.to_se3 is None and self.name != "SO(2)"
 
     def __reduce__(self) -> tuple[Callable[[str, int], LieGroup], tuple[str, int]]:
+        """Pickle by name and size, since a group holds local functions."""
         return group_named, (self.name, self.nq)
 
     def dexp(self, d: Components, e: Components) -> Components:
@@ -275,6 +276,10 @@ class Manifold:
     """
 
     def __init__(self, groups: Sequence[LieGroup], tangent_names: Sequence[str] | None = None) -> None:
+        """Create the product of these groups, without groups of size zero; tangent names default to x[0], x[1], ...
+
+        Raises ValueError for another number of tangent names.
+        """
         self.groups = tuple(g for g in groups if g.nq)
         self.nx = sum(g.nq for g in self.groups)
         self.ndx = sum(g.nv for g in self.groups)

@@ -331,6 +331,11 @@ class FunctionMap:
         output_names: tuple[str, ...] | None = None,
         control_names: tuple[str, ...] | None = None,
     ) -> None:
+        """Create a map, or a system if n_out is None: then the function returns the derivative of the state (ndx).
+
+        manifold: of the state, or its number of components; second_order: True if the state is (q, v) with qdot = v. Names default
+        to f[i] and u[i], those of a system's outputs to "d NAME/dt".
+        """
         self.function = function
         self.manifold = as_manifold(manifold)
         self.nu = nu

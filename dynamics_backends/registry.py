@@ -93,6 +93,7 @@ def _registered(name: str, factory: Any) -> Callable[..., DynamicsBackend]:
         return partial(_numeric, factory)
 
     def made(map: Map, engine: str, **options: Any) -> DynamicsBackend:
+        """Backend by the user's factory, which ignores the engine; a result that is no Method is wrapped."""
         found = factory(map, **options)
         return found if isinstance(found, Method) else wrap_user_backend(found, map, name, options)
 

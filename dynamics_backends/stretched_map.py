@@ -309,6 +309,7 @@ class _WithStepSecond(_WithStepFirst):
         pull = [_dot([lam[i] for i in range(n)], [first.fu[i][at + k] for i in range(n)]) for k in range(ne)]
 
         def slopes(M: Matrix, j: int) -> list[Scalar]:
+            """Column j of the accelerations' rows of M."""
             return [M[n - ne + k][j] for k in range(ne)]
 
         by_x = [_dot([H.ux[at + k][j] for k in range(ne)], a) + _dot(pull, slopes(first.fx, j)) for j in range(ndx)]

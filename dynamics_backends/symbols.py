@@ -40,6 +40,7 @@ def _quick(
     original, binary = getattr(SX, method), SX.binary
 
     def operator(self: Any, other: Any) -> Any:
+        """Apply the operation to two symbols, or to a symbol and a plain number as a cached constant."""
         kind = type(other)
         if kind is not SX:
             if kind is not float and kind is not int:

@@ -162,6 +162,7 @@ def interpreted(name: str, inputs: list[Any], outputs: list[Any], shapes: list[t
     function = ca.Function(name, inputs, outputs)
 
     def evaluate(arguments: Sequence[Array]) -> list[Array]:
+        """Outputs (N, rows, columns) from arguments (N, n)."""
         n = len(arguments[0])
         if n == 0:
             return [np.zeros((0, *shape)) for shape in shapes]

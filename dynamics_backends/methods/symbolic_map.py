@@ -133,6 +133,7 @@ def traced_kinematics(model: Model, frame: int) -> Callable[[Array], FrameKinema
     function = ca.Function("kinematics", [symbols.x], [symbolic_value(map, symbols.x, symbols.u, symbols.t, symbols.p)])
 
     def evaluate(q: Array) -> FrameKinematics:
+        """Rotation, position and Jacobian of the frame at q (nq, N)."""
         values = np.asarray(function(q))
         return FrameKinematics([list(values[3 * i : 3 * i + 3]) for i in range(3)], values[9:12], values[12:])
 

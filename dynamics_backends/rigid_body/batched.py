@@ -77,6 +77,7 @@ def _for_numbers(instead: str) -> Callable[[F], F]:
     def decorated(function: F) -> F:
         @wraps(function)
         def checked(*args: Any, **kwargs: Any) -> Any:
+            """Call the function. Raises NoNumber for arguments that are no plain numbers."""
             if any(map(_is_for_residuals, (*args, *kwargs.values()))):
                 raise NoNumber(
                     f"to.{function.__name__} takes plain numbers only; inside of a residual or of dynamics call {instead}"

@@ -52,6 +52,7 @@ class Dual(UfuncMixin):
         return Dual(self.val[index], self.tan[index])
 
     def __setitem__(self, index: Any, x: Any) -> None:
+        """Set rows, in place; a plain array sets their tangents to zero."""
         self.val[index] = x.val if isinstance(x, Dual) else x
         self.tan[index] = x.tan if isinstance(x, Dual) else 0.0
 
@@ -107,6 +108,7 @@ class Dual(UfuncMixin):
         return Dual(quotient, (-quotient / self.val)[..., None] * self.tan)
 
     def __pow__(self, exponent: Any) -> Dual:
+        """Power with a constant or a dual exponent."""
         return self._constant_power(float(exponent)) if is_number(exponent) else Dual.powered(self, exponent)
 
     def __rpow__(self, base: Any) -> Dual:

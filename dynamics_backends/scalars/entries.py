@@ -132,6 +132,7 @@ def _on_entries(rule: Callable[..., Scalar], truth: bool = False) -> Callable[..
     """Lift a function of scalars to entries and plain numbers."""
 
     def function(*inputs: Any) -> Entry:
+        """Entry with the rule's value; a truth value if ``truth``."""
         return Entry(rule(*map(unboxed, inputs)), truth)
 
     return function
@@ -289,6 +290,7 @@ def _operator(name: str, reflected: bool = False) -> Callable[[Entry, Any], Any]
     rule = RULES[name]
 
     def method(self: Entry, other: Any) -> Any:
+        """Apply the rule to entries and numbers; NotImplemented for arrays, which apply it element by element."""
         if not (isinstance(other, Entry) or is_number(other)):
             return NotImplemented  # an array handles it element by element
         return rule(other, self) if reflected else rule(self, other)

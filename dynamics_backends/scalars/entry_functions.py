@@ -68,6 +68,7 @@ def _extreme(ufunc: np.ufunc) -> Callable[..., Any]:
     """Implementation of a NumPy reduction by this universal function."""
 
     def function(x: Any, axis: Any = None, out: None = None, keepdims: bool = False) -> Any:
+        """Reduce x over an axis, default all axes."""
         return ufunc.reduce(_entries(x), axis=axis, keepdims=keepdims)
 
     return function

@@ -47,6 +47,7 @@ def _method_or_numpy(name: str) -> Callable[[Scalar], Scalar]:
     numpy_function, method_name = getattr(np, name), _METHODS.get(name, name)
 
     def function(x: Scalar) -> Scalar:
+        """NumPy's function of an array or plain number, else the number's method. Raises TypeError if it has none."""
         if isinstance(x, _ARRAYS):
             return numpy_function(x)
         method = getattr(x, method_name if hasattr(x, method_name) else name, None)

@@ -57,6 +57,7 @@ def on_numbers(value: Callable[..., Array], n_out: int, given: tuple[Rows, Rows,
     ends = np.cumsum([len(_rows(x)), len(_rows(u)), 1, *(len(_rows(rows)) for rows in p.values())])
 
     def f(z: Array) -> Array:
+        """Values (n_out, N) at all arguments as rows z of floats; empty without points."""
         if not z.shape[1]:
             return np.zeros((n_out, 0))
         parts = np.split(z, ends[:-1])

@@ -282,6 +282,7 @@ class UserFunction:
         """True if a batch of test knots has the same values as its knots one by one."""
 
         def value(part: slice) -> Array:
+            """Function's rows (n_out, knots) for a slice of the test knots, with read-only copies of the arguments."""
             known = {k: locked(v[:, part].copy()) for k, v in p.items()}
             rows = self.function(locked(x[:, part].copy()), locked(u[:, part].copy()), locked(t[part].copy()), known)
             return np.stack([r + 0.0 * t[part] for r in rows])
@@ -381,6 +382,7 @@ def _numbers(x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> tuple[Array,
     rng = np.random.default_rng(0)
 
     def near(rows: Any) -> Array:
+        """Test values (n, KNOTS) for rows."""
         parts = [rows[i] for i in range(count(rows))]
         return np.stack([_test_values(part, rng) for part in parts]) if parts else np.zeros((0, KNOTS))
 

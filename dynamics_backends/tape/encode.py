@@ -496,6 +496,7 @@ class _Writer:
         count = self.program.registers
 
         def register(v: int) -> int:
+            """Assign a free register, or a new one, to a value."""
             nonlocal count
             if free:
                 place[v] = free.pop()

@@ -33,6 +33,7 @@ class TracedDifferences:
         self._evaluators: dict[Sizes, _Evaluator | None] = {}
 
     def __getstate__(self) -> dict[str, Any]:
+        """State for pickling, without the kernels of the process."""
         return {"_evaluators": {}}  # they belong to a process
 
     def __call__(self, method: FiniteDifference, b: Batch) -> Jacobians | None:

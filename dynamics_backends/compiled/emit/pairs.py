@@ -340,7 +340,10 @@ def on_pairs(t: Trace, pair: type[Pair], paired: Sequence[bool], lengths: Sequen
     """
 
     def evaluate(*inputs: list[Any]) -> list[list[Any]]:
+        """Outputs of the trace for symbols of its inputs."""
+
         def component(i: int, j: int) -> Pair:
+            """Component j of input i as a pair, with a zero second number if the input is not paired."""
             return pair(inputs[i][2 * j], inputs[i][2 * j + 1]) if paired[i] else pair(inputs[i][j])
 
         return replayed(t, pair, component)
@@ -356,6 +359,7 @@ def replayed(t: Trace, pair: type[Pair], component: Callable[[int, int], Pair]) 
     values: list[Pair] = []
 
     def operand(x: Any) -> Pair:
+        """Operand as a pair: a component of an input, a constant, or the value of an earlier operation."""
         if isinstance(x, tuple):
             return component(*x)
         return pair(x) if isinstance(x, float) else values[x]

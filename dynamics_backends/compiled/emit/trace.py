@@ -116,6 +116,7 @@ def _traced(f: Any) -> Trace:
     nodes: Any = None
 
     def result_of(name: str, operands: tuple[Operand, ...]) -> int:
+        """Index of an operation, which is added unless an equal one exists."""
         # Python compares operation 2 equal to the number 2.0, and 0.0 equal to -0.0; the keys must differ
         key = (name, *[x.hex() if type(x) is float else x for x in operands])
         at = done.setdefault(key, len(operations))
@@ -155,9 +156,11 @@ def by_inverses(t: Trace) -> Trace:
     inverses: dict[int, int] = {}
 
     def placed(x: Operand) -> Operand:
+        """Operand with its index in the new list of operations."""
         return places[x] if isinstance(x, int) else x
 
     def add(name: str, *operands: Operand) -> int:
+        """Append an operation and return its index."""
         operations.append(Operation(len(operations), name, operands))
         return operations[-1].index
 
@@ -186,6 +189,7 @@ def by_selection(t: Trace) -> Trace:
         return before[x].operands if isinstance(x, int) and before[x].name == name else ()
 
     def chosen(op: Operation) -> Operation:
+        """SELECT_LT in place of a sum of two values masked by a comparison and by its negation; other sums unchanged."""
         first, second = (parts(x, "IF_ELSE_ZERO") for x in op.operands)
         if first and second:
             for (flag, a), (other, b) in ((first, second), (second, first)):

@@ -217,6 +217,7 @@ class ModelKernel:
         at = ctypes.addressof(pin), ctypes.addressof(pout)
 
         def part(first: int, last: int, workspace: np.ndarray) -> None:
+            """Run the kernel for knots first to last, last excluded."""
             self._run(self._ti, self._td, *at, first, last, address(workspace))
 
         over_threads(part, n, self._lanes, self._workspaces, threads)
@@ -262,6 +263,7 @@ def _entry(name: str, instructions: str) -> Entry | None:
     integers, numbers, results, head_of, anything = map(ffi.typeof, kinds)
 
     def run(ti: int, td: int, inputs: int, outputs: int, first: int, last: int, memory: int) -> None:
+        """Call the program's function with addresses of tables and arrays, a range of knots, and the workspace."""
         arrays = cast(integers, ti), cast(numbers, td), cast(numbers, inputs), cast(results, outputs)
         function(*arrays, first, last, cast(anything, memory))
 

@@ -261,9 +261,11 @@ class _Writer:
         """C loops over every DoF d and its ancestors k, or over the DoFs of its joint, with forms for root joints."""
 
         def calls(form: str = "") -> str:
+            """C calls of all steps of the group in a form."""
             return " ".join(self._call(number, p, form=form) for number, p in group)
 
         def over(first: str, last: str, row: str, body: str) -> str:
+            """C loop over i from first to last, with the DoF k = row."""
             return f"for (int i = {first}; i < {last}; i++) {{ const int k = {row}; {body} }}"
 
         general = calls()
@@ -366,6 +368,7 @@ class _Writer:
         kinds = [FIELDS[base_name(n)].kind for n in names]
 
         def step(*flat):
+            """Step function on lists of scalars: builds its arguments, and returns the scalars of the live outputs."""
             arguments = []
             for kind, r, values in zip(kinds, repeats, self.forms.known(p, names, flat, form), strict=True):
                 it = iter(values)

@@ -171,6 +171,7 @@ def compact_positions(field: str, slots: Slots) -> Callable[[Model], Array]:
     """Function that returns the positions of a model's entries in a compact tensor."""
 
     def positions(model: Model) -> Array:
+        """Position of each entry (nv^3,) of a model's tensor in the compact array; -1 for structural zeros."""
         found = np.full((model.nv,) * 3, -1)
         index = {kind: layout(model).indices(kind) for kind in slots}
         order = np.lexsort(

@@ -89,6 +89,7 @@ def _hessians(group: LieGroup) -> list[str]:
     T, E, inverse = (_matrix(group, name, d) for name in ("transport", "dexp", "dexp_inv"))
 
     def slope(M: Any) -> Any:
+        """Derivative W[a, b] = d (l' M e_b) / d d_a of a matrix M(d)."""
         return ca.jacobian(ca.mtimes(M.T, lam), d).T
 
     at_zero = ca.substitute(slope(E), d, ca.SX.zeros(group.nv))

@@ -149,6 +149,7 @@ class TracedDynamics:
         inputs = (dx, s.u, s.x, s.t, *s.p.values())
 
         def seeded(i: int, j: int) -> Any:
+            """Component j of input i as a pair: dx and u with the direction e as second number, others with zero."""
             if i == 0:
                 return pair(0.0, e[j])
             return pair(s.u[j], e[manifold.ndx + j]) if i == 1 else pair(inputs[i][j])

@@ -47,11 +47,13 @@ def COMBINE(model, factor, G_qq, G_qv, G_vv, G_qa, dtau_dq, dtau_dv):
     zero = 0.0 * factor.D_inverse[0]
 
     def qq(i: int, j: int) -> Any:
+        """Entry of the block (q, q); zero between a free base and other DoFs."""
         if i < free or j < free:
             return G_qq[i][j] if i < free and j < free else zero
         return G_qq[i][j] - (YDW_q[i][j] + YDW_q[j][i])
 
     def qv(i: int, j: int) -> Any:
+        """Entry of the block (q, v); zero for the pose of a free base and its translational velocity."""
         return zero if i < free or j < free // 2 else G_qv[i][j] - YDW_v[i][j]
 
     blocks = qq, qv, lambda i, j: G_vv[i][j], lambda i, j: PM[j][i]

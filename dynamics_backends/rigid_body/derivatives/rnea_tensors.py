@@ -60,6 +60,7 @@ def SHARED(S_j, psid_j, psidd_j, rate_j, IS_d, BtS_d, B_v_d, B_q_d, q_above_d, v
     """Vectors of a pair of DoFs (j above d) whose products with the columns of k are the entries of the tensors."""
 
     def L(m):
+        """Product L m with L = dI/dq_d."""
         return with_moment(m.cross_force(IS_d), B_v_d.transpose_times(m))
 
     return (

@@ -217,6 +217,7 @@ def _slot_function(kind: Kind, order: Order) -> Straight:
     """
 
     def function(*numbers: Scalar) -> list[Scalar]:
+        """Results of one slot up to ``order``, from its numbers."""
         rest = iter(numbers)
         R, at, turn, place, start, end, size = (build(part, rest) for part in (Mat, Vec, Mat, Vec, Vec, Vec, Vec))
         a, along = R @ start + at, R @ (end - start)

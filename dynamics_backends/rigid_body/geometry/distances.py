@@ -75,6 +75,7 @@ def segment_box(p: Vec, d: Vec, half: Vec) -> Nearest:
     own, along, size = parts(p), parts(d), parts(half)
 
     def excess(t: Scalar) -> list[Scalar]:
+        """Vector e to the segment's point at t from the nearest point of the box."""
         return [_beyond(a + t * b, h) for a, b, h in zip(own, along, size, strict=True)]
 
     square = ROUND * d.dot(d)
@@ -103,11 +104,13 @@ def segment_cylinder(p: Vec, d: Vec, radius: Scalar, half: Scalar) -> Nearest:
     square = ROUND * d.dot(d)
 
     def radial(t: Scalar) -> tuple[Scalar, Scalar, Scalar]:
+        """Distance from the axis at t, and the unit direction (x, y) away from it."""
         x, y = p.x + t * d.x, p.y + t * d.y
         rho = sm.sqrt(x * x + y * y + TINY)
         return rho, x / rho, y / rho
 
     def excess(t: Scalar) -> list[Scalar]:
+        """Vector e to the segment's point at t from the nearest point of the cylinder."""
         rho, x, y = radial(t)
         out = _ramp(rho - radius)
         return [out * x, out * y, _beyond(p.z + t * d.z, half)]
@@ -118,6 +121,7 @@ def segment_cylinder(p: Vec, d: Vec, radius: Scalar, half: Scalar) -> Nearest:
         return dot(excess(t), along) + square * (t - 0.5)
 
     def curvature(t: Scalar) -> tuple[tuple[Scalar, Vec], ...]:
+        """Terms of W = de/dP at t, as weights and unit vectors: radial, circumferential and axial."""
         rho, x, y = radial(t)
         z = p.z + t * d.z
         one, zero = 1.0 + 0.0 * rho, 0.0 * rho
@@ -127,6 +131,7 @@ def segment_cylinder(p: Vec, d: Vec, radius: Scalar, half: Scalar) -> Nearest:
         return (side, Vec(x, y, zero)), (curvature, Vec(-y, x, zero)), (cap, Vec(zero, zero, one))
 
     def rate(t: Scalar) -> Scalar:
+        """Derivative of ``slope`` at t."""
         return sum((w * a.dot(d) * a.dot(d) for w, a in curvature(t)), square)
 
     low, high = bracket(slope, _crossings(p, d, radius, half))
@@ -301,6 +306,7 @@ def segment_triangle(p: Vec, d: Vec, size: Vec) -> Nearest:
     edges, square = _edges(size), ROUND * d.dot(d)
 
     def excess(t: Scalar) -> list[Scalar]:
+        """Vector e to the segment's point at t from the nearest point of the triangle."""
         x, y = p.x + t * d.x, p.y + t * d.y
         foot, outside = _nearest(edges, x, y)
         return [outside * foot.x, outside * foot.y, p.z + t * d.z]

@@ -309,6 +309,7 @@ def _limited(largest: int, *keys: str) -> Callable[[Mapping[str, str]], Iterator
     """Return a check that yields an error if the product of the numbers in some attributes exceeds ``largest``."""
 
     def check(values: Mapping[str, str]) -> Iterator[str]:
+        """Yield an error if the product of the attributes is too large."""
         product = _product(values, *keys)
         if product > largest:
             yield f"{' times '.join(keys)} is {product}: MuJoCo would need too much memory; give at most {largest}"

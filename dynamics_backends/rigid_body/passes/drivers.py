@@ -185,7 +185,9 @@ Fields = dict[str, Any]
 class Driver(Protocol):
     """Function that evaluates a program and returns fields by name, at least the program's outputs."""
 
-    def __call__(self, program: Program, model: Model, arguments: Mapping[str, Any]) -> Fields: ...
+    def __call__(self, program: Program, model: Model, arguments: Mapping[str, Any]) -> Fields:
+        """Fields by name, at least the outputs of the program, from its arguments and the model's constants."""
+        ...
 
 
 @dataclass(frozen=True, eq=False)

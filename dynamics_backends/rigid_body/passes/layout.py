@@ -95,6 +95,7 @@ class Layout:
         m = self.model
 
         def column(kind: Any, *arrays: np.ndarray) -> Any:
+            """Struct of columns (nb, 1) from arrays (nb, ...) with its components in order."""
             flat = np.concatenate([np.reshape(a, (len(a), -1)) for a in arrays], axis=1).T
             return build(kind, iter(flat[:, :, None]))
 

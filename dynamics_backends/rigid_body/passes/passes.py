@@ -276,6 +276,10 @@ class Program:
     """Recursive algorithm: a name, its passes in order, and the output fields."""
 
     def __init__(self, name: str, passes: Sequence[Pass], outputs: Sequence[str], given: Sequence[str] = ()) -> None:
+        """Create a program; its arguments are the fields that passes read before any pass writes them.
+
+        given: tables of the model that are arguments too. Raises ValueError if no pass writes an output.
+        """
         self.name = name
         self.passes = tuple(passes)
         self.outputs = tuple(outputs)

@@ -40,6 +40,7 @@ class SpatialDual(Dual):
     __slots__ = ()
 
     def __getitem__(self, index: Any) -> SpatialDual:
+        """Rows of the same type, which arithmetic does not preserve."""
         return SpatialDual(self.val[index], self.tan[index])
 
 

@@ -76,6 +76,7 @@ def _written(kind: type[Struct], names: dict[type[Struct], str]) -> str:
     numbers = count()
 
     def built(part: type[Struct] | None) -> str:
+        """Expression that builds a struct of this type from the next arguments a0, a1, ..."""
         return (
             f"a{next(numbers)}" if part is None else f"{names[part]}({', '.join(built(inner) for inner in part.PARTS)})"
         )

@@ -353,6 +353,7 @@ def _with_hessian(second: Contraction, P: Vec, hessian: Mat) -> Contraction:
     product = hessian @ P
 
     def rows(M: Matrix, at: int, columns: slice) -> list[Rows]:
+        """Rows of M plus those of P' hessian P, starting at row ``at``, in these columns."""
         B = Vec(product.x[columns], product.y[columns], product.z[columns])
         return [row + B.x * P.x[at + i] + B.y * P.y[at + i] + B.z * P.z[at + i] for i, row in enumerate(M)]
 
