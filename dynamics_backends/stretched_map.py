@@ -98,7 +98,7 @@ class Root(NamedTuple):
 
 
 class StretchedMap:
-    """Map in scaled time, as in the module docstring.
+    """Map P(T) f in the scaled time of a phase: an inner map f, scaled by its duration T, a number of the state.
 
     map: reads the first numbers of the state. durations: names of the numbers T [s] after them; place: which of them is T;
     nominal: T0 [s]; min_ratio: ratio below which the root of s continues as its expansion. states: the manifold of x, whose first
@@ -278,6 +278,8 @@ class WithStep:
 
 
 class _WithStepFirst(WithStep):
+    """Implicitly damped system with the step length as a control, and partial derivatives."""
+
     def partials(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Partials:
         """Value and partial derivatives in x and (u, e, step)."""
         return self._partials(self.system.partials(*self._arguments(x, u, t, p)))
@@ -301,6 +303,8 @@ class _WithStepFirst(WithStep):
 
 
 class _WithStepSecond(_WithStepFirst):
+    """Implicitly damped system with the step length as a control, and second derivatives."""
+
     def contracted(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows], lam: Rows) -> tuple[Partials, Contraction]:
         """First derivatives, and the second derivatives of lam' f in x and (u, e, step)."""
         first, H = self.system.contracted(*self._arguments(x, u, t, p), lam)

@@ -126,6 +126,9 @@ class StructuredAD(ForwardAD):
     name = "structured_ad"
 
     def seeded(self, b: Batch) -> tuple[Dual, Dual]:
-        """As for :class:`ForwardAD`, with a state type that lets rigid-body poses be perturbed by twists."""
+        """State and control as dual rows with the ndx + nu unit directions as tangents.
+
+        The state is a SpatialDual, for which poses of bodies are perturbed by twists.
+        """
         x, u = super().seeded(b)
         return SpatialDual(x.val, x.tan), u

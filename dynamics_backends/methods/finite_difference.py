@@ -34,7 +34,7 @@ class DifferencesKernel(Protocol):
 
 
 class FiniteDifference(Method):
-    """Forward or central differences with step ``step`` (default: the rule of the module).
+    """Forward or central differences with step ``step``, default eps^(1/2) or eps^(1/3), times max(1, |x_k|) in vector spaces.
 
     kernel: compiled differences, or None.
     """

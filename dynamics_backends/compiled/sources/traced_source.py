@@ -83,7 +83,10 @@ class TracedDynamics:
         return CasadiAD(self.map, mode=mode).second_expressions(self.symbols, lam)
 
     def _both_by_ad(self, lam: Any, mode: str) -> list[Any]:
-        """Parts of :meth:`both`, by CasADi's AD."""
+        """Value, fx, fu, and xx, ux, uu of lam' f by CasADi's AD in this mode, as columns, matrices by rows.
+
+        Raises TraceError, TooLong.
+        """
         f, J, H = self.second_by_ad(lam, mode)
         n = self.map.manifold.ndx
         return [f, *(ca.vec(M.T) for M in (J[:, :n], J[:, n:], H[:n, :n], H[n:, :n], H[n:, n:]))]

@@ -104,7 +104,7 @@ class Side(Protocol):
 
 
 class PointSide:
-    """Side of a point of a body; see the module docstring."""
+    """Contribution of a point of a body to a constraint's rows (3), sign (acc + kd w + kp p), with its derivatives."""
 
     def __init__(self, model: Model, fields: Mapping[str, Any], point: Point, sign: float) -> None:
         self.m = point_motion(model, fields, point)
@@ -187,7 +187,10 @@ class PointSide:
 
 
 class FrameSide:
-    """Side of a frame of a body; see the module docstring.  ``point.at`` is the origin of the frame."""
+    """Contribution of a frame of a body to a constraint's rows (6), sign (a_c + kd v_c) about the working origin, with derivatives.
+
+    ``point.at`` is the origin of the frame.
+    """
 
     def __init__(self, model: Model, fields: Mapping[str, Any], point: Point, sign: float) -> None:
         self.body, self.sign = point.body, sign
@@ -326,7 +329,10 @@ def force_about_origin(p: Vec, force: Sequence[Scalar]) -> list[Scalar]:
 
 
 class FrameContactSide(FrameSide):
-    """Side of a frame contact, see the module docstring. p: the frame's origin about the working origin."""
+    """Contribution of a frame in contact with the world, with rows (linear; angular) at the frame's origin p, and its derivatives.
+
+    p: about the working origin.
+    """
 
     def __init__(self, model: Model, fields: Mapping[str, Any], point: Point, p: Vec) -> None:
         super().__init__(model, fields, point, 1.0)

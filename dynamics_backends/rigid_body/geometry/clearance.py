@@ -65,7 +65,7 @@ class _Contact(NamedTuple):
 
 
 class Clearances:
-    """The residual of this module for a robot bolted to the ground, with its partial derivatives.
+    """Map to the distances g of capsules on a robot's links from bodies (one for each slot), with derivatives; the base is fixed.
 
     manifold: of states that begin with the configuration; default: of configurations only. moving: True if a parameter displaces
     the bodies in the world.

@@ -27,7 +27,7 @@ RIM = 8
 
 
 class ContactPoint(NamedTuple):
-    """Ball of a geom.
+    """Ball of a geom, a possible contact point of its body.
 
     frame: of its body; at (3,) [m]: its center in the frame; radius [m]; geom: its name; friction: sliding, torsional [m] and
     rolling [m] coefficients of the geom.

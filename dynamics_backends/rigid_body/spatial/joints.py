@@ -94,7 +94,7 @@ def _rates_of_pose(q: Components, dq: Components) -> Components:
 
 @dataclass(frozen=True)
 class Joint:
-    """Joint type.
+    """Joint type with motion subspace S, constant in the child's frame.
 
     nq, nv: sizes of its q and v; ``axes``: unit direction of each DoF, 0-2 angular x y z, 3-5 linear x y z; ``helical``: True if
     the one DoF also moves linearly, by pitch; ``rates(q, dq)``: velocity v of a change dq of the coordinates.

@@ -30,7 +30,7 @@ from dynamics_backends.systems.bodies.rigid_body_map import columns
 
 
 class CoupledBody:
-    """System of a robot with mimic joints, in its independent coordinates."""
+    """System of a robot with mimic joints, in its independent coordinates q_r, with v = G v_r for a constant matrix G."""
 
     second_order = True
 

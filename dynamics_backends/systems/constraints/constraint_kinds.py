@@ -242,7 +242,7 @@ def _motion(rows: list[Scalar]) -> Motion:
 
 @dataclass(frozen=True)
 class BoundRelation(BoundConstraint):
-    """Linear relation between two coordinates."""
+    """Linear relation q_a - m q_b = o between two coordinates."""
 
     columns: tuple[tuple[int, float], ...]
     coordinates: tuple[tuple[int, float], ...]

@@ -65,6 +65,8 @@ Solution = TypeVar("Solution")
 
 
 class _Cached(NamedTuple):
+    """Solution with the system's attributes and the arguments that it belongs to."""
+
     owner: Mapping[str, Any]
     numbers: Sequence[np.ndarray]
     solution: Any
@@ -223,7 +225,7 @@ class Holonomic(WholeMap, ConstrainedDerivatives, ActuatedBody):
         return {name: value for name, value in vars(self).items() if name != "last"}
 
     def _sensitivities(self, x: Rows, u: Rows, p: Mapping[str, Rows]) -> tuple[ConstrainedMotion, Matrix, Matrix]:
-        """Uncached :meth:`sensitivities`."""
+        """Solution, and the derivatives of a and of the constraint forces in (q, v, u), by rows; not cached."""
         v, s = self.split(x)[1], self.motion(x, u, p)
         fields = finished(CONSTRAINED_FINISH, self.model, s.fields, self.driver, a=s.a)
         parts = DerivativeEquations(s.a, s.factor, *self._right_hand_sides(v, s, fields), None, s.forces)
