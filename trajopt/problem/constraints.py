@@ -58,10 +58,10 @@ class Constraint:
     """A residual with bounds and parameters.
 
     name: for reports. residual: map with nr outputs. lower, upper: a number, (nr,) or (N, nr), infinite for no bound; None:
-    infinite if the other is given, zero (an equality) if neither is. parameters: run-time values by name, each (n,), or (N, n)
-    with one row per knot of the phase. composition: parts of the residual, if it is a convex or concave function of another
-    residual. between_knots: False if the problem checks the motion between knots by other means; True to report violations
-    between knots (:mod:`trajopt.validation.between_knots`).
+    infinite if the other has a finite entry, else zero. parameters: run-time values by name, each (n,), or (N, n) with one row
+    per knot of the phase. composition: parts of the residual, if it is a convex or concave function of another residual.
+    between_knots: False if the problem checks the motion between knots by other means; True to report violations between knots
+    (:mod:`trajopt.validation.between_knots`).
 
     Raises ValueError for bounds whose shape does not fit the residual.
     """
@@ -77,9 +77,9 @@ class Constraint:
     def __post_init__(self) -> None:
         nr = self.residual.n_out
         given: dict[str, Values | None] = {"lower": self.lower, "upper": self.upper}
-        equality = all(bound is None for bound in given.values())
+        one_sided = any(bound is not None and np.isfinite(bound).any() for bound in given.values())
         for (key, value), unbounded in zip(given.items(), (-np.inf, np.inf), strict=True):
-            bound = np.array((0.0 if equality else unbounded) if value is None else value, dtype=float)
+            bound = np.array((unbounded if one_sided else 0.0) if value is None else value, dtype=float)
             bound = np.full(nr, bound) if bound.ndim == 0 else bound
             if bound.ndim > 2 or bound.shape[-1] != nr:
                 message = f"{key} has shape {bound.shape}; expected (nr = {nr},) or (N, {nr})"
@@ -139,7 +139,7 @@ def residual_constraint(
 ) -> Constraint:
     """Constraint lower <= function(x, u, t, p) <= upper with a user-defined residual.
 
-    lower, upper: as in :class:`Constraint`; by default an equality with zero, with one of them no bound on the other side.
+    lower, upper: as in :class:`Constraint`; by default an equality with zero; with one finite bound, the other side is free.
     function, nu, parameters: as in :func:`trajopt.problem.terms.residual_cost`. Raises ValueError for a bound that is NaN, and for
     a parameter that is not finite.
     """

@@ -274,6 +274,7 @@ def test_one_bound_leaves_the_other_side_free():
     assert residual_constraint("low", row, flat, 1, lower=0.8).bounds(1) == (0.8, np.inf)
     assert residual_constraint("high", row, flat, 1, upper=-0.8).bounds(1) == (-np.inf, -0.8)
     assert residual_constraint("zero", row, flat, 1).bounds(1) == (0.0, 0.0)
+    assert residual_constraint("below zero", row, flat, 1, lower=-np.inf).bounds(1) == (-np.inf, 0.0)
 
 
 def test_components_without_weight_are_not_bounded():
