@@ -19,11 +19,12 @@ import numpy as np
 from dynamics_backends.methods.exact_methods import STEP
 from dynamics_backends.methods.finite_difference import EPS
 from dynamics_backends.methods.symbolic_map import TraceError
-from dynamics_backends.protocol import Array, Batch, Hessians, Jacobians, Map, Parameters
+from dynamics_backends.protocol import Array, Batch, DynamicsBackend, Hessians, Jacobians, Map, Parameters
 from dynamics_backends.registry import make_backend
 from dynamics_backends.scalars.dual import Dual
 
-REFERENCE = "complex_step"
+REFERENCE, DIFFERENCES = "complex_step", "central_difference"
+"""Reference methods: of maps with source, and of user-defined backends, which have values at numbers only."""
 EXACT_TOLERANCE = 1e-8
 TOLERANCES = {"central_difference": 1e-5, "forward_difference": 1e-3}
 SECOND_TOLERANCES = {"central_difference": 1e-3}
@@ -77,6 +78,7 @@ class DerivativeCheck(NamedTuple):
     error: float | None
     entry: str
     tolerance: float = EXACT_TOLERANCE
+    reference: str = REFERENCE
 
     @property
     def passed(self) -> bool:
@@ -89,7 +91,9 @@ class DerivativeCheck(NamedTuple):
         return self.method == LEFT_OUT
 
     def __str__(self) -> str:
-        return f"{self.entry}, relative error {self.error:.1e} ({self.method} against {REFERENCE}, {self.what})"
+        if self.error is None:
+            return f"{self.what}, {self.method}: {self.entry}"
+        return f"{self.entry}, relative error {self.error:.1e} ({self.method} against {self.reference}, {self.what})"
 
 
 def worst(lines: list[DerivativeCheck]) -> DerivativeCheck | None:
@@ -113,27 +117,36 @@ def first_order(
     at: Points,
     p: Parameters,
     by_method: Mapping[str, Callable[[], Jacobians]],
+    reference: str = REFERENCE,
 ) -> Iterator[DerivativeCheck]:
-    """Yield the worst entry of fx and of fu by each method, compared with complex steps.
+    """Yield the worst entry of fx and of fu by each method, compared with those of the reference method.
 
     what: name of the map in reports; blocks: names of its fx and fu; at: points that fit the map; by_method: functions that
     return the Jacobians at these points. A method that cannot trace the map yields a line without an error; empty blocks yield
     none. Rounding errors of difference quotients are allowed for.
     """
-    exact = make_backend(map, REFERENCE, engine="numpy").jacobians(at.x, at.u, at.t, p)
+    exact = make_backend(map, reference, engine="numpy").jacobians(at.x, at.u, at.t, p)
     for method, jacobians in by_method.items():
-        tolerance = TOLERANCES.get(method, EXACT_TOLERANCE)
+        coarsest = method if method in TOLERANCES else reference
+        tolerance = TOLERANCES.get(coarsest, EXACT_TOLERANCE)
         try:
             found = jacobians()
         except TraceError as error:
             yield DerivativeCheck(what, "", method, None, str(error).splitlines()[0])
             continue
-        least = LOST * ROUNDING.get(method, 0.0) / tolerance * np.abs(exact[0]).max(axis=1, initial=0.0)
+        least = LOST * ROUNDING.get(coarsest, 0.0) / tolerance * np.abs(exact[0]).max(axis=1, initial=0.0)
         columns = (map.manifold.tangent_names, map.control_names)
         for block, value, right, names in zip(blocks, found[1:], exact[1:], columns, strict=True):
             if right.size:
                 size, (i, j) = worst_entry(value, right, least[:, None, None])
-                yield DerivativeCheck(what, block, method, size, f"d {map.output_names[i]} / d {names[j]}", tolerance)
+                entry = f"d {map.output_names[i]} / d {names[j]}"
+                yield DerivativeCheck(what, block, method, size, entry, tolerance, reference)
+
+
+def user_backend_checks(what: str, backend: DynamicsBackend, at: Points, p: Parameters) -> Iterator[DerivativeCheck]:
+    """Yield the worst entries of the Jacobians of a user-defined backend, compared with central differences of its values."""
+    by_method = {backend.name: lambda: backend.jacobians(at.x, at.u, at.t, p)}
+    return first_order(what, backend.map, ("fx", "fu"), at, p, by_method, DIFFERENCES)
 
 
 # -- second order ----------------------------------------------------------------------------------------------

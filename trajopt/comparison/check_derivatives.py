@@ -28,6 +28,7 @@ from dynamics_backends.derivative_check import (
     Probe,
     first_order,
     second_order,
+    user_backend_checks,
     worst_entry,
 )
 from dynamics_backends.protocol import (
@@ -117,7 +118,8 @@ def check_derivatives(
     guess: center of the random points; default: x0 and zero controls. method, engine: derivatives to check; default: those of the
     backend of the first phase. Small problems are checked with all other methods too. points: number of points for first
     derivatives. whole: skip nothing on a large robot. Yields each result as soon as it is computed. Raises TypeError if ``ocp``
-    is not an OCP, ValueError if ``method`` is missing and no time step has a backend.
+    is not an OCP, ValueError if ``method`` is missing and no time step has a backend. First derivatives of user-defined backends,
+    whose dynamics no other method can evaluate, are compared with central differences of their values.
 
     >>> import trajopt as to
     >>> cart = to.FunctionMap(lambda x, u, t, p: [x[1], u[0]], 2, 1, second_order=True)
@@ -242,7 +244,8 @@ class _Check(NamedTuple):
         """Yield results for the continuous dynamics, or for the jump, of a time step: fx, fu, and second derivatives."""
         system, what = source_of(dynamics.backend), f"{_noun(dynamics)}{label}"
         if system is None:
-            note = f"only their backend {dynamics.backend.name} can evaluate them"
+            yield from user_backend_checks(what, dynamics.backend, at, p)
+            note = f"second derivatives: only their backend {dynamics.backend.name} can evaluate the dynamics"
             yield DerivativeCheck(what, "", LEFT_OUT, None, note)
             return
 

@@ -141,7 +141,7 @@ QUADRATURES = ("rectangle", "trapezoidal")
 def _terms(where: str, parts: Any) -> tuple[CostTerm, ...]:
     """Cost terms ``parts`` as a tuple.
 
-    Raises TypeError for a constraint among them, and for a single term in place of a list; ``where`` begins the message.
+    Raises TypeError for another object among them, and for a single term in place of a list; ``where`` begins the message.
     """
     terms = _as_tuple(where, parts)
     for term in terms:
@@ -149,18 +149,22 @@ def _terms(where: str, parts: Any) -> tuple[CostTerm, ...]:
             raise TypeError(
                 f"{where}: {term.name!r} is a constraint; pass it as a constraint, or as the cost trajopt.softened(...)"
             )
+        if not isinstance(term, CostTerm):
+            raise TypeError(f"{where}: {term!r} is no cost term; use trajopt.residual_cost(...), for example")
     return terms
 
 
 def _constraints(where: str, parts: Any) -> tuple[Constraint, ...]:
     """Constraints ``parts`` as a tuple.
 
-    Raises TypeError for a cost term among them, and for a single constraint in place of a list; ``where`` begins the message.
+    Raises TypeError for another object among them, and for a single constraint in place of a list; ``where`` begins the message.
     """
     constraints = _as_tuple(where, parts)
     for c in constraints:
         if isinstance(c, CostTerm):
             raise TypeError(f"{where}: {c.name!r} is a cost; use trajopt.bounded(...) to make it a constraint")
+        if not isinstance(c, Constraint):
+            raise TypeError(f"{where}: {c!r} is no constraint; use trajopt.residual_constraint(...)")
     return constraints
 
 
@@ -253,6 +257,8 @@ class OCP:
         """
         if not isinstance(horizon, (int, np.integer)):
             raise TypeError(f"horizon = {horizon!r}; expected an integer number of time steps")
+        if horizon < 0:
+            raise ValueError(f"horizon = {horizon}; expected a positive number of time steps")
         steps = np.asarray(dt, dtype=float)
         if steps.shape not in ((), (1,), (horizon,)):
             raise ValueError(f"dt has shape {steps.shape}; give a number, or one for each of the {horizon} time steps")

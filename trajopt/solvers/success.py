@@ -169,7 +169,7 @@ _TIGHTER = "Lower the solver's tolerances, or scale the constraint."
 _ADVICE = {
     StatusCode.VIOLATED_BETWEEN_KNOTS: "Set between_knots = true, an option of every solver, or use shorter time steps.",
     StatusCode.DOES_NOT_HOLD: (
-        "Use shorter time steps (a smaller dt with a larger horizon, or more substeps), or integrator = 'rk4'."
+        "Use shorter time steps (a smaller dt with a larger horizon, or more substeps), or a scheme of higher order, such as rk4."
     ),
 }
 

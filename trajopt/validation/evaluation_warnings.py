@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from dynamics_backends.derivative_check import Points, user_backend_checks, worst
 from dynamics_backends.protocol import (
     Array,
     DynamicsBackend,
@@ -33,6 +34,9 @@ from trajopt.problem.terms import CostTerm
 from trajopt.results.status import Status, StatusCode
 from trajopt.step.sensitivities import missing_curvature
 
+POINTS, SPREAD = 3, 0.1
+"""Number of random points near x0 at which a user-defined backend is checked, and their standard deviation [rad, m, ...]."""
+
 
 def function_warnings(ocp: OCP) -> Iterator[str]:
     """Yield warnings about user functions that are evaluated knot by knot with finite differences.
@@ -50,6 +54,20 @@ def function_mistakes(ocp: OCP, guess: Guess | None = None) -> Iterator[str]:
     messages = [(what, _failure(map, x, u, p)) for what, map, p in _functions(ocp)]
     messages += [(what, _backend_failure(backend, x, u, p)) for what, backend, p in _user_backends(ocp)]
     yield from dict.fromkeys(f"{what}: {why}" for what, why in messages if why)
+
+
+def backend_warnings(ocp: OCP) -> Iterator[str]:
+    """Yield a warning for each user-defined backend whose Jacobians near x0 differ from central differences of its values."""
+    rng = np.random.default_rng(0)
+    for what, backend, p in _user_backends(ocp):
+        shape, nu = (ocp.manifold.ndx, POINTS), backend.map.nu
+        start = np.repeat(ocp.x0[:, None], POINTS, axis=1)
+        xs = np.asarray(ocp.manifold.integrate(start, SPREAD * rng.standard_normal(shape))).T
+        us, t = SPREAD * rng.standard_normal((POINTS, nu)), np.full(POINTS, ocp.start)
+        at = Points(np.ascontiguousarray(xs), us, t, np.zeros(POINTS), np.zeros(POINTS, int))
+        found = worst([*user_backend_checks(what, backend, at, p)])
+        if found is not None and not found.passed:
+            yield f"the Jacobians of the backend do not agree with its values: {found}; correct its jacobians"
 
 
 def hessian_warnings(ocp: OCP) -> Iterator[str]:

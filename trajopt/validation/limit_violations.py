@@ -315,10 +315,13 @@ def durations_at_bounds(ocp: OCP, xs: Array) -> list[str]:
     names, values = ocp.manifold.tangent_names[-count:], xs[-1, -count:]
     found = []
     for name, T, *bounds in zip(names, values, lower[0, :count], upper[0, :count], strict=True):
-        for which, remedy, bound in zip(("shortest", "longest"), ("lower", "raise"), bounds, strict=True):
-            if bounds[0] < bounds[1] and abs(T - bound) <= AT_BOUND * bound:
+        sides = zip(("shortest", "longest"), ("lower", "raise"), (-1.0, 1.0), bounds, strict=True)
+        for which, remedy, sign, bound in sides:
+            if bounds[0] < bounds[1] and sign * (T - bound) >= -AT_BOUND * bound:
+                beyond = sign * (T - bound) > AT_BOUND * bound
+                limit = f"beyond {bound:.4g} s, the {which}" if beyond else f"the {which}"
                 found.append(
-                    f"the {name} is {T:.4g} s, the {which} allowed duration: it may limit the motion; {remedy} this "
+                    f"the {name} is {T:.4g} s, {limit} allowed duration: it may limit the motion; {remedy} this "
                     f"bound (free_time, problem.durations)"
                 )
     return found

@@ -15,6 +15,7 @@ from trajopt.problem.ocp import OCP, Phase
 from trajopt.problem.terms import QUATERNION_TOLERANCE, CostTerm, quaternion_error, velocities_hint
 from trajopt.stage.solver_cache import borrowed
 from trajopt.validation.evaluation_warnings import (
+    backend_warnings,
     finiteness_warnings,
     function_mistakes,
     function_warnings,
@@ -288,7 +289,7 @@ def _guess_errors(ocp: OCP, guess: Guess | None) -> Iterator[str]:
 
 
 def _state_warnings(ocp: OCP, has_errors: bool, known: _CheckCache) -> Iterator[str]:
-    """Yield the cheap warnings: weights, constraints violated at x0, stability, slow functions, x0 outside of joint limits.
+    """Yield the cheap warnings: weights, constraints violated at x0, stability, slow functions, backends, x0 outside of limits.
 
     has_errors: warn about weights only. known: results of earlier checks.
     """
@@ -300,6 +301,7 @@ def _state_warnings(ocp: OCP, has_errors: bool, known: _CheckCache) -> Iterator[
         yield from system_warnings(ocp)
         yield from stability_warnings(ocp, known.stable)
         yield from function_warnings(ocp)
+        yield from backend_warnings(ocp)
     if has_errors or ocp.model is None:
         return
     q = ocp.x0[: ocp.model.nq]

@@ -62,6 +62,9 @@ def test_a_duration_at_its_bound_is_reported():
                 f"the duration is {T:.4g} s, the {found} allowed duration: it may limit the motion"
             )
             assert ("lower" if found == "shortest" else "raise") + " this bound" in sentence
+    xs[:, -1] = 1.9
+    [sentence] = durations_at_bounds(task.ocp, xs)
+    assert sentence.startswith("the duration is 1.9 s, beyond 1.8 s, the longest allowed duration")
     xs[:, -1] = 0.7
     assert durations_at_bounds(build_task(config(durations=[0.7, 0.7])).ocp, xs) == []
     fixed = {k: REACH[k] for k in ("name", "horizon", "dt", "integrator")}

@@ -43,6 +43,10 @@ class UserMethod(Newton):
         Accepted steps are reported. Raises TypeError if the method yields no request or returns no End.
         """
         method, reply = self.method(self.size, self.options), None
+        if not isinstance(method, Generator):
+            raise TypeError(
+                f"the method returned {method!r} without a request; it must be a generator, which yields requests"
+            )
         while True:
             try:
                 request = method.send(reply)
