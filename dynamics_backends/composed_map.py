@@ -65,7 +65,10 @@ class ComposedMap:
         return sm.stack(list(self.outer(self.inner(x, u, t, self.inner_parameters(p)), p)))
 
     def partials(self, x: Rows, u: Rows, t: Scalar, p: Given) -> Partials:
-        """Value and derivatives by the chain rule: the analytic ones of the inner map times those of ``outer`` by AD or CasADi."""
+        """Value and derivatives in x and u by the chain rule: the analytic ones of the inner map times those of ``outer``.
+
+        Those of ``outer`` are by forward AD, or by CasADi for symbols.
+        """
         return self._chained(*self._first_derivatives(x, u, t, p), p)
 
     def _first_derivatives(self, x: Rows, u: Rows, t: Scalar, p: Given) -> tuple[Partials, list[dict[int, Scalar]]]:

@@ -102,4 +102,5 @@ def _lie_blocks(manifold: Manifold) -> Iterator[tuple[LieGroup, slice]]:
 
 
 def _symmetric(M: Array) -> Array:
+    """Symmetric parts (M + M') / 2 of matrices (K, n, n)."""
     return 0.5 * (M + M.transpose(0, 2, 1))

@@ -56,7 +56,7 @@ Kind = Literal["unscaled", "root", "rate", "semi-implicit"]
 
 
 class Factors(NamedTuple):
-    """Linear map P f = (c f_q + d f_v, c f_v) if d is not None, else c f."""
+    """Linear map P f = (c f_q + d f_v, c f_v) if d is not None, else c f; f_q and f_v are the halves of f."""
 
     c: Scalar
     d: Scalar | None = None
@@ -69,7 +69,7 @@ class Factors(NamedTuple):
         return [self.c * row + self.d * f[half + i] if i < half else self.c * row for i, row in enumerate(f)]
 
     def transposed(self, lam: Rows, n: int) -> Rows:
-        """Product P' lam for the first n numbers of lam."""
+        """Product P' lam, rows (n, N), for the first n numbers of lam."""
         half = n // 2
         if self.d is None:
             return sm.stack([self.c * lam[i] for i in range(n)])

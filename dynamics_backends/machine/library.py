@@ -31,7 +31,7 @@ def instruction_sets() -> tuple[str, ...]:
 
 
 def library_file(instructions: str) -> Path:
-    """Path of the library for an instruction set."""
+    """Path of the library for an instruction set, '' for the compiler's default; the file may be missing."""
     return FOLDER / f"kernels{'-' if instructions else ''}{instructions}{SUFFIX}"
 
 

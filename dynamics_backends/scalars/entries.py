@@ -354,7 +354,10 @@ def unboxed(x: Any) -> Scalar:
 
 
 def to_rows(x: Entry | Entries) -> Any:
-    """Scalar of an entry, rows of an array of entries, a list of rows of a table of entries."""
+    """Plain numbers or symbols of entries.
+
+    These are the scalar of an entry, the rows (n, N) of an array, and a list of such rows for a table (2-D array).
+    """
     if isinstance(x, Entry):
         return x.scalar
     return sm.stack(list(map(unboxed, x))) if x.ndim == 1 else [to_rows(row) for row in x]

@@ -58,7 +58,7 @@ def interp(x: Any, xp: Any, fp: Any) -> Any:
 
 
 def mean(x: Any, axis: Any = None, dtype: Any = None, out: None = None, keepdims: bool = False) -> Any:
-    """Implementation of np.mean."""
+    """Implementation of np.mean; dtype and out are ignored."""
     x = _entries(x)
     count = x.size if axis is None else np.prod([x.shape[a] for a in np.atleast_1d(axis)])
     return np.sum(x, axis=axis, keepdims=keepdims) / float(count)

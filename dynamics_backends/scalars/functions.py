@@ -179,19 +179,22 @@ def minimum(a: Scalar, b: Scalar) -> Scalar:
 
 
 def sign(x: Scalar) -> Scalar:
-    """Sign of x: 1, 0 or -1."""
+    """Sign of the real value of x, without derivatives: 1, 0 or -1."""
     x = decisive(x)
     return 1.0 * (x > 0) - 1.0 * (x < 0)
 
 
 def floor(x: Scalar) -> Scalar:
-    """Largest integer not above x."""
+    """Largest integer not above x, of numbers and symbols.
+
+    Of dual, Taylor and complex numbers it is that of their real value, a plain number without derivatives.
+    """
     x = decisive(x)
     return x.floor() if hasattr(x, "floor") else np.floor(x)
 
 
 def trunc(x: Scalar) -> Scalar:
-    """Nearest integer toward zero."""
+    """Nearest integer toward zero, of the real value of x and without derivatives, as :func:`floor`."""
     return sm.select(decisive(x), floor(x), -floor(-x))
 
 

@@ -18,7 +18,10 @@ from dynamics_backends.tape.kernel_driver import kernel_driver as kernel_driver
 
 
 def with_kernels(traced: TracedDynamics) -> TracedDynamics:
-    """Traces of the same map, whose recursions become calls of kernels, for values and analytic derivatives."""
+    """Traces of the same map, whose recursions become calls of kernels, for values and analytic derivatives.
+
+    Unchanged if the map has no recursions.
+    """
     map: Any = traced.map
     return replace(traced, map=map.with_recursions(kernel_driver)) if isinstance(map, HasRecursions) else traced
 

@@ -174,16 +174,16 @@ class MeshCheck:
 
     # -- a motion -------------------------------------------------------------------------------------------------------
     def along(self, qs: Array, times: Array) -> MinimumDistance:
-        """Return the smallest distance along configurations (M, nq) at times (M,) [s]; infinite without pairs.
+        """Return the smallest distance [m] at the configurations (M, nq), not between them, with the scene at times (M,) [s].
 
-        Raises ValueError for configurations that are not finite.
+        Negative: depth; infinite without pairs or configurations. Raises ValueError for configurations that are not finite.
         """
         return self.below(qs, times, -np.inf)[0]
 
     def below(self, qs: Array, times: Array, threshold: float) -> tuple[MinimumDistance, Array]:
-        """Return the smallest distance along configurations (M, nq) at times (M,) [s], and distances (M,) at each time.
+        """Return the smallest distance [m], as :meth:`along`, and the smallest distances (M,) [m] found at each time.
 
-        Distances at a time are infinite above ``threshold`` [m]; both are infinite without pairs. Raises ValueError for
+        Distances at a time are infinite unless below ``threshold`` [m]; both are infinite without pairs. Raises ValueError for
         configurations that are not finite.
         """
         if not len(self.pairs) or not len(qs):
@@ -198,7 +198,10 @@ class MeshCheck:
         return least, found.near
 
     def is_clear(self, qs: Array) -> bool:
-        """True if all configurations (M, nq) along a path are finite and collision-free, with the scene at its initial time."""
+        """True if all configurations (M, nq) are finite and collision-free, with the scene at time 0; not checked between them.
+
+        True without pairs, even for configurations that are not finite.
+        """
         if not len(self.pairs) or not len(qs):
             return True
         if not np.isfinite(qs).all():
@@ -263,7 +266,10 @@ class MeshCheck:
         return apart, self._normal(part.geometry, other, apart) if plane else None
 
     def _normal(self, one: Any, two: Any, distance: float) -> Array | None:
-        """Return the normal (3,) of the last computed distance if both shapes are convex and apart, else None."""
+        """Return the unit normal (3,) in the world, from ``one`` to ``two``, of the last computed distance [m].
+
+        None unless both shapes are convex and apart.
+        """
         return np.array(self._result.normal) if distance > 0.0 and is_convex(one) and is_convex(two) else None
 
     def _apart(self, one: Any, a: Any, other: Any, b: Any) -> float:

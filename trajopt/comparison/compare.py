@@ -261,9 +261,11 @@ class _Comparison:
         self.exact: OCP | None = None
 
     def run(self, number: int, variant: Variant) -> Run:
-        """Solve one variant (problem, backend and solver) and return its row of the table.
+        """Solve one variant (problem, backend and solver) and return its row of the table; number: that of the row.
 
-        A variant that cannot run, or raises an exception, gives a row with the reason.
+        The first row that finishes is stored in ``first``; later ones are compared with it. A variant that cannot run, or raises an
+        exception, gives a row with the reason; an unexpected exception is stored in the row's ``error``. An interrupted solve gives
+        a row without facts.
         """
         if variant.reason:
             return Run(number, variant, notes=(variant.reason,))

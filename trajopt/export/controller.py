@@ -92,10 +92,11 @@ def controller_files(
 ) -> dict[str, str]:
     """Return the texts of NAME.h, NAME.c, main.c and Makefile, by file name.
 
-    guess: start of the example; default: x0 with zero controls; see :func:`~trajopt.export.example.example_start`.
+    name: up to 63 letters, digits and _, a letter first, and not "main". guess: start of the example; default: x0 with zero
+    controls; see :func:`~trajopt.export.example.example_start`. hessian: Hessian of the cost, "gauss_newton" or "exact".
     removed_by: for messages: the setting that removes a constraint, by constraint name, or "phases"; default: the arguments of
-    :class:`~trajopt.OCP`. Raises ExportError for a problem that cannot be exported, ValueError for a name that is no valid C
-    identifier or collides with another one, and for a guess whose rollout diverges.
+    :class:`~trajopt.OCP`. Raises ExportError for a problem that cannot be exported, ValueError for an invalid name, for a name that
+    collides with another one, and for a guess whose rollout diverges.
     """
     if not _NAME.fullmatch(name) or name.lower() == "main":
         raise ValueError(

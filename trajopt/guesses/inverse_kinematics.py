@@ -206,9 +206,10 @@ class _Search:
         self.on_path[model.ancestors(model.frames[frame].body)] = True
 
     def start_configurations(self, starts: int, rng: np.random.Generator) -> Array:
-        """Start configurations: q0 first, then random ones within the limits, or near q0 without limits.
+        """Start configurations, a row for each pair of goal and start; starts: number of rows of each goal.
 
-        Joints that do not move the frame keep q0.
+        For each goal, its q0 clipped to the limits is first. Random ones within the limits follow, or near q0 for joints without
+        limits. Joints that do not move the frame keep the clipped q0.
         """
         reference = np.clip(self.reference, self.lower, self.upper)
         span = np.where([kind == "prismatic" for kind in self.model.joint_types], self.reach, np.pi)

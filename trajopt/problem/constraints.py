@@ -266,7 +266,10 @@ def joint_limits(model, manifold: Manifold, margin: float = 0.0, name: str = "jo
 
 
 def velocity_limits(model, manifold: Manifold, fraction: float = 1.0, name: str = "velocity limits") -> Constraint:
-    """Velocity limits |v| <= fraction * limit of the model's joints. Raises ValueError if the model has no finite one."""
+    """Velocity limits |v| <= fraction * limit of the model's joints; joints without a finite limit are not bounded.
+
+    Raises ValueError if the model has no finite limit.
+    """
     free, limit = np.full(model.nq, np.inf), fraction * model.velocity_limit
     names = (*model.q_names, *(f"v[{name}]" for name in model.dof_names))
     return state_bounds(manifold, np.r_[-free, -limit], np.r_[free, limit], name, names)

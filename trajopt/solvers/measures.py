@@ -98,7 +98,10 @@ def largest_violation(ocp: OCP, xs: Array, us: Array, tolerance: float) -> Viola
 
 
 def evaluated_stages(ocp: OCP) -> list[Stages]:
-    """Return the stage evaluators by phase and of the final knot, with all constraints that need rows (:func:`with_rows`)."""
+    """Return the stage evaluators by phase and of the final knot.
+
+    Their constraints are all but bounds on state components of a vector space, which need no rows (:func:`with_rows`).
+    """
     rows = with_rows(ocp)
     return stages_of(ocp, StageOperations(path=rows[:-1], final=rows[-1]))
 

@@ -39,10 +39,11 @@ from trajopt.stage.solver_cache import SolverCache, borrowed
 
 
 def with_nonlinear_gaps(options: SLQOptions, max_iterations: int) -> Generator[SolveRequest, Any, Solution | Status]:
-    """Solve from the guess; if linear gaps end in a failed line search or NaN with open defects, solve with nonlinear gaps.
+    """Solve from the guess with the options; if linear gaps fail, solve from the guess again with nonlinear gaps.
 
-    Yields requests to solve, answered by solutions; both solves share max_iterations. No second solve if the first made no
-    iteration.
+    Linear gaps fail if the solve ends in a failed line search or NaN with open defects, after at least one iteration. Returns the
+    second solution if it succeeded, else the first, or a status if nothing was solved. Yields requests, answered by solutions, or
+    None if not started. Both solves share max_iterations.
     """
 
     linear = options.shooting != "single" and options.gaps == "linear"

@@ -222,7 +222,11 @@ class _Solves:
         return margins.result(solutions, "margins", margins.rounds), margins.solved
 
     def until_held_between_knots(self, ocp: OCP, solution: Solution) -> Solution:
-        """Solve again with margins if a checked solution violates inequalities between the knots only; return the best solution."""
+        """Solve again with larger and larger margins while a checked solution violates inequalities between the knots only.
+
+        The solves end if larger margins do not help. Returns the best solution, checked; the given solution for any other status,
+        or if the option between_knots is set, as margins were then tried before.
+        """
         if solution.status.code is not StatusCode.VIOLATED_BETWEEN_KNOTS or self._options.between_knots:
             return solution
         found, tight = self._with_margins(ocp, solution)
@@ -301,7 +305,10 @@ def validate(ocp: OCP, guess: Guess | None = None, solver: str | None = None, op
 
 
 def require_solvable(ocp: OCP, guess: Guess | None, solver: str, options: Any) -> list[Finding]:
-    """Return the warnings about a problem and a guess. Raises InvalidProblem with all errors, including those of this solver."""
+    """Return the warnings about a problem and a guess.
+
+    Raises InvalidProblem with all their errors or, if there are none, with those of this solver (:func:`requirement_errors`).
+    """
     warnings = require_valid(ocp, guess)
     _require(requirement_errors(ocp, solver, options))
     return warnings

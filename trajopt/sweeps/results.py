@@ -119,9 +119,9 @@ class Sweep:
         return Items(self.folder, tuple(map(int, self._chosen(rows, success, self._stored.marks()))))
 
     def _chosen(self, rows: Sequence[int] | None, success: bool, marks: Array) -> Array:
-        """Return the numbers of finished rows among ``rows`` (None: all), without failed ones if ``success``.
+        """Return ``rows`` (None: all finished ones), without failed ones if ``success``.
 
-        Raises IndexError for rows that are not finished.
+        marks: stored marks of all rows, zero for unfinished ones. Raises IndexError for rows that are not finished.
         """
         there = finished_rows(marks)
         if rows is not None:

@@ -58,7 +58,10 @@ class Pool(Protocol):
         ...
 
     def died(self, error: BaseException | None) -> bool:
-        """True if a job failed because a worker was killed; the pool is usable again afterwards."""
+        """True if a job failed because a worker was killed; the pool is usable again afterwards.
+
+        error: exception of the job, None for a job that did not fail (False).
+        """
         ...
 
     def close(self) -> None:
@@ -106,7 +109,10 @@ class Processes:
         return self._executor.submit(job, *arguments)
 
     def died(self, error: BaseException | None) -> bool:
-        """True if a job failed because a worker process was killed; then also starts new processes if the pool is broken."""
+        """True if a job failed because a worker process was killed; then also starts new processes if the pool is broken.
+
+        error: exception of the job, None for a job that did not fail (False).
+        """
         if not isinstance(error, BrokenExecutor):
             return False
         if self._executor._flags.broken is not None:
@@ -173,7 +179,10 @@ class Cluster:
         return self._executor.submit(job, *arguments)
 
     def died(self, error: BaseException | None) -> bool:
-        """True if a job failed because the workers that ran it were killed."""
+        """True if a job failed because the workers that ran it were killed.
+
+        error: exception of the job, None for a job that did not fail (False).
+        """
         return isinstance(error, self._died)
 
     def close(self) -> None:

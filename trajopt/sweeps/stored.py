@@ -90,7 +90,10 @@ class RowHashes:
         self._keys = {name: hashlib.blake2b(f"{digest} {name}".encode(), digest_size=32).digest() for name in arrays}
 
     def hash_rows(self, name: str, rows: Sequence[int] | Array, values: Array | None) -> Array:
-        """Return the hashes of rows (m,) with these values of an array; None: the array does not exist. A hash is never zero."""
+        """Return a hash for each row (m,), of its number and its values of the array ``name``; never zero.
+
+        The digest of the study and the name are its key. values None: the array does not exist.
+        """
         contents: Iterable[bytes] = [b""] * len(rows) if values is None else _contents(values)
         key = self._keys[name]
         hashed = (

@@ -73,7 +73,10 @@ class Layer(NamedTuple):
 
 
 def corner_normals(vertices: Array, faces: Array) -> Array:
-    """Return corner normals (n, 3, 3) of faces (n, 3): means over the adjacent faces that meet at less than the crease angle."""
+    """Return corner normals (n, 3, 3) of faces (n, 3), unit vectors along area-weighted sums of face normals.
+
+    The sum is over the faces at the same vertex that meet the corner's face at less than the crease angle.
+    """
     p = vertices[faces]
     area = np.cross(p[:, 1] - p[:, 0], p[:, 2] - p[:, 0])
     unit = area / np.maximum(np.linalg.norm(area, axis=1, keepdims=True), 1e-300)

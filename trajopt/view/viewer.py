@@ -47,7 +47,7 @@ def is_loopback(host: str) -> bool:
 
 
 def is_allowed(name: str | None, host: str) -> bool:
-    """True if a Host header's name is valid for a server on ``host``.
+    """True if a Host header's name is valid for a server on ``host``; None, a missing name, is not.
 
     A loopback server accepts loopback names. Others also accept addresses (rebinding needs names) and the machine's names.
     """
@@ -85,7 +85,7 @@ def refusal(headers: Any, path: str, host: str, token: str | None) -> str | None
 
 
 def _request_token(headers: Any, path: str) -> str | None:
-    """Return the token in a request's address, or else in its cookie."""
+    """Return the token in a request's address, or else in its cookie; None if there is none."""
     asked = parse_qs(urlsplit(path).query).get(QUERY)
     if asked:
         return asked[0]

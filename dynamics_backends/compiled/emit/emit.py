@@ -51,7 +51,10 @@ def _function(attribute: str, name: str, t: Trace, inputs: Sequence[Argument], o
 
 
 def _called(name: str, t: Trace) -> str:
-    """C source of the functions that a trace calls, other than kernels, as NAME_CALLED(a, r); "" without any."""
+    """C source of the functions that a trace calls, other than kernels, one C function each; "" without any.
+
+    The C function of a called function F is void NAME_F(a, r), with its arguments a and its results r.
+    """
     sizes = {op.name: len(op.operands) for op in t.operations if op.name in t.called}
     functions = {key: f for key, f in t.called.items() if isinstance(f, Trace)}
     texts = (

@@ -82,8 +82,9 @@ def subtree_ends(parents: np.ndarray) -> np.ndarray:
 
 
 def _gaps(model: Model) -> list[int]:
-    """Runs of zeros in a matrix (nv, nv), where row and column lie on no common path: their number, then begin and length of
-    each.
+    """Runs of zeros in a matrix (nv, nv) stored by rows, where the DoFs of row and column lie on no common path.
+
+    Table: number of runs; for each the first index in the flat array, and the length.
     """
     runs, at = [], 0
     for related, entries in groupby(on_one_path(model, 2).ravel()):

@@ -202,7 +202,10 @@ _AT_ROOT = {"dof": ("", "_p"), "pair": ("_k",), "own_pair": ("_k", "_d", "_p")}
 
 @dataclass
 class Forms:
-    """Record of the numbers of a DoF's fields that vanish at a root; passes are recorded in program order."""
+    """Record of the numbers of a DoF's fields that vanish at a root, a joint attached to the world.
+
+    Passes are recorded in program order.
+    """
 
     vanishing: dict[str, list[bool]] = field(default_factory=dict)
 
@@ -231,7 +234,10 @@ class Forms:
         return [0.0 if zero else x for zero, x in zip(zeros, values, strict=True)]
 
     def record_vanishing(self, p: Pass, outputs: Iterable[str], rooted: Trace) -> None:
-        """Record which numbers of a DoF pass's outputs vanish at a root. rooted: its trace in the rooted form."""
+        """Record which numbers of a DoF pass's outputs are zero for a joint attached to the world.
+
+        rooted: trace of the pass for such a joint.
+        """
         for output, operands in zip(outputs, rooted.outputs, strict=True):
             self.vanishing[output] = [isinstance(x, float) and x == 0.0 for x in operands]
 

@@ -394,7 +394,7 @@ class _Writer:
         return _item("getter", self.written(value.__reduce__()[1][0]))
 
     def _cached(self, value: cached_property) -> bytes:
-        """Form of a cached property: its function."""
+        """Form of a cached property: the form of its function, marked "cached"."""
         return _item("cached", self.written(value.func))
 
 

@@ -23,14 +23,17 @@ def MOMENTUM(S, I_b):
 
 @pair("M[k,d]", "M[d,k]")
 def ENTRIES(S_k, IS_d):
-    """Entries M_kd = M_dk = S_k' I S_d of the mass matrix for a joint d and a joint k that carries it."""
+    """Entries M_kd = M_dk = S_k' I S_d of the mass matrix for a DoF d and a DoF k of a joint that carries it.
+
+    IS_d: inertia of the subtree of d times S_d.
+    """
     entry = S_k.dot(IS_d)
     return entry, entry
 
 
 @own_pair("M[k,d]")
 def OWN_ENTRIES(S_k, IS_d):
-    """Entries S_k' I S_d of the mass matrix within one joint."""
+    """Entry S_k' I S_d of the mass matrix for DoFs k and d of one joint. IS_d: inertia of the subtree times S_d."""
     return S_k.dot(IS_d)
 
 

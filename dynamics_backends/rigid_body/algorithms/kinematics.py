@@ -88,7 +88,7 @@ def base_origin(model: Model, q: Rows, body: int) -> Vec:
 
 
 def constant_rotation(R: np.ndarray) -> Mat:
-    """Rotation matrix of plain numbers."""
+    """Mat of Python floats from a rotation matrix R (3, 3)."""
     return Mat(*(Vec(*column) for column in R.T.tolist()))
 
 
@@ -283,7 +283,10 @@ def center_of_mass(model: Model, q: Rows) -> Rows:
 
 @takes_entries
 def spatial_momentum(model: Model, q: Rows, v: Rows) -> Rows:
-    """Linear and angular momentum (6, N) of all moving bodies about the world's origin, in world axes; no rotors."""
+    """Linear and angular momentum (6, N) of all moving bodies about the world's origin, in world axes.
+
+    The momentum of rotors (armature) is not included.
+    """
     fields = run(MOMENTA, model, {"q": at_base(model, q), "v": v})
     linear, angular = Vec(0.0, 0.0, 0.0), Vec(0.0, 0.0, 0.0)
     for b in range(model.nb):

@@ -118,7 +118,10 @@ class PointSide:
         return field_at(row(acc, self.m.point.body), self.m.p) + self.spin.cross(self.m.velocity)
 
     def residual(self, acc: Any, gravity: Vec, kd: float) -> Rows:
-        """Rows sign (acc + kd w) of the point; the field's acceleration against gravity is subtracted."""
+        """Rows sign (acc + kd w) of the point, without the error's part kp p.
+
+        acc: field of the bodies' accelerations, in which the base accelerates by -gravity; adding ``gravity`` removes that.
+        """
         total = self._acceleration(acc) + gravity
         return _signed(total + self.m.velocity * kd if kd else total, self.sign)
 
@@ -200,7 +203,10 @@ class FrameSide:
         self.velocity = row(fields["vel"], point.body)
 
     def residual(self, acc: Any, gravity: Vec, kd: float) -> Rows:
-        """Rows sign (a_c + kd v_c) of the body about the working origin; the acceleration against gravity is subtracted."""
+        """Rows sign (a_c + kd v_c) of the body about the working origin.
+
+        acc: field of the bodies' accelerations, in which the base accelerates by -gravity; adding ``gravity`` removes that.
+        """
         a = row(acc, self.body)
         total = Motion(a.w, a.l + gravity)
         return _signed(total + self.velocity * kd if kd else total, self.sign)

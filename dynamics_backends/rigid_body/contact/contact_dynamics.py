@@ -134,9 +134,10 @@ def started(model: Model, q: Rows, v: Rows, driver: Driver = run) -> dict[str, A
 def finished(
     program: Program, model: Model, fields: Mapping[str, Any], driver: Driver = run, **arguments: Any
 ) -> dict[str, Any]:
-    """Run a program that continues CONTACT_START on the latter's ``fields`` and further arguments such as a, f_ground and mu.
+    """Run a program that continues CONTACT_START on the latter's ``fields`` and further arguments.
 
-    Returns the program's fields together with those of CONTACT_START, without the factor.
+    arguments: accelerations a, external forces f_ground, multipliers mu, as the program needs. Returns the program's fields
+    together with those of CONTACT_START, without the factor of the mass matrix.
     """
     carried = {k: x for k, x in fields.items() if k not in TABLES and k != "factor"}
     return {**carried, **driver(program, model, {**carried, **arguments})}

@@ -58,7 +58,10 @@ def FORCE_SHARE(I_own, acc, acc_joint):
 
 @body("f")
 def TOTAL_FORCE(f, f_joint):
-    """Subtree forces at the solved acceleration."""
+    """Subtree forces at the solved acceleration: f, those without joint accelerations, plus f_joint, the part due to them.
+
+    In programs with contact, f_joint includes the external forces.
+    """
     return f + f_joint
 
 

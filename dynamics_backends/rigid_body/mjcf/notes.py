@@ -89,7 +89,10 @@ def _nonzero_rows(m: Any, field: str) -> list[int]:
 
 
 def _tendons(m: Any) -> list[str]:
-    """Note on tendons with forces or inertia, which are ignored."""
+    """Note with the names of tendons that have springs, damping, friction, limits or inertia; these are ignored.
+
+    Empty list without any.
+    """
     armature = getattr(m, "tendon_armature", np.zeros(m.ntendon))
     acting = [
         m.tendon(i).name or f"tendon{i}"

@@ -264,7 +264,10 @@ class _Rows:
                     add_rows(self.fields[name], group.parents, result)
 
     def body(self, p: Pass) -> None:
-        """Run a pass over all bodies, in one call, or for each joint type if the step depends on it."""
+        """Run a pass over all bodies and store its outputs in the fields.
+
+        This takes one call, or one for each joint type if the step depends on it.
+        """
         if not p.by_joint:
             self._put(p, p.results(*(self.fields[n] for n in p.inputs)))
             return

@@ -116,7 +116,7 @@ class PerturbedTransform(Struct):
         return Inertia(mass, _joined(value.h, first), _joined(value.J, J))
 
     def articulated_to_parent(self, inertia: ArticulatedInertia) -> ArticulatedInertia:
-        """General inertia in the parent's coordinates, with tangents."""
+        """General inertia in the parent's coordinates, with the tangents due to its own tangents and to the pose's twist."""
         value, change = _value(inertia), _tangent(inertia)
         wide, w, l = _wide(value), self.twist.w, self.twist.l
         M, Ht = wide.M.full(), wide.H.transpose()

@@ -210,7 +210,8 @@ def _read_limits(joint: Joint, limit: Element | None, urdf_type: str, warnings: 
     """Set position limits of revolute and prismatic joints, and the limits of effort and velocity, from <limit>.
 
     An effort or velocity of 0 means "not given", and so do two position limits of 0. Position limits in the wrong order are
-    exchanged. Appends warnings about missing, zero or exchanged position limits. Raises URDFError.
+    exchanged. Appends warnings about missing, zero or exchanged position limits. Raises URDFError for an attribute that is no
+    number, and for a negative effort or velocity.
     """
     if urdf_type in _LIMITED and limit is not None and limit.attributes.keys() & {"lower", "upper"}:
         joint.lower = limit.number("lower", 0.0, infinite=True)

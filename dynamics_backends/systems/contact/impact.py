@@ -135,7 +135,10 @@ class Impact(WholeMap, ConstrainedDerivatives):
         return DerivativeEquations(s.d, s.factor, *self._right_hand_sides(s, fields, moved, p), g, s.impulses)
 
     def in_output(self, x: Rows, u: Rows, value: Rows, dx: Matrix) -> Partials:
-        """Value and derivatives of the state's jump (0, d), from d = v+ - v and its derivatives dx over (q, v) by rows."""
+        """Value and derivatives of the state's jump (0, d), from value d = v+ - v and its derivatives dx over (q, v) by rows.
+
+        The derivatives of the zeros are zero; those in u are empty, as there is no control.
+        """
         n, nothing = self.model.nv, 0.0 * dx[0]
         return Partials(sm.concatenate([0.0 * value, value]), [*[nothing] * n, *dx], [u] * (2 * n))
 

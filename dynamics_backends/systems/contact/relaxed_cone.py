@@ -62,7 +62,7 @@ class RelaxedCone:
         return self.slopes(g, n, w, p)[0]
 
     def slopes(self, g: Scalar, n: Vec, w: Vec, p: Mapping[str, Rows]) -> tuple[Vec, Derivatives]:
-        """Force and its first derivatives in (g, n, w)."""
+        """Force [N] and its first derivatives in the gap g, the normal n and the velocity w."""
         mu, eps = parameter(p, "contact_friction", self.friction), parameter(p, "contact_creep", self.creep)
         T = self._time(p)
         c = n.dot(w)
@@ -79,7 +79,10 @@ class RelaxedCone:
     def second_derivatives(
         self, g: Scalar, n: Vec, w: Vec, s: Vec, p: Mapping[str, Rows]
     ) -> tuple[Derivatives, SecondDerivatives]:
-        """First and second derivatives of s . force for a fixed s, as those of N Q with Q = s.n - mu (s.w_t) / eta."""
+        """First and second derivatives in (g, n, w) of s . force = N Q for a fixed s, with Q = s.n - mu (s.w_t) / eta.
+
+        g: gap, n: normal, w: velocity, w_t = w - (n.w) n, eta = sqrt(w_t.w_t + eps^2), N: normal force.
+        """
         mu, eps = parameter(p, "contact_friction", self.friction), parameter(p, "contact_creep", self.creep)
         T, c, slip = self._time(p), n.dot(w), Slip.at_velocity(n, w, s)
         wt = w - n * c

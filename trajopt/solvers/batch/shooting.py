@@ -98,7 +98,7 @@ class ShootingBatch(SlotBatch):
             self._store_stopped(number, method, slot)
 
     def _method(self, number: int, slot: Any) -> ShootingMethod:
-        """Return the shooting method for problem ``number``, with its iteration limit; slot: unused."""
+        """Return the shooting method for problem ``number``, with that problem's iteration limit; slot: unused."""
         return ShootingMethod(self.models, self.options, self.corrects, int(self.limits[number]))
 
     def status(self, i: int) -> Status:

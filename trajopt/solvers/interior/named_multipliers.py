@@ -29,7 +29,10 @@ def by_name(program: StageProgram, z: Multipliers, scale: float) -> dict[str, Ar
 
 
 def initial_state_multiplier(program: StageProgram, p: Point, z: Multipliers, scale: float) -> Array:
-    """Return the multiplier (n,) of the given x_0 that makes the Lagrangian, divided by ``scale``, stationary in x_0."""
+    """Return the multiplier (n,) of the given x_0 that makes the Lagrangian stationary in x_0, for the objective without ``scale``.
+
+    z: multipliers for the objective times ``scale``.
+    """
     own = slice(program.row[0], program.row[1])
     return -(p.lx[0] + (p.A[0].T @ z.lam[0] + p.gx[own].T @ z.y[own]) / scale)
 

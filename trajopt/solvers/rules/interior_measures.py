@@ -47,7 +47,8 @@ class Optimality(NamedTuple):
 def optimality(sums: Sequence[float], violation: float) -> Optimality:
     """Return the optimality errors of an iterate; those for mu = 0 and for mu are scaled as in eq. 5 and 6 of Waechter & Biegler.
 
-    sums: the ten numbers of ipm_measure. violation: the largest residual. The scaled errors are NaN if a number is not finite.
+    sums: the ten numbers of ipm_measure. violation: the largest residual. The scaled errors are NaN if the
+    gradient or the violation is not finite.
     """
     gradient, plain, shifted, sum_y, sum_z, count_y, count_z, total, least, squares = sums
     s_d = max(LARGE, (sum_y + sum_z) / max(count_y + count_z, 1.0)) / LARGE

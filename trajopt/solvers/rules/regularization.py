@@ -52,7 +52,7 @@ class Regularization(NamedTuple):
 
 
 SLOW, LITTLE = 4, 0.5
-"""SLOW consecutive reflected steps, none below SHORT, count as slow if more than the fraction LITTLE of the error remains."""
+"""SLOW reflected steps in a row, none below SHORT, are slow if the last begins with over LITTLE times the first one's error."""
 SHORT, TINY = 0.1, 0.01
 """Two consecutive reflected steps below the length SHORT, or one below TINY, switch to the shift."""
 SHIFTED = 5
@@ -77,9 +77,10 @@ class Curvature:
     def watch(self, error: float, alpha: float, changed: bool) -> None:
         """Record a step of length alpha from an iterate with this error; changed: True if its Hessian was convexified.
 
-        Reflections fail after SLOW such steps in a row that leave more than the fraction LITTLE of the error, after two in a row
-        below SHORT, or one below TINY. The shift then replaces them for SHIFTED steps, twice as many each time; a step with the
-        shift only counts down.
+        Reflections fail after SLOW convexified steps in a row, none below SHORT, if the last one begins with more than the fraction
+        LITTLE of the first one's error; after two convexified steps in a row below SHORT; or after one below TINY. A step without
+        convexification restarts the counts. The shift then replaces reflections for SHIFTED steps, twice as many each time; a step
+        with the shift only counts down.
         """
         if self._left:
             self._left -= 1

@@ -209,10 +209,11 @@ class Rounds:
         requests: Sequence[Inner],
         solve: Callable[[Augmented, tuple[Array, Array], Sequence[Inner]], Iterable[Solution]],
     ) -> list[Moved | None]:
-        """Raise penalties of slow constraints, solve the penalized problems, update multipliers; return an answer per request.
+        """Raise penalties, solve the penalized problems, store trajectories, update multipliers; return an answer per request.
 
-        numbers: indices of the problems. solve: solver from the guesses xs (n, N + 1, nx), us (n, N, nu), the last trajectories.
-        Penalties rise by GROWTH up to max_constraint_penalty. The answer is None for problems whose solve was not started.
+        numbers: index of the problem of each request. solve: solver from the guesses xs (n, N + 1, nx), us (n, N, nu), the last
+        trajectories. Penalties of the constraints that a request marks as slow rise by GROWTH up to max_constraint_penalty. The
+        answer is None for problems whose solve was not started.
         """
         chosen = list(numbers)
         for part, slow in zip(self.parts, np.array([r.slow for r in requests], bool).T, strict=True):

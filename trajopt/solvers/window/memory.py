@@ -18,8 +18,10 @@ TRIALS, BLOCKS = 8, 4
 
 
 def trials_together(parts: int, lanes: int) -> int:
-    """Return the number of step lengths to roll out in one batch, at least 1 and at most TRIALS: so many that, with ``parts``
-    parallel parts in each rollout, they fill BLOCKS blocks of SIMD lanes; more would be wasted work.
+    """Return the number of step lengths to roll out in one batch, at least 1 and at most TRIALS.
+
+    It is the smallest number that fills at least BLOCKS blocks of SIMD lanes, with ``parts`` parallel parts in each rollout; more
+    would be wasted work. lanes: numbers in one block.
     """
     return min(TRIALS, -(-BLOCKS * lanes // max(parts, 1)))
 

@@ -145,9 +145,10 @@ class ArraySlot(Slot, ABC):
 
     @classmethod
     def reused(cls, cache: SolverCache | None, *given: Any, may_follow: bool) -> Self:
-        """Take the slot out of the cache and return it if it serves the constructor arguments ``given``; else return a new one.
+        """Take the slot out of the cache; return it if it serves the constructor arguments ``given``, else drop it for a new one.
 
-        When closed, the slot returns to the cache; a new slot does so only if ``may_follow``.
+        When closed, a reused slot returns to the cache, a new one only if ``may_follow``: another solve may follow. cache None: the
+        slot is always new, and returns to no cache. See :meth:`serves`.
         """
         known: Any = None if cache is None else cache.prepared.pop(cls.name, None)
         if known is not None and known.serves(*given):

@@ -107,7 +107,10 @@ class CompiledStages:
 
     # -- values and first order -----------------------------------------------------------------------------------------
     def values(self, x: Array, u: Array, nodes: Array) -> StageValues:
-        """Return next states, defects, costs and constraints at the knots."""
+        """Return next states, defects, costs and constraints at K knots, x (K, nx), u (K, nu).
+
+        nodes (K, nx): states from which defects are measured, the next states of the trajectory or chart origins.
+        """
         nx, n, _, _, ng = self._sizes
         K, at, references = len(x), *_point(x, u, nodes)
         out = StageValues(np.empty((K, nx)), np.empty((K, n)), np.empty(K), np.empty((K, ng)))

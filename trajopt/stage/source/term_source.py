@@ -237,9 +237,10 @@ def _closed_hessian(term, weight, at, r, J, ndx):
 
 
 def embed_hessian(second, residual, n, ndx):
-    """Return second derivatives (xx, ux, uu) of a residual as one matrix (n, n) in (dx, du) of the problem; ndx: size of dx there.
+    """Return the second derivatives of a residual as one symmetric matrix (n, n) in (dx, du) of the problem.
 
-    Rows and columns of states and controls that the residual does not read are zero.
+    second: blocks (xx, ux, uu) in the leading states and controls, which the residual reads; other rows and columns are zero. ndx:
+    size of dx in the problem.
     """
     k, m = residual.manifold.ndx, residual.nu
     xx, ux, uu = (_matrix(M, *shape) for M, shape in zip(second, ((k, k), (m, k), (m, m)), strict=True))

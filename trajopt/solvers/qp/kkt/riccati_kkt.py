@@ -115,7 +115,10 @@ class RiccatiKKT:
         return lq._replace(d=d, q=q, r=r, dx0=np.where(self.held_x0, bounds[places.states[0]], 0.0))
 
     def _once(self, a: Array, b: Array) -> tuple[Array, Array]:
-        """Return dw (n_w,), and the multipliers dE and dC (m + n,), by one Riccati sweep for a and b, without refinement."""
+        """Return dw (n_w,), and the multipliers dE of equations and dC of inequalities stacked (m + n_w,) by row and bound.
+
+        One Riccati sweep for the right-hand sides a (n_w,) and b (m + n_w,), without refinement.
+        """
         m, finite = self.rows, self.finite
         pushed = finite * b
         lq = self._linear(a + self.jacobian.T @ pushed[:m] + pushed[m:], b)
