@@ -32,6 +32,7 @@ def _refuse(what: str) -> Callable[..., NoReturn]:
     """Return a method that raises NoNumber; ``what`` begins its message."""
 
     def method(self: Any, *_: Any) -> NoReturn:
+        """Raise NoNumber."""
         raise NoNumber(f"{what} needs a single value, but the argument represents many values")
 
     return method
@@ -354,7 +355,7 @@ def unboxed(x: Any) -> Scalar:
 
 
 def to_rows(x: Entry | Entries) -> Any:
-    """Plain numbers or symbols of entries.
+    """Scalars that entries hold, of any number type, without the entries around them.
 
     These are the scalar of an entry, the rows (n, N) of an array, and a list of such rows for a table (2-D array).
     """

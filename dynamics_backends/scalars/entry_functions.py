@@ -22,7 +22,7 @@ def where(condition: Any, *branches: Any) -> Any:
 
 
 def clip(x: Any, a_min: Any = None, a_max: Any = None, **bounds: Any) -> Any:
-    """Implementation of np.clip."""
+    """Implementation of np.clip; None for no bound."""
     low, high = bounds.get("min", a_min), bounds.get("max", a_max)
     x = x if low is None else np.maximum(x, low)
     return x if high is None else np.minimum(x, high)
@@ -65,7 +65,7 @@ def mean(x: Any, axis: Any = None, dtype: Any = None, out: None = None, keepdims
 
 
 def _extreme(ufunc: np.ufunc) -> Callable[..., Any]:
-    """Implementation of a NumPy reduction by this universal function."""
+    """Implementation of a NumPy reduction by this universal function, such as np.max; its argument out is ignored."""
 
     def function(x: Any, axis: Any = None, out: None = None, keepdims: bool = False) -> Any:
         """Reduce x over an axis, default all axes."""
@@ -78,26 +78,26 @@ def _extreme(ufunc: np.ufunc) -> Callable[..., Any]:
 
 
 def solve(A: Any, b: Any) -> Any:
-    """Implementation of np.linalg.solve for one matrix (n, n) and b (n,) or (n, k)."""
+    """Implementation of np.linalg.solve for one matrix (n, n) and b (n,) or (n, k). Raises NoNumber for another shape of A."""
     A, b = _square(A), _entries(b)
     X, _ = _eliminated(A, b.reshape(len(A), -1))
     return X.reshape(b.shape)
 
 
 def inv(A: Any) -> Any:
-    """Implementation of np.linalg.inv."""
+    """Implementation of np.linalg.inv for one matrix (n, n). Raises NoNumber for another shape."""
     A = _square(A)
     return _eliminated(A, _entries(np.eye(len(A))))[0]
 
 
 def det(A: Any) -> Any:
-    """Implementation of np.linalg.det."""
+    """Implementation of np.linalg.det for one matrix (n, n). Raises NoNumber for another shape."""
     A = _square(A)
     return _eliminated(A, _entries(np.zeros((len(A), 0))))[1]
 
 
 def _eliminated(A: Entries, B: Entries) -> tuple[Entries, Any]:
-    """Solution A^-1 B, and the determinant of A."""
+    """Solution A^-1 B for A (n, n) and B (n, k), and the determinant of A."""
     n, table, determinant = len(A), np.concatenate([A, B], axis=1).view(np.ndarray), 1.0
     for k in range(n):
         for i in range(k + 1, n):  # swap so that the larger pivot of the two rows is above
@@ -131,7 +131,7 @@ def _entries(x: Any) -> Entries:
 
 
 def _tensor_sum(subscripts: str, *operands: Any, **_: Any) -> Any:
-    """Implementation of np.einsum, without optimizing the contraction order."""
+    """Implementation of np.einsum, without optimizing the contraction order; keyword arguments are ignored."""
     return wrapped(np.einsum(subscripts, *map(_objects, operands), optimize=False))
 
 
@@ -139,6 +139,7 @@ def _blocks(x: Any) -> Any:
     """Implementation of np.block."""
 
     def boxed(x: Any) -> Any:
+        """Nested lists with each block as an array of objects."""
         return [boxed(e) for e in x] if isinstance(x, list) else _objects(x)
 
     return wrapped(np.block(boxed(x)))

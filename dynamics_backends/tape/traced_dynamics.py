@@ -29,7 +29,7 @@ def with_kernels(traced: TracedDynamics) -> TracedDynamics:
 class TracedParts(NamedTuple):
     """Traced dynamics_value, dynamics_partials and dynamics_contracted, by their order in ORDERS, and the computed rows of xdot.
 
-    By complex or dual numbers, "along" takes the place of "partials": the derivative in one direction, of a perturbation ``step``.
+    By complex or dual numbers, "along" replaces "partials": the derivative in one direction, of a perturbation ``step``.
     Finite differences have no "partials".
     """
 
@@ -41,7 +41,7 @@ class TracedParts(NamedTuple):
 def traced_dynamics(
     backend: DynamicsBackend, sizes: Mapping[str, int], *, second: bool, forces: bool, curved_forces: bool
 ) -> TracedParts:
-    """Functions of a backend's map as traces: value, derivatives by the backend's method, and second derivatives if asked for.
+    """Functions of a backend's map as traces: value, and derivatives by the backend's method.
 
     second: with second derivatives. forces: value and partial derivatives have constraint forces as their last result.
     curved_forces: second derivatives take multipliers of these forces as their last argument. Raises TooLong, TraceError.

@@ -41,7 +41,10 @@ The call raises the lower bounds ``lower`` (M,) at the times in the slice ``arou
 
 
 class SmallestDistance(NamedTuple):
-    """Smallest distance [m], with its pair and its time index; near (M,): distances below the requested one at each time."""
+    """Smallest distance [m], with its pair and its time index; near (M,): the smallest distance found at each time.
+
+    near is infinite at times without a distance below the requested one.
+    """
 
     distance: float
     pair: int
@@ -119,7 +122,10 @@ ROUNDING = 1e-5
 
 
 class MinimumDistance(NamedTuple):
-    """Smallest distance of a motion. distance [m], negative: depth; link and body (or second link); time [s]."""
+    """Smallest distance of a motion. distance [m], negative: depth; names of link and body (or second link); time [s].
+
+    Without pairs the distance is infinite and the names are empty.
+    """
 
     distance: float
     link: str
@@ -169,7 +175,7 @@ class MeshCheck:
 
     # -- one configuration ----------------------------------------------------------------------------------------------
     def nearest(self, q: Array, time: float = 0.0) -> MinimumDistance:
-        """Return the smallest distance at a configuration (nq,), with the scene at a time [s]."""
+        """Return the smallest distance [m] at a configuration (nq,), with the scene at a time [s]; infinite without pairs."""
         return self.along(np.asarray(q, float)[None], np.array([time]))
 
     # -- a motion -------------------------------------------------------------------------------------------------------
@@ -246,8 +252,9 @@ class MeshCheck:
     def distance(self, i: int, o: int, k: int, at: Places, known: float = np.inf) -> tuple[float, Array | None]:
         """Return the distance [m] of part i from body or part o at time index k, and the normal of a separating plane if known.
 
-        Above ``known``, the distance of the convex hulls may be returned; it is between ``known`` and the exact distance.
-        The normal is None for cylinders, whose separating planes are off by up to a millimeter.
+        at: poses by time index. Above ``known``, the distance of the convex hulls may be returned; it is between ``known`` and the
+        exact distance. The normal (3,) points from part i to o. It is None unless both shapes are convex and apart, and for
+        cylinders, whose separating planes are off by up to a millimeter.
         """
         part, a, count = self.parts[i], at.placed(self.parts[i], i, k), len(self.bodies)
         if o >= count:

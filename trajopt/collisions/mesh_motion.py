@@ -113,9 +113,9 @@ class Places:
     ) -> None:
         """Raise lower bounds (M,) [m] on the distance of a part from a second shape around time k, where it is at least ``apart``.
 
-        part: the part and its index. normal (3,): normal of a separating plane that touches both shapes, if known. base: body of
-        the model that carries the second shape, or the ground. other: places (M, 3) [m] of the second shape if it moves by
-        itself.
+        part: the part and its index. normal (3,): normal of a separating plane that touches both shapes, from the part to the
+        second shape, None if unknown. base: body of the model that carries the second shape, or the ground. other: places (M, 3)
+        [m] of the second shape if it moves by itself.
         """
         boxes = self._boxes(*part, base)
         if normal is not None and base != GROUND:  # the plane turns with that body from time k

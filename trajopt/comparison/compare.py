@@ -253,8 +253,10 @@ def run_all(variants: Sequence[Variant]) -> Iterator[Run]:
 
 
 class _Comparison:
-    """State of a comparison. first: number, problem and facts of the first finished row. exact: problem with reference
-    derivatives."""
+    """State of a comparison. first: number, problem and facts of the first finished row, None before.
+
+    exact: problem with reference derivatives, None before its first use.
+    """
 
     def __init__(self) -> None:
         self.first: tuple[int, PosedProblem, Components] | None = None

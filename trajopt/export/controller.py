@@ -133,8 +133,7 @@ def _exportable(ocp: OCP, removed_by: Mapping[str, str] | None) -> Sampling:
     """Return the sampled dynamics of an exportable problem. Raises ExportError with all reasons otherwise.
 
     Exportable are problems of one phase without constraints and dynamics parameters, whose sampled system has derivatives in C and
-    no
-    time steps of its own.
+    no time steps of its own. removed_by: as in :func:`controller_files`.
     """
     reasons = [*_structure_reasons(ocp, removed_by), *_constraint_reasons(ocp, removed_by)]
     samplings = [phase.dynamics.sampling for phase in ocp.phases]

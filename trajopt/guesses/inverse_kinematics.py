@@ -220,7 +220,7 @@ class _Search:
         return q
 
     def run(self, q: Array, starts: int) -> tuple[Array, _Errors]:
-        """Improve the starts; returns their final configurations and errors.
+        """Improve the start configurations q; returns their final configurations and errors. starts: number of rows of each goal.
 
         Redundant joints are drawn toward q0 first. The search ends PATIENCE iterations after each goal has a converged start, or
         after ITERATIONS.
@@ -281,7 +281,10 @@ class _Search:
         return _Errors(np.concatenate(e, axis=1), np.concatenate(rows, axis=1), distance, angle)
 
     def rotation_vector(self, R: Array, goal: Array) -> Array:
-        """Rotation vectors w (M, 3) from orientations R to those of the goal, in world axes."""
+        """Rotation vectors w (M, 3) from orientations R (M, 3, 3) to those of the goal (M, 3, 3), in world axes.
+
+        With a free axis, they turn the axis of R to that of the goal by the shortest rotation.
+        """
         axis = self.goal.axis
         if axis is None:
             relative = np.einsum("nij,nkj->ikn", goal, R)
@@ -295,7 +298,10 @@ class _Search:
         return about * np.arctan2(sine, cosine)[:, None]
 
     def step(self, q: Array, errors: _Errors, draw: float) -> Array:
-        """Configurations after a damped Gauss-Newton step of at most MAX_STEP, cut to the joint limits. draw: gain toward q0."""
+        """Configurations after a damped Gauss-Newton step from q of at most MAX_STEP, clipped to the joint limits.
+
+        errors: at q. draw: gain toward q0, zero for none.
+        """
         free = np.broadcast_to(self.on_path, q.shape).copy()
         toward = draw * (np.clip(self.reference, self.lower, self.upper) - q)
         dq = np.zeros_like(q)
@@ -337,7 +343,8 @@ def _selected(
 ) -> IKResult:
     """Select the best start of each goal, and its distinct solutions.
 
-    Starts are ranked by: goal reached, free of obstacles, then distance from q0, or the error if the goal is not reached.
+    n: number of goals. clearance: distance of configurations from obstacles [m], None for no obstacles. single: remove the axis of
+    goals. Starts are ranked by: goal reached, free of obstacles, then distance from q0, or the error if the goal is not reached.
     """
     norms = np.linalg.norm(errors.e, axis=1).reshape(n, -1)
     good = norms <= NEAR

@@ -254,7 +254,8 @@ def chosen_coordinates(constraint: Constraint) -> tuple[int, ...] | None:
 def joint_limits(model, manifold: Manifold, margin: float = 0.0, name: str = "joint limits") -> Constraint:
     """Position limits of the model, tightened by a margin [rad or m]: lower + margin <= q <= upper - margin.
 
-    Raises ValueError if the model has no finite limit or the margin leaves no feasible range.
+    Joints without a finite limit are not bounded. Raises ValueError if the model has no finite limit or the margin leaves no
+    feasible range.
     """
     lower, upper = model.q_lower + margin, model.q_upper - margin
     if np.any(lower > upper):

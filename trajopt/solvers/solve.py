@@ -233,7 +233,10 @@ class _Solves:
         return self.checked(ocp, found, tight) if tight is not ocp else found
 
     def until_replayed(self, ocp: OCP, solution: Solution) -> tuple[Solution, OCP]:
-        """Solve again with twice the substeps while the replay fails; return the best solution, checked, and its problem."""
+        """Solve again with twice the substeps while the replay fails; return the best solution, checked, and its problem.
+
+        solution: checked. Returned with ocp if no further solve runs.
+        """
         from trajopt.solvers.refinement import Again, Substeps, consecutive_solves
 
         def solve_again(again: Again) -> Solution:

@@ -84,8 +84,7 @@ class Sweep:
         """Return a pandas.DataFrame with a line per finished row: varied values, results (``rows.SCALARS``), and session.
 
         A key with list values has a column per entry: key[0], key[1], ... A key named like a result is called vary/key. Results
-        that a
-        dataset of an older version lacks are omitted.
+        that a dataset of an older version lacks are omitted.
         """
         pandas = require("pandas")
         marks = self._stored.marks()

@@ -325,8 +325,7 @@ def run_jobs(pool: Pool, study: Study, jobs: Sequence[range]) -> Iterator[list[R
     """Yield the results of each job, or of parts of a job, as they arrive.
 
     A job whose worker dies runs again. If its worker dies again, the job runs alone after all others, and is halved until a single
-    row is
-    left, which is reported as DIED.
+    row is left, which is reported as DIED.
     """
     waiting, suspects, again = deque(jobs), deque[range](), set[range]()
     running: dict[Future, range] = {}

@@ -91,7 +91,11 @@ def corner_normals(vertices: Array, faces: Array) -> Array:
 
 
 def _by_sides(corner_vertex: Array, area: Array, unit: Array, corners: Array) -> Array:
-    """Return normals (m, 3) at corners (m,) of vertices with sharp edges, from a test of each pair of adjacent faces."""
+    """Return unit normals (m, 3) at corners (m,) of vertices with sharp edges, from a test of each pair of faces at a vertex.
+
+    corner_vertex (3 n,): vertex of each corner of all faces. area, unit (n, 3): normals of the faces, with twice the area as
+    length, and unit normals.
+    """
     at = corner_vertex[corners]
     order = np.argsort(at, kind="stable")
     owner = corners[order] // 3  # faces sorted by vertex
@@ -201,7 +205,7 @@ def _interpolated(spread: Array, weights: tuple[Array, Array]) -> Array:
 
 
 def blend(below: Layer, above: Layer, opacity: float) -> Layer:
-    """Blend a transparent layer over another one where it is nearer; the result has the nearness of ``below``."""
+    """Blend a layer of an opacity in 0 .. 1 over another one where it is nearer; the result has the nearness of ``below``."""
     nearer = above.nearness > below.nearness
     share = (opacity * nearer)[..., None]
     return Layer((1.0 - share) * below.color + share * above.color, below.nearness)

@@ -273,7 +273,10 @@ class _Writer:
             return _item("empty")
 
     def _code(self, code: types.CodeType) -> bytes:
-        """Form of a code object: its byte code, names and constants, or its source text."""
+        """Form of a code object: its source text if functions count by it, it is accessible and no lambda, else its byte code.
+
+        Byte code is written with its names and constants.
+        """
         with suppress(OSError):
             if self._by_source and code.co_name != "<lambda>":  # a line may contain several lambdas
                 return _item("source", inspect.getsource(code).encode())
@@ -284,7 +287,7 @@ class _Writer:
     def _globals(self, f: types.FunctionType, code: types.CodeType) -> Iterator[bytes]:
         """Yield the forms of the globals that a code object and its inner ones read, by name, in the order of reading.
 
-        None if functions count by their source. Raises Unknown if the globals are not known or impure.
+        Yields nothing if functions count by their source. Raises Unknown if the globals are not known or impure.
         """
         if self._by_source:
             return
@@ -368,7 +371,7 @@ class _Writer:
         return _item("object", self.written(cls), self._state(value))
 
     def _state(self, value: Any) -> bytes:
-        """Attributes and slots of a Python object, without cached properties."""
+        """Form of the state of a Python object: its attributes and slots, without cached properties."""
         held = dict(getattr(value, "__dict__", {}))
         for cls in type(value).__mro__:
             for name in _slots(cls):

@@ -17,7 +17,7 @@ from dynamics_backends.scalars.entries import takes_entries
 
 @dof("IS")
 def MOMENTUM(S, I_b):
-    """Momentum of the subtree at unit rate of the DoF."""
+    """Momentum of the subtree at unit rate of the DoF. I_b: inertia of the subtree of the DoF's body."""
     return I_b * S
 
 

@@ -80,7 +80,7 @@ def _frame_pose(
 
 
 def base_origin(model: Model, q: Rows, body: int) -> Vec:
-    """Position to add to those of a body after :func:`~.ground.at_base`: that of the floating base, zero for other bodies."""
+    """Position to add to those of a body after :func:`~.ground.at_base`: that of the floating base which carries it, else zero."""
     if not (model.floating_base and body >= 0 and 0 in model.ancestors(body)):
         zero = 0.0 * q[0]
         return Vec(zero, zero, zero)
@@ -250,7 +250,7 @@ def _matrix_rows(model: Model, columns: dict[int, Motion], zero: Scalar) -> Rows
 
 @body("mass_moment")
 def MASS_MOMENT(X, mass, com):
-    """Mass times position of the center of mass."""
+    """Mass of a body times the position of its center of mass. X: pose of the body; com: in its coordinates."""
     return X.point(com) * mass
 
 
@@ -329,7 +329,10 @@ def rotation_log(R: list[list[Scalar]]) -> list[Scalar]:
 
 
 def quaternion_of_rotation(R: list[list[Scalar]]) -> list[Scalar]:
-    """Unit quaternion x y z w of a rotation matrix (Shepperd 1978), by the best conditioned of four formulas."""
+    """Unit quaternion x y z w of a rotation matrix R[i][j] (Shepperd 1978), by the best conditioned of four formulas.
+
+    Its sign makes the entry by which the formula divides positive.
+    """
     quaternion, largest = _parallel_quaternion(R)
     scale = 0.5 / sm.sqrt(largest)
     return [scale * a for a in quaternion]

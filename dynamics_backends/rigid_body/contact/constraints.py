@@ -82,7 +82,10 @@ class Side(Protocol):
     J: dict[int, Rows]
 
     def residual(self, acc: Any, gravity: Vec, kd: float) -> Rows:
-        """Acceleration plus kd times velocity: the side's part of the rows, without the error; acc: field of accelerations."""
+        """Acceleration plus kd times velocity: the side's part of the rows, without the error.
+
+        acc: field of the bodies' accelerations, in which the base accelerates by -gravity; adding ``gravity`` removes that.
+        """
         ...
 
     def add_force_slopes(self, tau_q: Entries, force: Rows) -> None:
@@ -98,7 +101,8 @@ class Side(Protocol):
     ) -> None:
         """Add the side's second derivatives of nu'(rows) - mu'J'force to ``to`` in place, and those of J mu in q to its q_force.
 
-        gains: (kp, kd); first_row: index of the constraint's first row in q_force.
+        force, nu: constraint forces and multipliers of the rows; mu enters by the fields w and chi. gains: (kp, kd); first_row:
+        index of the constraint's first row in q_force.
         """
         ...
 

@@ -48,7 +48,10 @@ from dynamics_backends.scalar import Rows, Scalar
 
 @dataclass(frozen=True)
 class ConstrainedFactor:
-    """Factor of M, for each row of J the columns Z and D^-1 Z by DoF, and the factor of S."""
+    """Factor of the equations of constrained motion. mass, delassus: factors of M and S.
+
+    Z, W = D^-1 Z: for each row of J its column, by DoF.
+    """
 
     mass: ltl.Factor
     Z: list[dict[int, Scalar]]
@@ -67,7 +70,10 @@ def factor(mass: ltl.Factor, J: Sequence[Mapping[int, Scalar]], damping: Sequenc
 
 
 def solve(f: ConstrainedFactor, top: Sequence[Any], bottom: Sequence[Any]) -> tuple[list[Any], list[Any]]:
-    """Solve the factorized system of accelerations x and constraint forces f, by rows, for one or many right-hand sides."""
+    """Return the accelerations x and the constraint forces that solve the system factorized in f, for the sides top and bottom.
+
+    All are lists by row; their entries may be arrays, for many right-hand sides.
+    """
     t = ltl.solve_upward(f.mass, top)
     rhs = [sum((-(t[k] * w) for k, w in W.items()), b) for W, b in zip(f.W, bottom, strict=True)]
     forces = ltl.solve(f.delassus, rhs)

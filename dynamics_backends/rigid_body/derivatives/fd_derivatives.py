@@ -24,7 +24,7 @@ from dynamics_backends.scalar import Rows
 
 @whole("a", template="ltl_solve")
 def SOLVE(factor, tau_net):
-    """Acceleration a = M^-1 (tau - h)."""
+    """Acceleration a = M^-1 (tau - h). factor: of M; tau_net: tau - h."""
     return sm.stack(ltl.solve(factor, [tau_net[i] for i in range(len(factor.ancestors))]))
 
 
@@ -44,7 +44,7 @@ def SOLVE_COLUMNS(factor, dtau_dq, dtau_dv):
 
 @down("acc_joint")
 def ACCELERATION_SHARE(acc_joint_p, S, a):
-    """Contribution of the joint accelerations to the bodies' accelerations."""
+    """Contribution of the joint accelerations a to a body's acceleration, from that to its parent's (acc_joint_p)."""
     for column, rate in zip(S, a, strict=True):
         acc_joint_p = acc_joint_p + column * rate
     return acc_joint_p

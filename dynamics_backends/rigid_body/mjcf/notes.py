@@ -72,7 +72,7 @@ def _joints(m: Any, names: Names) -> list[str]:
 
 
 def _dry_friction(m: Any, names: Names) -> list[str]:
-    """Note on joints with dry friction, which counts only with friction_velocity."""
+    """Note on joints with dry friction, which counts only with friction_velocity; empty list without any."""
     rubbing: list[int] = np.flatnonzero(m.dof_frictionloss).tolist() if enabled(m, "FRICTIONLOSS") else []
     joints = dict.fromkeys(names.joints[m.dof_jntid[d]] for d in rubbing)
     return _sentence("dry friction counts only with friction_velocity", joints)
@@ -173,7 +173,7 @@ def _described(a: Actuator) -> str:
 
 
 def _things(m: Any) -> list[str]:
-    """Note on numbers of elements that the model does not use: sensors, cameras, lights, skins, mocap bodies."""
+    """Note on numbers of elements that the model does not use: sensors, cameras, lights, skins, mocap bodies; empty without any."""
     counts = {"sensors": m.nsensor, "cameras": m.ncam, "lights": m.nlight, "skins": m.nskin, "mocap bodies": m.nmocap}
     there = [f"{count} {what}" for what, count in counts.items() if count]
     return _sentence("not used", there)

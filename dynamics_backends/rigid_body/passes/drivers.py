@@ -302,7 +302,7 @@ class _Rows:
         self._put(p, p.results(*(self._entry_argument(n, index) for n in p.inputs)))
 
     def _entry_argument(self, name: str, index: dict[str, np.ndarray]) -> Any:
-        """Rows that a parameter of a pass over pairs or triples reads, for all of them."""
+        """Rows that a parameter of a pass over pairs or triples reads, for all of them. index: their DoFs by letter."""
         base = base_name(name)
         if FIELDS[base].axis is Axis.PAIR:
             return take(self.fields[base], index["path"])

@@ -45,7 +45,10 @@ class SpatialDual(Dual):
 
 
 class PerturbedTransform(Struct):
-    """Pose (R, p) of plain arrays (rows, N) and its twist, a motion in the child frame with components (rows, N, K)."""
+    """Pose (R, p) of plain arrays (rows, N) and its twist, a motion in the child frame with components (rows, N, K).
+
+    Results "with tangents" have those due to the tangents of the argument and to the twist. K: number of directions.
+    """
 
     __slots__ = ("R", "p", "twist")
     PARTS = (Mat, Vec, Motion)
@@ -105,7 +108,10 @@ class PerturbedTransform(Struct):
         return _joined(value, change)
 
     def inertia_to_parent(self, mass: Scalar, com: Vec, central: Sym) -> Inertia:
-        """Inertia in the parent, and its change d x* I - I d x for a body of constant inertia."""
+        """Inertia in the parent, with tangents d x* I - I d x for the twist d in the parent's coordinates.
+
+        mass, com, central: constant mass, center of mass and inertia about it in the child.
+        """
         value = self.pose.inertia_to_parent(mass, com, central)
         d, wide = _wide(self.pose).to_parent(self.twist), _wide(value)
         turn = _commutator(d.w, wide.J.full())
@@ -116,7 +122,7 @@ class PerturbedTransform(Struct):
         return Inertia(mass, _joined(value.h, first), _joined(value.J, J))
 
     def articulated_to_parent(self, inertia: ArticulatedInertia) -> ArticulatedInertia:
-        """General inertia in the parent's coordinates, with the tangents due to its own tangents and to the pose's twist."""
+        """General inertia in the parent's coordinates, with tangents due to its own tangents and to the pose's twist."""
         value, change = _value(inertia), _tangent(inertia)
         wide, w, l = _wide(value), self.twist.w, self.twist.l
         M, Ht = wide.M.full(), wide.H.transpose()

@@ -134,7 +134,10 @@ def _insert(records: dict, record):
 
 
 def read_link(element: Element) -> Link:
-    """Return the link of a <link> element; without <inertial> it has no mass. Raises URDFError, also for a negative mass."""
+    """Return the link of a <link> element; without <inertial> it has no mass.
+
+    Raises URDFError for missing or wrong values, and for a negative mass.
+    """
     link = Link(element.string("name"), element)
     inertial = element.first("inertial")
     if inertial is None:
@@ -150,7 +153,10 @@ def read_link(element: Element) -> Link:
 
 
 def _tensor(element: Element) -> np.ndarray:
-    """Inertia tensor (3, 3) of an <inertia> element; missing products of inertia are zero. Raises URDFError."""
+    """Inertia tensor (3, 3) of an <inertia> element; missing products of inertia are zero.
+
+    Raises URDFError for a missing moment of inertia, and for a text that is no number.
+    """
     xx, yy, zz = (element.number(key) for key in ("ixx", "iyy", "izz"))
     xy, xz, yz = (element.number(key, 0.0) for key in ("ixy", "ixz", "iyz"))
     return np.array([[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]])
@@ -166,9 +172,10 @@ def _rotated(tensor: np.ndarray, rpy: np.ndarray) -> np.ndarray:
 
 
 def read_joint(element: Element, snap: float | None, warnings: list[str]) -> Joint:
-    """Return the joint of a <joint> element, and append warnings about it to `warnings`. Raises URDFError.
+    """Return the joint of a <joint> element, and append warnings about it to `warnings`.
 
-    snap: tolerance within which rotation and axis are made exact, None for none.
+    snap: tolerance within which rotation and axis are made exact, None for none. Raises URDFError for an unknown type, and for
+    missing or wrong values.
     """
     urdf_type = element.string("type")
     if urdf_type not in JOINT_KINDS:
@@ -236,7 +243,7 @@ def _read_limits(joint: Joint, limit: Element | None, urdf_type: str, warnings: 
 
 
 def _positive(limit: Element, attribute: str) -> float:
-    """Limit of this name; 0 or missing: infinite. Raises URDFError for a negative one."""
+    """Limit of this name; 0 or missing: infinite. Raises URDFError for a negative one, and for a text that is no number."""
     value = limit.number(attribute, 0.0, infinite=True)
     if value < 0:
         raise limit.error(f"{attribute} is {value:g}: give a positive limit, or 0 for none")
@@ -263,7 +270,10 @@ def _read_dynamics(joint: Joint, dynamics: Element | None):
 
 
 def _read_mimic(joint: Joint, mimic: Element | None):
-    """Set the joint's mimic relation from <mimic>, if any; defaults: multiplier 1, offset 0. Raises URDFError."""
+    """Set the joint's mimic relation from <mimic>, if any; defaults: multiplier 1, offset 0.
+
+    Raises URDFError without the name of a joint, and for a multiplier or offset that is no number.
+    """
     if mimic is not None:
         joint.mimic = Mimic(mimic.string("joint"), mimic.number("multiplier", 1.0), mimic.number("offset", 0.0))
 

@@ -73,7 +73,7 @@ class ContactLaw(Protocol):
     def second_derivatives(
         self, g: Scalar, n: Vec, w: Vec, s: Vec, p: Mapping[str, Rows]
     ) -> tuple[Derivatives, SecondDerivatives]:
-        """First and second derivatives in (g, n, w) of s . force for a fixed s."""
+        """First and second derivatives in (g, n, w) of s . force for a fixed vector s."""
         ...
 
 
@@ -99,12 +99,15 @@ class StepLaw(Protocol):
     def second_derivatives(
         self, g: Scalar, n: Vec, w: Vec, s: Vec, p: Mapping[str, Rows]
     ) -> tuple[Derivatives, SecondDerivatives]:
-        """First and second derivatives in (g, n, w) of s . force for a fixed s."""
+        """First and second derivatives in (g, n, w) of s . force for a fixed vector s."""
         ...
 
 
 class Slip(NamedTuple):
-    """y with the derivatives of X and y in n and w; those of y in (w, w) vanish."""
+    """Slip y = s.w_t for a fixed vector s, with derivatives of X = w_t.w_t and y in the normal n and the velocity w.
+
+    w_t = w - (n.w) n. The second derivatives of y in (w, w) vanish.
+    """
 
     y: Scalar
     Xn: Vec

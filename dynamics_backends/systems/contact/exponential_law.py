@@ -91,7 +91,7 @@ class SoftContactLaw:
     def second_derivatives(
         self, g: Scalar, n: Vec, w: Vec, s: Vec, p: Mapping[str, Rows]
     ) -> tuple[Derivatives, SecondDerivatives]:
-        """First and second derivatives in (g, n, w) of s . force for a fixed s."""
+        """First and second derivatives in (g, n, w) of s . force for a fixed vector s."""
         (N, N1, N2), (D, D1, D2) = self._spring(g, p), self._damper(g, p)
         sn, sw = s.dot(n), s.dot(w)
         zero = Mat(*(Vec(0.0, 0.0, 0.0) for _ in range(3)))

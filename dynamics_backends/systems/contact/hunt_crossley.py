@@ -86,7 +86,10 @@ class HuntCrossley:
     def second_derivatives(
         self, g: Scalar, n: Vec, w: Vec, s: Vec, p: Mapping[str, Rows]
     ) -> tuple[Derivatives, SecondDerivatives]:
-        """First and second derivatives in (g, n, w) of s . force for a fixed s, as those of N Q with Q = s.n - mu phi s.w_t."""
+        """First and second derivatives in (g, n, w) of s . force = N Q for a fixed s, with Q = s.n - mu phi s.w_t.
+
+        g: gap, n: normal, w: velocity, w_t = w - (n.w) n, phi = 1 / sqrt(w_t.w_t + v^2), N: normal force.
+        """
         c = n.dot(w)
         wt, slip = w - n * c, Slip.at_velocity(n, w, s)
         N, (grip, fall, curvature) = self._normal(g, c, p), self._grip(wt, p)

@@ -50,7 +50,7 @@ _MOVED = ("acc", "psidd")
 
 
 class _Jump(NamedTuple):
-    """Solution at one state: fields at rest, constraints, factors, d, impulses by rows, and z."""
+    """Solution at one state: fields at rest, constraints, factors, velocity jump d, impulses by rows, and z = d + (1 + e) v."""
 
     fields: dict[str, Any]
     constraint_states: list[ConstraintState]
@@ -105,7 +105,7 @@ class Impact(WholeMap, ConstrainedDerivatives):
     def _solved(
         self, q: Rows, v: Rows, p: Mapping[str, Rows], equations: Callable[..., dict[str, Any]] = started
     ) -> _Jump:
-        """Solve for the velocity jump and the impulses. equations: the recursion that computes the fields."""
+        """Solve for the velocity jump and the impulses at x = (q, v). equations: the recursion that computes the fields."""
         rest = 0.0 * v
         fields = equations(self._weightless, q, rest, self.driver)
         constraint_states = self.constraints.constraint_states(fields, q, rest, p, with_errors=False)

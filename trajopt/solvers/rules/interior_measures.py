@@ -30,7 +30,8 @@ class Optimality(NamedTuple):
 
     gradient, violation, complementarity: largest entries of the Lagrangian's gradient, the residuals and the products of
     multipliers and distances; only the factor of the objective scales them. error, barrier_error: E_0 and E_mu of eq. 5. mean,
-    least, products: mean, minimum and number of the products. squares: sum of squares of the gradient.
+    least, products: mean, minimum and number of the products; 0, infinity and 0 without bounds. squares: sum of squares of the
+    gradient.
     """
 
     gradient: float
@@ -47,7 +48,7 @@ class Optimality(NamedTuple):
 def optimality(sums: Sequence[float], violation: float) -> Optimality:
     """Return the optimality errors of an iterate; those for mu = 0 and for mu are scaled as in eq. 5 and 6 of Waechter & Biegler.
 
-    sums: the ten numbers of ipm_measure. violation: the largest residual. The scaled errors are NaN if the
+    sums: the ten numbers of ipm_measure (interior_point.h). violation: the largest residual. The scaled errors are NaN if the
     gradient or the violation is not finite.
     """
     gradient, plain, shifted, sum_y, sum_z, count_y, count_z, total, least, squares = sums

@@ -50,7 +50,10 @@ Solver = Callable[[OCP, Guess, Any, "Callback | None"], Solution]
 
 
 class Inner(NamedTuple):
-    """Request: raise the penalties of the constraints in ``slow``, run an inner solve, update the multipliers."""
+    """Request: raise penalties, run an inner solve, update the multipliers.
+
+    slow: for each constraint, True to raise its penalty. solve: request of the inner solve.
+    """
 
     slow: Sequence[bool]
     solve: SolveRequest
@@ -145,7 +148,10 @@ def _with_tolerance(options: SLQOptions, tolerance: float) -> SLQOptions:
 
 
 def _measured(moved: Moved, n: int, o: SLQOptions, problem: Callable[[], OCP] | None) -> termination.Measured:
-    """Collect the errors after an inner solve; problem: returns the problem, to name the worst constraint, or None for no name."""
+    """Collect the errors after an inner solve. moved: its answer; n: iterations of all inner solves.
+
+    problem: returns the problem, to name the worst constraint, or None for no name.
+    """
     found, end = moved.solution, at_end(moved.solution)
     errors = termination.Errors(end["kkt"], end["gradient"], end["defect"], moved.violation)
     worst = None if problem is None else worst_violation(problem(), found.xs, found.us)
@@ -155,8 +161,8 @@ def _measured(moved: Moved, n: int, o: SLQOptions, problem: Callable[[], OCP] | 
 def _final_status(inner: Status, at: termination.Measured, o: SLQOptions) -> Status:
     """Convert the status of the last inner solve to that of the whole solve: every success becomes "converged".
 
-    Limits keep their code, with the errors of the whole solve. Other failures of the inner solve are marked as such or returned as
-    they are.
+    Limits keep their code, with the errors ``at`` of the whole solve. Other failures of the inner solve are marked as such or
+    returned as they are.
     """
     match inner.code:
         case _ if inner.success:

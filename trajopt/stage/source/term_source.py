@@ -110,6 +110,7 @@ def term_source(
 ) -> TermSource:
     """Return traced functions of a sum of cost terms: its value, and its value with gradient and Hessian.
 
+    name: prefix of the functions' names. nu: controls of the problem. hessian: "gauss_newton", or "exact" for squared terms too.
     running: scale terms by dt, and let them read controls. moving: system whose time step provides its contact forces to running
     terms. curved: second derivatives of that step are evaluated too. kernels: recursions of contact forces are calls of the
     package's kernels, for tapes. Raises TooLong, TraceError for a residual that cannot be traced.
@@ -158,7 +159,8 @@ def _with_kernels(residual: Map) -> Map:
 def _sum_of(terms, manifold, x, u, t, theta, scale, hessian, forces):
     """Return value, gradient and Hessian of the sum of terms at x (+) dx, u + du, in w = (dx, du) at 0.
 
-    Terms of contact forces contribute to the value alone; their derivatives in the forces are added to ``forces``.
+    theta: symbols of weights and parameters (:func:`theta_of`); scale: factor on all weights. Terms of contact forces contribute to
+    the value alone; their derivatives in the forces are added to ``forces``, None without such terms.
     """
     dx = x if manifold.is_flat else ca.SX.sym("dx", manifold.ndx)
     moved = x if manifold.is_flat else manifold.integrate(x, dx)

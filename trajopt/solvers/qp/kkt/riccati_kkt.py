@@ -46,7 +46,10 @@ def require_stages(qp: QP) -> None:
 
 
 class RiccatiKKT:
-    """:class:`~trajopt.solvers.qp.kkt.kkt_system.KKTSystem` by a Riccati recursion; raises UnstructuredQP."""
+    """:class:`~trajopt.solvers.qp.kkt.kkt_system.KKTSystem` by a Riccati recursion, for m rows and n_w variables w.
+
+    Raises UnstructuredQP for a QP without stages.
+    """
 
     def __init__(self, qp: QP) -> None:
         require_stages(qp)
@@ -60,7 +63,7 @@ class RiccatiKKT:
 
     # -- the linear system ----------------------------------------------------------------------------------------------
     def factorize(self, weights: Array) -> bool:
-        """Set up the LQ problem for weights D (m + n,) of rows and bounds; return True if H is positive definite where required.
+        """Set up the LQ problem for weights D (m + n_w,) of rows and bounds; return True if H is positive definite where required.
 
         That is on the null space of the dynamics and of the equations, which have infinite weights; zero weights mark missing
         bounds. Fixed controls and first states are substituted; other equations get a large finite weight.
@@ -99,7 +102,7 @@ class RiccatiKKT:
         return not free.any() or bool(cholesky(V[np.ix_(free, free)])[1] == 0)
 
     def _linear(self, a: Array, b: Array) -> LQProblem:
-        """Return the LQ problem whose solution is dw, for right-hand sides a (n_w,), which includes C'D b, and b (m + n,).
+        """Return the LQ problem whose solution is dw, for right-hand sides a (n_w,), which includes C'D b, and b (m + n_w,).
 
         Fixed controls and fixed entries of the first state take their values from b.
         """
@@ -136,7 +139,7 @@ class RiccatiKKT:
         return dw, both
 
     def solve(self, a: Array, b: Array) -> tuple[Array, Array]:
-        """Return dw (n,), and dE and dC stacked (m + n,), by the last factorization, from a (n,) and b (m + n,).
+        """Return dw (n_w,), and dE and dC stacked (m + n_w,), by the last factorization, from a (n_w,) and b (m + n_w,).
 
         With the Hessian H, equations E and inequalities C they solve H dw + E'dE + C'dC = a, E dw = b_E, C dw - dC / D = b_C, with
         iterative refinement: at most REFINEMENTS passes, while each halves the residual. b is ignored where D = 0.
