@@ -97,10 +97,8 @@ class CollisionPairs:
         """Return the slots of the residual, by link and kind of core; none for kinds absent from the scene.
 
         Each movable body has one slot for a box, two more from the third joint on, and 17 more at the end of a chain, where motions
-        deviate
-        most from their guess; one for a cylinder, six more at the end, and FACES times as many for hull faces. Each self-collision
-        pair
-        gets one slot.
+        deviate most from their guess; one for a cylinder, six more at the end, and FACES times as many for hull faces. Each
+        self-collision pair gets one slot.
         """
         kinds = {core.kind for _, core in self.cores} | {"box" for near, _ in self.self_pairs if near == WORLD}
         model, found = self.robot.model, []
@@ -135,8 +133,8 @@ class CollisionPairs:
         """Return gaps (M, P, O) [m] between the robot's P capsules at configurations (M, nq) and the O cores, scene cores first.
 
         Cores are those of the scene at times (M,) [s], and the capsules of self-collision pairs. Gaps beyond ``reach`` (default:
-        self.reach)
-        are lower bounds, those of ignored pairs are infinite. For a segment inside a hull, one face of the hull has the depth.
+        self.reach) are lower bounds, those of ignored pairs are infinite. For a segment inside a hull, one face of the hull has the
+        depth.
         """
         poses = body_poses(self.robot.model, qs)
         others = self._obstacle_cores(poses, times)

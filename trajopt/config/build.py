@@ -69,8 +69,7 @@ def solve_task(
 
     guess: start of the solve, without relaxed problems; default: the guess of the task, improved by its relaxed problems
     (:func:`over_easier`). check: see :func:`trajopt.solve`; with refinement, only the returned solution is checked. A checked
-    solution
-    also gets the limits of :func:`limits_of` in its metadata.
+    solution also gets the limits of :func:`limits_of` in its metadata.
     """
 
     def last(start: Guess) -> Solution:

@@ -80,8 +80,7 @@ class Backend(Checked):
         """Checks by key, (True if acceptable, acceptable values): known name and engine, and options that belong to the method.
 
         A step is positive, at most LARGEST_STEP, and only for finite differences; a mode only for casadi_ad; options only for a
-        registered
-        backend.
+        registered backend.
         """
         steps, modes = self.name.endswith("_difference"), self.name == "casadi_ad"
         return {

@@ -52,10 +52,8 @@ def with_free_durations(task: Task, settings: TimeSettings) -> Task:
     """Return the task with free durations for ``time = "free"``, else the task unchanged.
 
     A task that has free durations already is unchanged too, if the settings give neither durations nor a time weight. Raises
-    ValueError
-    for settings that free_time rejects, for a task with refinement, with keys of its own for durations, or with a horizon that
-    follows
-    measurements.
+    ValueError for settings that free_time rejects, for a task with refinement, with keys of its own for durations, or with a
+    horizon that follows measurements.
     """
     if settings.time == "fixed":
         return task

@@ -263,8 +263,7 @@ class Settings(Checked):
         """Checks by key, (True if acceptable, acceptable values): consistent times, and motions with the term that they move.
 
         duration: at least a tick, at most MAX_TICKS ticks. tick: at most MAX_SUBSTEPS steps of the plant. period: at least the
-        tick. Lead,
-        remaining time, regularization, charge and seed are at least 0, the deadline is positive.
+        tick. Lead, remaining time, regularization, charge and seed are at least 0, the deadline is positive.
         """
         return {
             "duration": (
@@ -380,8 +379,7 @@ def clearances_of(task: Task, xs: Array, objects: Mapping[str, Array]) -> dict[s
     """Return the distance (M,) [m] of the robot from each object with positions (M, 3), by the object's name.
 
     It is ``task.clearance``, or else the distance of the nearest of ``task.points``; empty if the task has neither. Objects that
-    are not
-    points in space are omitted.
+    are not points in space are omitted.
     """
     model = task.ocp.model
     if task.clearance is not None:

@@ -56,8 +56,7 @@ def with_solver(config: Config, name: str) -> Config:
     """Return the configuration with another solver, and those of its options that the new solver accepts.
 
     Only options that differ from their defaults are carried over, and none that either solver's name fixes. Raises ConfigError for
-    an
-    unknown solver.
+    an unknown solver.
     """
     if name == config.solver_name or name not in SOLVERS:
         return config if name == config.solver_name else with_options(config, name, {})

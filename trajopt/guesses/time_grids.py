@@ -222,8 +222,8 @@ def _constraint(c: Constraint, grid: _Grid, *, first: bool) -> Constraint:
     """Constraint on the new grid.
 
     If it reads controls, values by knot are repeated; else parameters are interpolated, and bounds are the looser of adjacent
-    knots.
-    first: it belongs to the first phase with duration, whose first state is fixed; its bounds there do not widen those that follow.
+    knots. first: it belongs to the first phase with duration, whose first state is fixed; its bounds there do not widen those that
+    follow.
     """
     if c.residual.nu:
         low, high = (grid.repeated(b) if b.ndim == 2 else b for b in (c.lower, c.upper))

@@ -143,10 +143,8 @@ def problem_annotations(ocp: Any) -> Annotations:
     """Annotations of a problem, with goals and obstacles of its cost terms and constraints where the annotations have none.
 
     ocp: an :class:`~trajopt.OCP`. Goals of frames and centers of mass, unless their weight is zero, are added if the annotations
-    have
-    neither goals nor targets, spheres of :func:`~trajopt.sphere_obstacle` if they have neither spheres nor bodies. Goals and
-    centers
-    given by knot become moving targets and bodies over the times of the knots.
+    have neither goals nor targets, spheres of :func:`~trajopt.sphere_obstacle` if they have neither spheres nor bodies. Goals and
+    centers given by knot become moving targets and bodies over the times of the knots.
     """
     annotations = Annotations() if ocp.annotations is None else ocp.annotations
     goals, targets, spheres, moving = [], [], [], []

@@ -66,9 +66,8 @@ def state_goal(
     """Goal that the motion ends at a state: reference (nx,).
 
     coordinates: names of the tangent directions to check; default: those of positions, whose names begin with "q[", or all if there
-    are
-    none. Units are those of the state. The tolerance is FAR times the largest initial distance of these directions, and at least
-    NEAR_ANGLE. Raises ValueError for a name that the manifold does not have.
+    are none. Units are those of the state. The tolerance is FAR times the largest initial distance of these directions, and at
+    least NEAR_ANGLE. Raises ValueError for a name that the manifold does not have.
     """
     names = manifold.tangent_names
     chosen = tuple(coordinates) if coordinates is not None else tuple(n for n in names if n.startswith("q[")) or names

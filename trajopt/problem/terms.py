@@ -373,8 +373,7 @@ def frame_velocity_cost(
     """Cost of r = velocity of the frame - reference, [linear, angular] (6,) [m/s, rad/s].
 
     reference: (6,) or (N, 6); default: zero. expressed_in: "LOCAL", "WORLD" or "LOCAL_WORLD_ALIGNED". Raises ValueError for another
-    one
-    or another reference, UnknownName if the model has no such frame.
+    one or another reference, UnknownName if the model has no such frame.
     """
 
     frame_id = model.frame_id(frame)

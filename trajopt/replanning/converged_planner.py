@@ -51,8 +51,7 @@ class ConvergedPlanner:
         """Solve the stored problem from x0 (nx,) with its warm start, or with a rollout under the last feedback if ``follow``.
 
         The problem is checked only if the warm start has no multipliers. A solution that can be executed but has no gains gets
-        tracking
-        gains.
+        tracking gains.
         """
         ocp, warm = replace(self._ocp, x0=x0), self._warm
         guess, warm_started = feedback_rollout(ocp, warm) if self.follow else warm.guess, bool(warm.multipliers)

@@ -123,8 +123,7 @@ class ReplanningLoop:
         """One control tick: measure, compute the control, step the plant; returns its record, or None if the plant has diverged.
 
         A state beyond MAX_STATE or not finite counts as diverged and becomes an event. k: number of the tick. lag: delay of the
-        tick [s],
-        for the log.
+        tick [s], for the log.
         """
         truth = np.array(self._plant.state(), dtype=float)
         if not (np.abs(truth) <= MAX_STATE).all():

@@ -102,8 +102,7 @@ class Planning:
         """Add the plan of a finished solve, and start the next solve if it is due, from the state x (nx,) at tick k.
 
         A horizon that follows the state receives it first. If the planner is still running, the due solve is skipped, which becomes
-        an
-        event. Plans before the one valid at t [s] are dropped.
+        an event. Plans before the one valid at t [s] are dropped.
         """
         if isinstance(self._horizon, Following):
             self._horizon.observe(t, x)

@@ -191,8 +191,7 @@ class RealTimeSLQ(RealTimePlanner):
         """Cheapest rollout from x0 among the step lengths alpha of STEP_LENGTHS; the feedback on dx_0 is applied in full with each.
 
         Full steps lower the regularization, shortened ones raise it. After MAX_SHORTENED consecutive shortened steps, or if no
-        rollout is
-        finite, later steps use the exact Hessian, if it is compiled.
+        rollout is finite, later steps use the exact Hessian, if it is compiled.
         """
         answer = policy.K[0] @ step.dx[0]
         xs, us, dx, du = plan.xs.copy(), plan.us.copy(), step.dx.copy(), step.du.copy()

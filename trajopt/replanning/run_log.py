@@ -113,8 +113,7 @@ class RunLog:
         """Statistics of the run: solves, tracking errors, lag of ticks, events, and clearances by minimum and last value.
 
         distances: arrays (M,) by name, reported by minimum, last value, median and rms. manifold: of the states, default that of
-        the log,
-        or a vector space if the log has none.
+        the log, or a vector space if the log has none.
         """
         manifold = manifold or self.manifold or Manifold.vector(self.xs.shape[1])
         planning = statistics_of(self.solves, self.spells, self.events)

@@ -90,8 +90,7 @@ class FreeTime:
         """Phase with the durations appended to its state. place: index of its own duration. first: the phase has knot 0.
 
         A phase that takes time gets dynamics and running costs scaled with its duration, and the price of the duration as a cost.
-        In the
-        first phase, constraints without controls are not imposed on knot 0.
+        In the first phase, constraints without controls are not imposed on knot 0.
         """
         dynamics = self._dynamics(phase, place)
         constraints = tuple(map(self._constraint, phase.constraints))
@@ -210,11 +209,10 @@ def free_time(ocp: OCP, durations: Sequence | Array | None = None, price: float 
     """Make the phase durations of a problem on a fixed grid free, with the same dynamics, integrators and solvers.
 
     Solve ``ocp`` of the result from the guess ``with_durations(guess)``; ``without(solution)`` returns the motion on the given grid
-    and its durations.
-    durations: shortest and longest duration [s], (2,) for all phases that take time, or (n, 2) for each; default a third to three
-    times the given duration. price: cost of a second, for all phases or for each. Raises MissingCapability for dynamics with steps
-    of fixed length and for trapezoidal quadrature, ValueError for durations or prices of invalid shape or value, and if no phase
-    takes time.
+    and its durations. durations: shortest and longest duration [s], (2,) for all phases that take time, or (n, 2) for each; default
+    a third to three times the given duration. price: cost of a second, for all phases or for each. Raises MissingCapability for
+    dynamics with steps of fixed length and for trapezoidal quadrature, ValueError for durations or prices of invalid shape or
+    value, and if no phase takes time.
 
     >>> import trajopt as to
     >>> robot = to.FreeBody(to.chain(2))

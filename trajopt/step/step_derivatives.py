@@ -97,8 +97,7 @@ class Field(NamedTuple):
         """Arguments u and p of f at a stage.
 
         With implicit damping, u is followed by the offset e (N, offsets), and p has the implicit step. fraction: length of the
-        implicit step,
-        as a fraction of h. e: None for zero.
+        implicit step, as a fraction of h. e: None for zero.
         """
         if self.offsets is None:
             return self.u, self.p

@@ -60,8 +60,7 @@ def between_knots(ocp: OCP, xs: Array, us: Array, evaluator: StageEvaluator) -> 
     """Compute the violations between the knots of a finite plan xs (N + 1, nx), us (N, nu), after FRACTIONS of each time step.
 
     Checked are the inequalities for which :func:`_is_watched` is true. For constraints on the state alone, violations at either end
-    of
-    the step are subtracted.
+    of the step are subtracted.
     """
     excess = [[np.zeros((phase.knots, c.residual.n_out)) for c in phase.constraints] for phase in ocp.phases]
     states = [evaluator.within_steps(xs, us, fraction) for fraction in FRACTIONS]

@@ -309,8 +309,7 @@ def _extrapolated(ocp: OCP, coarse: Array, fine: Array, ratio: int) -> tuple[Arr
     """Richardson extrapolation of two rollouts (N + 1, nx), and the corrections (M, ndx) of the finer one at M knots.
 
     M is the number of knots before the first non-finite one; from there on, the finer rollout is returned. ratio: error of the
-    coarse
-    run over that of the fine one.
+    coarse run over that of the fine one.
     """
     finite = np.isfinite(coarse).all(axis=1) & np.isfinite(fine).all(axis=1)
     count = len(finite) if finite.all() else int(np.argmin(finite))

@@ -68,9 +68,8 @@ class Clearances:
     """Map to the distances g of capsules on a robot's links from bodies (one for each slot), with derivatives; the base is fixed.
 
     manifold: of states that begin with the configuration; default: of configurations only. moving: True if a parameter displaces
-    the bodies in the world.
-    parameters: "pairs" (NUMBERS for each slot), and "center" (3) [m], the displacement. Raises ValueError without slots, for a
-    robot with quaternions, or for a slot whose base is no ancestor of its link.
+    the bodies in the world. parameters: "pairs" (NUMBERS for each slot), and "center" (3) [m], the displacement. Raises ValueError
+    without slots, for a robot with quaternions, or for a slot whose base is no ancestor of its link.
     """
 
     def __init__(

@@ -70,9 +70,8 @@ def root_joint(taken: Collection[str]) -> str:
 class Frame:
     """Named frame on a body.
 
-    body: index of the body, -1 for the world. R (3, 3), p (3,) [m]: placement in the internal frame of the
-    body.
-    kind: "link", "joint", "contact" (the expected contact point of a body without children) or "user".
+    body: index of the body, -1 for the world. R (3, 3), p (3,) [m]: placement in the internal frame of the body. kind: "link",
+    "joint", "contact" (the expected contact point of a body without children) or "user".
     """
 
     name: str

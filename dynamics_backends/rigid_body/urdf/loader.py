@@ -55,12 +55,10 @@ def load_urdf(
     turns: of continuous joints, "nearest" (differences are wrapped to the nearest turn, so that a goal may be any number of turns
     away; not for joints that follow another by <mimic>, or are followed) or "counted" (their coordinates are plain numbers).
     snap: make rotations whose entries are within this tolerance of 0 or +-1 exact; True for 1e-4.
-    strict: raise instead of a URDFWarning: for moving links without mass, implausible inertias of
-    single links, missing limits.
+    strict: raise instead of a URDFWarning: for moving links without mass, implausible inertias of single links, missing limits.
     gravity: (3,) [m/s^2], by default (0, 0, -9.81).
-    armature: rotor inertia at the joint [kg m^2, or kg], for all joints but floating ones or by joint name;
-    by default the attribute `armature` of <dynamics>, plus J n^2 of a <transmission> that gives
-    <rotorInertia>.
+    armature: rotor inertia at the joint [kg m^2, or kg], for all joints but floating ones or by joint name; by default the
+    attribute `armature` of <dynamics>, plus J n^2 of a <transmission> that gives <rotorInertia>.
     locked: joints made rigid, at these values [rad, m] or 0 for names only, by names or patterns ("*finger*"); their inertias are
     not checked.
     package_dirs: one or several folders with the packages of meshes named package://PACKAGE/..., searched before those of the
