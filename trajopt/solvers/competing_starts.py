@@ -73,7 +73,7 @@ class TerminalStates:
 
     def __init__(self, ocp: OCP) -> None:
         rows = with_rows(ocp)
-        self.ocp, self.half = ocp, (ocp.manifold.ndx + 1) // 2
+        self.ocp, self.half = ocp, (_size(ocp) + 1) // 2
         self.end = evaluated_stages(ocp)[-1]
         bounds = [c.bounds(1) for c in rows[-1]]
         self.lower, self.upper = (np.concatenate([b[i].ravel() for b in bounds] or [np.zeros(0)]) for i in (0, 1))
@@ -83,21 +83,21 @@ class TerminalStates:
             if knots.stop >= ocp.horizon
         ]
 
-    def near(self, displacements: Array) -> Array:
+    def near(self, displacements: Array, iterations: int = ITERATIONS, precision: float = PRECISION) -> Array:
         """Return displacements (M, half) near the given ones, of states with small terminal cost and constraint violation.
 
-        Displacements from x0 in the first half of its tangent. Takes at most ITERATIONS Levenberg-Marquardt steps of limited
-        length, within the terminal bounds on state components.
+        Displacements from x0 in the first half of its tangent. Takes at most ``iterations`` Levenberg-Marquardt steps of limited
+        length, within the terminal bounds on state components, until their largest entry is below ``precision``.
         """
         found, moving = np.array(displacements, dtype=float), np.arange(len(displacements))
-        for _ in range(ITERATIONS):
+        for _ in range(iterations):
             steps = self._steps(found[moving])
             longest = np.abs(steps).max(axis=1, initial=0.0)
             usable = np.isfinite(longest)
             moving, steps, longest = moving[usable], steps[usable], longest[usable]
             moved = found[moving] + steps * np.minimum(1.0, LONGEST / np.maximum(longest, LONGEST))[:, None]
             found[moving] = self._clipped(moved)
-            moving = moving[longest >= PRECISION]
+            moving = moving[longest >= precision]
             if not len(moving):
                 break
         return found
@@ -130,6 +130,12 @@ class TerminalStates:
         except np.linalg.LinAlgError:
             return np.full((M, n), np.nan)
 
+    def violation(self, a: Array) -> float:
+        """Return the largest violation of the terminal constraints, without bounds on components, at a displacement (half,)."""
+        x = _moved(self.ocp, np.r_[a, np.zeros(self.ocp.manifold.ndx - self.half)][None, None])[0]
+        g = self.end.values(x, np.zeros((1, 0)), x[:0]).g[0]
+        return float(np.abs(g - np.clip(g, self.lower, self.upper)).max(initial=0.0))
+
     def _clipped(self, a: Array) -> Array:
         """Clip displacements a (M, half), in place, so that x0 + a lies in the terminal bounds on state components; return them."""
         x0 = self.ocp.x0
@@ -144,6 +150,8 @@ SPREAD, BEND = 1.2, 0.5
 """Standard deviations of the ends and of the bends of motions [rad, m]."""
 DRAWN = 16
 """Number of motions that are ranked together."""
+PRECISE, REACHED = 100, 1e-6
+"""Maximum number of steps to a state that satisfies the terminal constraints, and their tolerance."""
 CONTROL_DAMPING = 1e-9
 """Damping of the Gauss-Newton step for the controls, relative to the mean diagonal entry of its matrix."""
 
@@ -151,32 +159,48 @@ CONTROL_DAMPING = 1e-9
 def random_motions(ocp: OCP, guess: Guess, rng: np.random.Generator) -> Iterator[Guess]:
     """Yield random motions from x0 to states of low terminal cost, without end, with the controls of a guess.
 
-    Each draw of DRAWN motions is sorted by the estimated cost of reaching its end states (:func:`direct_costs`), cheapest first.
+    Each draw of DRAWN motions is sorted by the estimated cost of the motion to its end (:func:`direct_motions_to`), cheapest first.
     """
     ends, r = TerminalStates(ocp), (ocp.times / ocp.times[-1])[:, None]
     bow, sizes = np.sin(np.pi * r), (DRAWN, ends.half)
     while True:
         away, bend = SPREAD * rng.standard_normal(sizes), BEND * rng.standard_normal(sizes)
         ends_at = ends.near(away)
-        for i in np.argsort(direct_costs(ocp, guess.us, ends_at), kind="stable"):
+        for i in np.argsort(direct_motions_to(ocp, guess.us, ends_at)[2], kind="stable"):
             move = np.zeros((1, len(r), ocp.manifold.ndx))
             move[0, :, : ends.half] = r * ends_at[i] + bow * bend[i]
             yield Guess(_moved(ocp, move)[0], guess.us)
 
 
-def direct_costs(ocp: OCP, us: Array, ends: Array) -> Array:
-    """Return estimated costs (M,) of minimum-jerk motions from x0 to displacements ends (M, half), plus terminal costs.
+def direct_motions(ocp: OCP, guess: Guess) -> Iterator[Guess]:
+    """Yield up to CONTINUED minimum-jerk motions from x0 to states that satisfy the terminal constraints, the cheapest first.
 
-    us (N, nu): controls, from which one Gauss-Newton step on the defects, clipped to the bounds, gives those of each motion.
-    Constraints are ignored.
+    The states are found by PRECISE Levenberg-Marquardt steps from DRAWN random states near x0; they satisfy the constraints to
+    REACHED. guess: its controls are those from which the controls of a motion are computed.
+    """
+    ends = TerminalStates(ocp)
+    drawn = SPREAD * np.random.default_rng(0).standard_normal((DRAWN, ends.half))
+    reached = ends.near(drawn, PRECISE, 0.01 * REACHED)
+    xs, us, costs = direct_motions_to(ocp, guess.us, reached)
+    order = np.argsort(costs, kind="stable")
+    usable = [i for i in order if np.isfinite(costs[i]) and ends.violation(reached[i]) <= REACHED]
+    yield from (Guess(xs[i], us[i]) for i in usable[:CONTINUED])
+
+
+def direct_motions_to(ocp: OCP, us: Array, ends: Array) -> tuple[Array, Array, Array]:
+    """Return minimum-jerk motions from x0 to displacements ends (M, half): states, controls, and estimated costs (M,).
+
+    us (N, nu): controls, from which one Gauss-Newton step on the defects, clipped to the bounds, gives those of each motion. Costs
+    contain the terminal ones; constraints are ignored.
     """
     (M, half), N, r = ends.shape, ocp.horizon, (ocp.times / ocp.times[-1])[:, None]
     move = np.zeros((M, N + 1, ocp.manifold.ndx))
     move[:, :, :half] = ends[:, None] * (r**3 * (10.0 - 15.0 * r + 6.0 * r**2))
-    if 2 * half == ocp.manifold.ndx:
-        dt = ocp.dt[:, None]
-        np.divide(np.diff(move[:, :, :half], axis=1), dt, out=move[:, 1:, half:], where=dt > 0.0)
+    if 2 * half == _size(ocp):
+        dt = np.diff(ocp.times_of(np.repeat(ocp.x0[None], N + 1, axis=0)))[:, None]
+        np.divide(np.diff(move[:, :, :half], axis=1), dt, out=move[:, 1:, half : 2 * half], where=dt > 0.0)
     xs, total = _moved(ocp, move), np.zeros(M)
+    controls = np.repeat(us[None], M, axis=0)
     *phases, end = evaluated_stages(ocp)
     with np.errstate(all="ignore"):
         for own, k in zip(phases, ocp.phase_slices, strict=True):
@@ -187,14 +211,16 @@ def direct_costs(ocp: OCP, us: Array, ends: Array) -> Array:
             diagonal = np.einsum("...ii->...i", H)
             diagonal += CONTROL_DAMPING * diagonal.mean(axis=2, keepdims=True) + np.finfo(float).tiny
             step = np.linalg.solve(H, B.swapaxes(2, 3) @ d[..., None])[..., 0]
-            u = (
-                us[k] - step
-                if ocp.control_bounds is None
-                else np.clip(us[k] - step, *(b[k] for b in ocp.control_bounds))
-            )
-            total += [own.values(x[k], c, x[after]).cost.sum() for x, c in zip(xs, u, strict=True)]
+            u = us[k] - step
+            controls[:, k] = u if ocp.control_bounds is None else np.clip(u, *(b[k] for b in ocp.control_bounds))
+            total += [own.values(x[k], c[k], x[after]).cost.sum() for x, c in zip(xs, controls, strict=True)]
         total += [end.values(x[-1:], us[:1, :0], x[:0]).cost[0] for x in xs]
-    return total
+    return xs, controls, total
+
+
+def _size(ocp: OCP) -> int:
+    """Return the number of tangent components of the state without its durations."""
+    return ocp.manifold.ndx - (ocp.phases[0].dynamics.nu if ocp.in_scaled_time else 0)
 
 
 def _moved(ocp: OCP, move: Array) -> Array:
@@ -283,13 +309,17 @@ class Cutoff:
 def may_compete(ocp: OCP, guess: Guess) -> bool:
     """True if the guess stands still, the problem is compiled with fixed durations, and has knots enough for a coarser grid.
 
-    A guess stands still if guess.xs and guess.us are constant.
+    See :func:`stands_still`.
     """
-    still = bool((guess.xs == guess.xs[:1]).all() and (guess.us == guess.us[:1]).all())
-    if not still or ocp.in_scaled_time or not is_compiled(ocp):
+    if not stands_still(guess) or ocp.in_scaled_time or not is_compiled(ocp):
         return False
     knots = sum(phase.knots for phase in ocp.phases if isinstance(phase.dynamics, SampledSystem))
     return can_be_regridded(ocp) and knots >= max(FACTOR * LEAST_KNOTS, ocp.horizon // 2)
+
+
+def stands_still(guess: Guess) -> bool:
+    """True if the states and the controls of a guess are constant."""
+    return bool((guess.xs == guess.xs[:1]).all() and (guess.us == guess.us[:1]).all())
 
 
 def choose_starts(ocp: OCP, guess: Guess, count: int, solve: Solve, has_time: Callable[[], bool]) -> Choice:

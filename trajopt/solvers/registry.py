@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -11,13 +11,14 @@ import numpy as np
 
 from dynamics_backends.extensions import Registry
 from dynamics_backends.names import unknown_name
-from trajopt.guesses.guesses import WarmStart
+from trajopt.guesses.guesses import WarmStart, constant_guess
 from trajopt.problem.guess import Guess
 from trajopt.problem.ocp import OCP
 from trajopt.results.records import Callback
 from trajopt.results.solution import Solution
-from trajopt.results.status import STOPPED
+from trajopt.results.status import STOPPED, StatusCode
 from trajopt.solvers import termination
+from trajopt.solvers.methods.delegation import iterations_of
 from trajopt.solvers.methods.driver import run_alone
 from trajopt.solvers.methods.user_method import MethodFunction, UserMethod
 from trajopt.solvers.options import (
@@ -31,6 +32,7 @@ from trajopt.solvers.options import (
     accepts,
 )
 from trajopt.solvers.time_limits import enough_time, start_of_solve
+from trajopt.stage.engine import is_compiled
 
 if TYPE_CHECKING:
     from trajopt.solvers.auto import Attempt
@@ -157,14 +159,62 @@ def _twice(method: Any, ocp: OCP, warm: WarmStart, options: Any, callback: Callb
 def _auto(ocp: OCP, warm: WarmStart, options: AutoOptions, callback: Callback | None) -> Solution:
     """Run ``auto``: from competing starts if the guess stands still and nothing else is given, else from the guess.
 
-    It runs from the guess if options.starts is 1, the warm start has multipliers or a barrier, or starts cannot compete
-    (:func:`may_compete`).
+    It runs from the guess alone if options.starts is 1, or the warm start has multipliers or a barrier. Starts
+    compete only if :func:`may_compete`. If all fail, other starts follow (:func:`_second_starts`).
     """
     from trajopt.solvers.competing_starts import may_compete
 
-    if options.starts == 1 or warm.multipliers or warm.barrier is not None or not may_compete(ocp, warm.guess):
+    if options.starts == 1 or warm.multipliers or warm.barrier is not None:
         return _in_turn(ocp, warm, options, callback)
-    return _from_best_start(ocp, warm, options, callback)
+    if may_compete(ocp, warm.guess):
+        found = _from_best_start(ocp, warm, options, callback)
+    else:
+        found = _in_turn(ocp, warm, options, callback)
+    return _second_starts(ocp, warm.guess, found, options, callback)
+
+
+def _second_starts(
+    ocp: OCP, guess: Guess, found: Solution, options: AutoOptions, callback: Callback | None
+) -> Solution:
+    """Return a solution of ``auto``; if it is infeasible, the first success from other starts, with iterations and attempts of all.
+
+    The starts are x0 at rest, if the guess moves, and then the direct motions of
+    :mod:`~trajopt.solvers.competing_starts`.
+    """
+    from trajopt.solvers.auto import is_feasible
+    from trajopt.solvers.competing_starts import direct_motions, may_compete, stands_still
+
+    def starts() -> Iterator[tuple[str, Solution]]:
+        """Solve from one start after the other."""
+        rest = WarmStart(constant_guess(ocp))
+        if not stands_still(guess):
+            run = _from_best_start if may_compete(ocp, rest.guess) else _in_turn
+            yield "x0 at rest", run(ocp, rest, options, callback)
+        once = replace(options, fallback=False)
+        for motion in direct_motions(ocp, rest.guess) if is_compiled(ocp) else ():
+            yield "a direct motion to a state at the goal", _in_turn(ocp, WarmStart(motion), once, callback)
+
+    def goes_on() -> bool:
+        """True if the last solution is neither a success nor feasible, and there is time for another start."""
+        failed = not found.status.success and found.status.code not in _FINAL and not is_feasible(ocp, found)
+        return failed and enough_time(options.time_limit, start_of_solve())
+
+    if not (options.fallback and ocp.constraints()):
+        return found
+    rest = starts()
+    while goes_on() and (next_one := next(rest, None)) is not None:
+        name, again = next_one
+        attempts = [*found.meta.get("attempts", ()), *again.meta.get("attempts", ())]
+        best = found
+        if again.status.success:
+            message = f"{again.status.message} This solve began from {name}; the guess led to {found.status.code}."
+            best = replace(again, status=replace(again.status, message=message))
+        found = replace(best, **iterations_of(found, again), meta={**best.meta, "attempts": attempts})
+    return found
+
+
+_FINAL = (*STOPPED, StatusCode.UNBOUNDED, StatusCode.INFEASIBLE, StatusCode.NON_FINITE)
+"""Statuses after which ``auto`` does not start again."""
 
 
 def _in_turn(

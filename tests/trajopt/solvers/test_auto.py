@@ -121,7 +121,7 @@ def test_if_all_attempts_fail_the_best_motion_is_returned(monkeypatch):
     }
     for name, run in made.items():
         monkeypatch.setitem(SOLVERS, name, (run, *SOLVERS[name][1:]))
-    solution = to.solve(ocp)
+    solution = to.solve(ocp, options={"starts": 1})
     assert solution.cost == good.cost and len(solution.meta["attempts"]) == 3
     sentence = "This was the first attempt, the best one: ipm ended with max_iterations, dms ended with max_iterations."
     assert "ddp: lost" in solution.status.message and sentence in solution.status.message
@@ -177,3 +177,25 @@ def test_a_linear_cost_without_bounds_is_unbounded(solver, at_the_end):
     assert found.cost < -1e10 and found.iterations < 50
     corner = to.solve(bounded, solver=solver)
     assert corner.status.success and corner.cost == pytest.approx(-3.0, rel=1e-6)
+
+
+def test_a_straight_guess_through_an_obstacle_gives_way_to_a_start_at_rest():
+    """A point mass, with a disc exactly between its start and its goal."""
+    mass = to.FunctionMap(lambda x, u, t, p: [x[2], x[3], u[0], u[1]], 4, 2)
+    away = to.residual_constraint("disc", lambda x, u, t, p: [x[0] ** 2 + x[1] ** 2], 4, 1, lower=0.25)
+    goal = np.array([1.0, 0.0, 0.0, 0.0])
+    ocp = to.OCP.single_phase(
+        to.SampledSystem(to.make_backend(mass, "forward_ad"), "rk4"),
+        -goal,
+        40,
+        0.05,
+        [to.control_cost(2, weight=0.1)],
+        constraints=[away],
+        terminal_constraints=[to.bounded(to.state_cost(4, goal), name="goal")],
+    )
+    guess = to.interpolated_guess(ocp, goal)
+    alone = to.solve(ocp, guess, options={"starts": 1})
+    found = to.solve(ocp, guess)
+    assert not alone.status.success and found.status.success
+    assert "began from x0 at rest" in found.status.message
+    assert found.cost == pytest.approx(to.solve(ocp).cost, rel=1e-6)

@@ -16,7 +16,8 @@ from trajopt.solvers.competing_starts import (
     DRAWN,
     Cutoff,
     choose_starts,
-    direct_costs,
+    direct_motions,
+    direct_motions_to,
     may_compete,
     random_motions,
 )
@@ -121,7 +122,7 @@ def test_direct_motions_cost_as_their_inverse_dynamics():
     """A mass on a line: the force is the difference quotient of the speeds, and the cost is that of forces and final state."""
     ocp, ends = mass(), np.array([[0.5], [-1.2]])
     r = np.linspace(0.0, 1.0, KNOTS + 1)
-    for end, cost in zip(ends, direct_costs(ocp, np.full((KNOTS, 1), 0.7), ends), strict=True):
+    for end, cost in zip(ends, direct_motions_to(ocp, np.full((KNOTS, 1), 0.7), ends)[2], strict=True):
         speed = np.append(0.0, np.diff(end * (r**3 * (10.0 - 15.0 * r + 6.0 * r**2))) / DT)
         x = START + end[0]
         rows = np.array([x * x - 1.0, TILT * (x + 1.0), speed[-1]])
@@ -132,7 +133,9 @@ def test_direct_motions_cost_as_their_inverse_dynamics():
 def test_the_motions_that_look_cheapest_come_first():
     ocp = mass()
     motions = random_motions(ocp, to.constant_guess(ocp), np.random.default_rng(1))
-    costs = direct_costs(ocp, np.zeros((KNOTS, 1)), np.array([next(motions).xs[-1, :1] - START for _ in range(DRAWN)]))
+    costs = direct_motions_to(
+        ocp, np.zeros((KNOTS, 1)), np.array([next(motions).xs[-1, :1] - START for _ in range(DRAWN)])
+    )[2]
     assert (np.diff(costs) >= -1e-9).all() and costs[-1] > 2.0 * costs[0]
 
 
@@ -301,3 +304,30 @@ def test_a_solve_that_fails_from_the_best_start_is_repeated_from_the_guess(monke
 def test_the_number_of_starts_is_checked():
     with pytest.raises(ValueError, match="starts = 0"):
         to.AutoOptions(starts=0)
+
+
+@pytest.mark.parametrize("free", [False, True])
+def test_direct_motions_end_where_the_terminal_constraints_hold(free):
+    """A point mass that ends at rest on a circle, for a fixed and for a free duration."""
+    mass = to.FunctionMap(lambda x, u, t, p: [x[2], x[3], u[0], u[1]], 4, 2)
+    ring = to.residual_constraint("ring", lambda x, u, t, p: [x[0] ** 2 + x[1] ** 2 - 4.0, x[2], x[3]], 4, 3)
+    step = to.SampledSystem(to.make_backend(mass, "forward_ad"), "rk4")
+    ocp = to.OCP.single_phase(
+        step,
+        [0.5, 0.0, 0.0, 0.0],
+        40,
+        0.05,
+        [to.control_cost(2)],
+        terminal_constraints=[ring],
+        u_lower=-9.0,
+        u_upper=9.0,
+    )
+    ocp = to.free_time(ocp, (1.0, 3.0)).ocp if free else ocp
+    motions = [*direct_motions(ocp, to.constant_guess(ocp))]
+    assert len(motions) == 3
+    for motion in motions:
+        assert np.hypot(*motion.xs[-1, :2]) == pytest.approx(2.0, abs=1e-6)
+        path = motion.xs[1 if free else 0 :, :2]
+        np.testing.assert_allclose(np.diff(path, axis=0), 0.05 * motion.xs[-40:, 2:4], atol=1e-12)  # speeds
+        pushed = np.diff(motion.xs[-39:, 2:4], axis=0)  # by the controls
+        np.testing.assert_allclose(pushed, 0.05 * motion.us[-38:], atol=0.05)

@@ -163,7 +163,8 @@ def test_the_grids_of_attempts(monkeypatch):
     assert [a["solver"] for a in found.meta["attempts"]] == [*["ipm"] * 5, "dms"]
     knots = failing(monkeypatch, 9)
     lost = to.solve(fastest())
-    assert len(lost.meta["attempts"]) == 6 and not lost.status.success and lost.xs.shape == (42, 3)
+    assert len(lost.meta["attempts"]) == 9 and not lost.status.success and lost.xs.shape == (42, 3)
+    assert knots[6:] == [41, 41, 41]  # direct motions to the goal
     fixed = pendulum("rk4", 40)
     assert [a.solver for a in module.attempts(fixed)] == ["ipm", "dms"]  # coarse grids are for free durations
     assert [a.solver for a in module.attempts(fastest(), coarse=False)] == ["ipm", "dms"]
