@@ -231,7 +231,7 @@ def _moved(ocp: OCP, move: Array) -> Array:
 
 
 FACTOR = 4
-MAX_ITERATIONS, ALL_ITERATIONS = 50, 600
+MAX_ITERATIONS, ALL_ITERATIONS = 50, 1200
 """Maximum number of iterations of a coarse solve, and number of iterations of all of them after which no other one begins."""
 TOLERANCE = 1e-4
 """Tolerance on the scaled KKT error of a coarse solve."""
@@ -239,7 +239,7 @@ FEASIBLE = 1e-2
 """Largest violation of a coarse motion that competes."""
 SAME = 1e-3
 """Relative difference below which objectives on the coarse grid are the same."""
-AGREEMENT, AGREES, LEAST_STARTS = 4, 3e-3, 5
+AGREEMENT, AGREES, LEAST_STARTS = 6, 3e-3, 8
 """Number of starts that lead to the cheapest objective before the competition ends, their relative tolerance on it, and the minimum
 number of starts."""
 NEAR, CONTINUED = 1.2, 3

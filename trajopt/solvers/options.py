@@ -372,7 +372,7 @@ class AutoOptions(CommonOptions):
     gradient_tolerance: float | None = None
     constraint_tolerance: float | None = None
     fallback: bool = True
-    starts: int = 24
+    starts: int = 40
 
     def __post_init__(self) -> None:
         _require(isinstance(self.between_knots, bool), "between_knots", self.between_knots, "true or false")

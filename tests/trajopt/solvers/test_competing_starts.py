@@ -14,6 +14,7 @@ from trajopt.solvers.competing_starts import (
     AGREEMENT,
     ALL_ITERATIONS,
     DRAWN,
+    LEAST_STARTS,
     Cutoff,
     choose_starts,
     direct_motions,
@@ -191,8 +192,14 @@ def test_the_cheapest_starts_win_and_the_guess_among_equals(costs, order):
 
 def test_the_competition_ends_when_several_starts_agree():
     ocp, same = mass(), [1.0 + 1e-4 * i for i in range(AGREEMENT)]
-    for costs in ([*same, 1.0], [3.0, *same], [*same[:-1], 2.0, same[-1]], [4.0, 5.0, 4.0, 3.0, *same]):
-        choice = choose_starts(ocp, to.constant_guess(ocp), 10, scripted([*costs, 0.1]), lambda: True)
+    others = [3.0 + i for i in range(LEAST_STARTS - AGREEMENT)]
+    for costs in (
+        [*same, *others[1:], 1.0],
+        [*others, *same],
+        [*same[:-1], *others, same[-1]],
+        [4.0, 5.0, 4.0, *others, *same],
+    ):
+        choice = choose_starts(ocp, to.constant_guess(ocp), 20, scripted([*costs, 0.1]), lambda: True)
         assert [s.objective for s in choice.starts] == costs
 
 
