@@ -326,8 +326,9 @@ def choose_starts(ocp: OCP, guess: Guess, count: int, solve: Solve, has_time: Ca
     """Solve from the guess and random motions on a coarse grid, and return the best initial guesses on the grid of the problem.
 
     solve: rough solve of the coarse problem. count: maximum number of starts. has_time: True while another start may be tried. Ends
-    early if several starts agree on the cheapest objective, or after ALL_ITERATIONS iterations. Only the guess is returned if its
-    solve takes at most FEW iterations, is unbounded, or is interrupted; it comes last if its coarse motion is infeasible.
+    early, after LEAST_STARTS starts, if AGREEMENT of them agree on the cheapest objective, or after ALL_ITERATIONS iterations if a
+    motion is feasible. Only the guess is returned if its solve succeeds in at most FEW iterations or is unbounded, or if the user
+    interrupts any solve. The guess as given comes last if its coarse motion is infeasible; otherwise its coarse solution competes.
     """
     coarse, starts = coarser(ocp, FACTOR, substeps=1), list[Start]()
     start = on_grid_of(coarse, ocp, guess)
