@@ -272,6 +272,8 @@ def velocity_limits(model, manifold: Manifold, fraction: float = 1.0, name: str 
     Raises ValueError if the model has no finite limit.
     """
     free, limit = np.full(model.nq, np.inf), fraction * model.velocity_limit
+    if not np.isfinite(limit).any():
+        raise ValueError(f"{name}: no joint of the robot has a velocity limit; leave out velocity_limits")
     names = (*model.q_names, *(f"v[{name}]" for name in model.dof_names))
     return state_bounds(manifold, np.r_[-free, -limit], np.r_[free, limit], name, names)
 

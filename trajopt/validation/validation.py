@@ -30,8 +30,8 @@ DECLARED = ("takes_time", "sampling", "contract")
 """Attributes that a time step must have in addition to its sizes."""
 MAX_DECADES = 12.0
 """Span of weights [decades] above which a warning is issued; double precision has 16 decimal digits."""
-START_TOLERANCE = 1e-6
-"""Violation of a constraint by x0 up to which no warning is issued."""
+START_TOLERANCE, ROUNDING = 1e-6, 1e-13
+"""Violation of a constraint by x0 up to which it counts as satisfied, and up to which it is an error of rounding."""
 
 
 class Finding(NamedTuple):
@@ -298,6 +298,7 @@ def _state_warnings(ocp: OCP, has_errors: bool, known: _CheckCache) -> Iterator[
     yield from _spread_weights(ocp)
     if not has_errors:
         yield from _violated_at_start(ocp)
+        yield from _tiny_distances(ocp)
         yield from system_warnings(ocp)
         yield from stability_warnings(ocp, known.stable)
         yield from function_warnings(ocp)
@@ -335,17 +336,37 @@ def _violated_at_start(ocp: OCP) -> Iterator[str]:
     for c in phase.constraints:
         if c.residual.nu:
             continue
-        p = {k: v[:1] if v.ndim == 2 else v for k, v in c.parameters.items()}
-        batch = Batch.of(c.residual, ocp.x0[None, : c.residual.manifold.nx], np.zeros((1, 0)), ocp.start, p)
-        with np.errstate(all="ignore"):
-            g, (lower, upper) = np.asarray(c.residual(*batch))[:, 0], (b[0] for b in c.bounds(phase.knots))
-        excess = np.maximum(lower - g, g - upper)
+        excess = _violations_at_start(ocp, c, phase.knots)
         if excess.max() > START_TOLERANCE:
             i = int(np.argmax(excess))
             yield (
                 f"x0 violates {c.component_names[i]} by {excess[i]:.3g}; the constraint is enforced from the next "
                 "knot on: choose x0 within it, or remove the constraint, unless one step leads back"
             )
+
+
+def _tiny_distances(ocp: OCP) -> Iterator[str]:
+    """Yield warnings about terminal constraints that x0 violates, but by less than START_TOLERANCE, that of the checks.
+
+    Solvers may then accept x0 as their solution. Violations below ROUNDING do not count.
+    """
+    for c in ocp.terminal_constraints:
+        excess = _violations_at_start(ocp, c, 1)
+        if ROUNDING < excess.max() <= START_TOLERANCE:
+            i = int(np.argmax(excess))
+            yield (
+                f"x0 misses {c.component_names[i]} by {excess[i]:.3g}, less than the tolerance {START_TOLERANCE:g}: it counts as "
+                "reached; choose units in which this distance is near 1"
+            )
+
+
+def _violations_at_start(ocp: OCP, c: Constraint, knots: int) -> Array:
+    """Return how much x0 violates each row (nr,) of a constraint on the state, with its first bounds of ``knots``; none: <= 0."""
+    p = {k: v[:1] if v.ndim == 2 else v for k, v in c.parameters.items()}
+    batch = Batch.of(c.residual, ocp.x0[None, : c.residual.manifold.nx], np.zeros((1, 0)), ocp.start, p)
+    with np.errstate(all="ignore"):
+        g, (lower, upper) = np.asarray(c.residual(*batch))[:, 0], (b[0] for b in c.bounds(knots))
+        return np.maximum(lower - g, g - upper)
 
 
 def system_warnings(ocp: Any) -> Iterator[str]:

@@ -111,3 +111,15 @@ def test_constraints_on_the_way_are_looked_at_at_the_end_too():
     both = to.OCP.single_phase(step, xs[0], 2, 0.1, constraints=[wall], terminal_constraints=[wall])
     (violation,) = to.limit_violations(both, xs, us)
     assert violation.enforced and not violation.end and violation.knot == 2
+
+
+@pytest.mark.parametrize(("goal", "warned"), [(1e-9, True), (1e-3, False), (0.0, False)])
+def test_a_goal_within_the_tolerance_of_x0_is_reported(goal, warned):
+    system = to.FunctionMap(lambda x, u, t, p: [x[1], u[0]], 2, 1)
+    dynamics = to.SampledSystem(to.make_backend(system, "forward_ad"), "rk4")
+    last = [to.bounded(to.state_cost(2, [goal, 0.0]), name="goal")]
+    ocp = to.OCP.single_phase(dynamics, [0.0, 0.0], 5, 0.1, [to.control_cost(1)], terminal_constraints=last)
+    assert [f.message for f in to.validate(ocp) if "choose units" in f.message] == warned * [
+        f"x0 misses goal: x[0] by {goal:.3g}, less than the tolerance 1e-06: it counts as reached; choose units in which this "
+        "distance is near 1"
+    ]
