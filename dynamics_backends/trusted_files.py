@@ -132,9 +132,9 @@ def _problem(found: os.stat_result, *, is_last: bool) -> str:
 
 
 def _command(folder: Path) -> str:
-    """Command that fixes the folder, in parentheses: chmod if this user or root owns it, else chown; '' for what is no folder."""
+    """Remedy in parentheses: chmod if this user or root owns the folder, else chown; another folder if it is none."""
     if not folder.is_dir():
-        return " (it is no folder: choose another one, TRAJOPT_CACHE_DIR)"
+        return " (it is not a folder; choose another one by TRAJOPT_CACHE_DIR)"
     path = shlex.quote(str(folder))
     if folder.stat().st_uid in (ROOT, os.geteuid()):
         return f" (remedy: chmod go-w {path})"

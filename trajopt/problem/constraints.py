@@ -153,8 +153,8 @@ def bounded(
 ) -> Constraint:
     """Constraint that keeps the residual of a cost term between bounds, by default zero.
 
-    lower, upper: as in :class:`Constraint`. Components whose weight is zero have no bounds; other weights have no effect. Raises
-    ValueError if all weights are zero.
+    lower, upper: as in :class:`Constraint`. Without them, components whose weight is zero are free, unless all weights are zero.
+    Weights have no other effect.
 
     For example, ``bounded(frame_placement_cost(...))`` fixes a pose, and ``bounded(state_cost(manifold, x_goal))`` a state.
 
@@ -162,16 +162,10 @@ def bounded(
     >>> to.bounded(to.state_cost(to.Manifold.vector(2), [1.0, 0.0]), name="goal").upper
     array([0., 0.])
     """
-    name = name or term.name
-    made = _check_nan(Constraint(name, term.residual, lower, upper, term.parameters))  # type: ignore[arg-type]
     free = np.asarray(term.weight) == 0.0
-    if free.all():
-        raise ValueError(f"constraint {name!r}: all weights of {term.name!r} are zero, which leaves nothing to bound")
-    return (
-        replace(made, lower=np.where(free, -np.inf, made.lower), upper=np.where(free, np.inf, made.upper))
-        if free.any()
-        else made
-    )
+    if lower is None and upper is None and free.any() and not free.all():
+        lower, upper = np.where(free, -np.inf, 0.0), np.where(free, np.inf, 0.0)
+    return _check_nan(Constraint(name or term.name, term.residual, lower, upper, term.parameters))  # type: ignore[arg-type]
 
 
 def _check_nan(constraint: Constraint) -> Constraint:

@@ -12,10 +12,10 @@ If the first direct method finds no feasible motion of a problem with free durat
 COARSE from the guess, and then on the full grid from each coarse solution. The cheapest solution counts; if there is none, the
 second method follows. Coarse grids leave fewer ways to be infeasible.
 
-After an attempt that found no step (ASTRAY) the next one starts from the guess. If all attempts fail and the last one violates
-constraints, all follow again from x0 at rest if the guess moves, and then the first one from direct motions to states that
-satisfy the terminal constraints. If these fail too, the solution is the cheapest motion that satisfies the constraints, or the
-last one. The status and ``meta["attempts"]`` report all attempts; the history holds their records in order.
+After an attempt that found no step (ASTRAY) the next one starts from the guess. If all attempts fail, the solution is the
+cheapest motion that satisfies the constraints, or the last one. If it violates constraints, the attempts follow again from x0 at
+rest, if the guess moves, and then the first one from direct motions to states that satisfy the terminal constraints; the first
+feasible motion counts. The status and ``meta["attempts"]`` report all attempts; the history holds their records in order.
 """
 
 from __future__ import annotations

@@ -173,7 +173,7 @@ def random_motions(ocp: OCP, guess: Guess, rng: np.random.Generator) -> Iterator
 
 
 def direct_motions(ocp: OCP, guess: Guess) -> Iterator[Guess]:
-    """Yield up to CONTINUED minimum-jerk motions from x0 to states that satisfy the terminal constraints, the cheapest first.
+    """Yield up to CONTINUED minimum-jerk motions from x0 to different states at the terminal constraints, the cheapest first.
 
     The states are found by PRECISE Levenberg-Marquardt steps from DRAWN random states near x0; they satisfy the constraints to
     REACHED. guess: its controls are those from which the controls of a motion are computed.
@@ -183,8 +183,12 @@ def direct_motions(ocp: OCP, guess: Guess) -> Iterator[Guess]:
     reached = ends.near(drawn, PRECISE, 0.01 * REACHED)
     xs, us, costs = direct_motions_to(ocp, guess.us, reached)
     order = np.argsort(costs, kind="stable")
-    usable = [i for i in order if np.isfinite(costs[i]) and ends.violation(reached[i]) <= REACHED]
-    yield from (Guess(xs[i], us[i]) for i in usable[:CONTINUED])
+    different = list[int]()
+    for i in order:
+        usable = np.isfinite(costs[i]) and ends.violation(reached[i]) <= REACHED
+        if usable and all(np.abs(reached[i] - reached[j]).max() > PRECISION for j in different):
+            different.append(i)
+    yield from (Guess(xs[i], us[i]) for i in different[:CONTINUED])
 
 
 def direct_motions_to(ocp: OCP, us: Array, ends: Array) -> tuple[Array, Array, Array]:
@@ -246,7 +250,8 @@ NEAR, CONTINUED = 1.2, 3
 """Largest ratio of objectives on the coarse grid, and maximum number, of the motions that are solved on the grid of the problem."""
 AHEAD, CLOSED = 5.0, 1.0
 """Factor on the larger one of the last two decreases of a cost that bounds its further decrease, and largest defect for that."""
-FEW = 2
+FEW, HOPELESS = 2, 24
+"""Number of starts without a feasible motion after which the competition ends."""
 LEAST_KNOTS = 6
 """Minimum number of knots of the coarse grid."""
 TIME_SHARE = 0.5
@@ -325,10 +330,11 @@ def stands_still(guess: Guess) -> bool:
 def choose_starts(ocp: OCP, guess: Guess, count: int, solve: Solve, has_time: Callable[[], bool]) -> Choice:
     """Solve from the guess and random motions on a coarse grid, and return the best initial guesses on the grid of the problem.
 
-    solve: rough solve of the coarse problem. count: maximum number of starts. has_time: True while another start may be tried. Ends
-    early, after LEAST_STARTS starts, if AGREEMENT of them agree on the cheapest objective, or after ALL_ITERATIONS iterations if a
-    motion is feasible. Only the guess is returned if its solve succeeds in at most FEW iterations or is unbounded, or if the user
-    interrupts any solve. The guess as given comes last if its coarse motion is infeasible; otherwise its coarse solution competes.
+    solve: rough solve of the coarse problem. count: maximum number of starts. has_time: True while another start may be tried.
+    Ends early, after LEAST_STARTS starts, if AGREEMENT of them agree on the cheapest objective, or after ALL_ITERATIONS
+    iterations if a motion is feasible, or after HOPELESS starts if none is. Only the guess is returned if its solve succeeds in
+    at most FEW iterations or is unbounded, or if the user interrupts any solve. The guess as given comes last if its coarse
+    motion is infeasible; otherwise its coarse solution competes.
     """
     coarse, starts = coarser(ocp, FACTOR, substeps=1), list[Start]()
     start = on_grid_of(coarse, ocp, guess)
@@ -354,7 +360,8 @@ def choose_starts(ocp: OCP, guess: Guess, count: int, solve: Solve, has_time: Ca
             agreeing = 1
         best = min(best, objective)
         used_up = np.isfinite(best) and sum(s.found.iterations for s in starts) >= ALL_ITERATIONS
-        if (agreeing >= AGREEMENT or used_up) and len(starts) >= LEAST_STARTS:
+        hopeless = not np.isfinite(best) and len(starts) >= HOPELESS
+        if hopeless or ((agreeing >= AGREEMENT or used_up) and len(starts) >= LEAST_STARTS):
             break
     going_on = _chosen(starts)[:CONTINUED]
     chosen = [(on_grid_of(ocp, coarse, s.found), _sentence(starts, s, coarse.horizon)) for s in going_on]

@@ -10,11 +10,11 @@ Stationarity: the gradient of the Lagrangian in the controls, with the multiplie
 with the feedback gains K of the solution (:mod:`trajopt.solvers.shooting.iterate`). Any K certifies a solution; these gains keep
 the costates small. The gradient yields two numbers without units:
 
-    scaled KKT error    max |g_i| / s_i, s_i the largest sum of the absolute terms of g_i; complementarity |y| dist / S
-    cost sensitivity    max |g_i| U_i / S, U_i the largest |u_i| along the trajectory
+    scaled KKT error    max |g_i| / s_i, s_i the largest sum of the absolute terms of g_i; complementarity |y| dist / max(1, |J|)
+    cost sensitivity    max |g_i| U_i / max(1, |J|), U_i the largest |u_i| along the trajectory
 
-If a gradient pushes a control against a bound, it is the multiplier of the bound, and |g_i| dist / S replaces the relative
-gradient if it is smaller. S is the size of the cost J (:func:`cost_size`).
+If a gradient pushes a control against a bound, it is the multiplier of the bound, and |g_i| dist / max(1, |J|) replaces the
+relative gradient if it is smaller.
 
 On unstable dynamics, rounding errors make the gradient large. The scaling removes this effect, but hides a significant gradient if
 costates overflow. The cost sensitivity is therefore limited as well: it is the relative first-order change of the cost if a control
@@ -38,8 +38,6 @@ from trajopt.solvers.direct.program_parts import with_rows
 from trajopt.stage.engine import StageOperations, stages_of
 from trajopt.stage.stages import StageDerivatives, Stages
 
-LEAST_COST = 1e-9
-"""Least size of a cost for the errors that are relative to it."""
 NEAR_BOUND = 1e-5
 """Controls closer to a bound than this, relative to bounds beyond 1, have no feedback in the adjoint sweep."""
 
@@ -59,32 +57,16 @@ class Measures(NamedTuple):
     sensitivity: float
 
 
-def cost_size(cost: float, at_guess: float = np.inf) -> float:
-    """Return the size of a cost, which errors are relative to: its magnitude, at least 1, or that at the guess if it is less.
-
-    At least LEAST_COST, since a cost that vanishes at the optimum has rounding errors.
-    """
-    return max(abs(cost), min(1.0, abs(at_guess)), LEAST_COST)
-
-
-def measures(
-    ocp: OCP,
-    xs: Array,
-    us: Array,
-    K: Array,
-    multipliers: Mapping[str, Array],
-    tolerance: float,
-    at_guess: float = np.inf,
-) -> Measures:
+def measures(ocp: OCP, xs: Array, us: Array, K: Array, multipliers: Mapping[str, Array], tolerance: float) -> Measures:
     """Return the largest violation, scaled KKT error and cost sensitivity of a finite trajectory xs (N + 1, nx), us (N, nu).
 
     K (N, nu, ndx): feedback gains, which stabilize the recursion of the costates.
 
     multipliers: of a solution, by the names that :class:`~trajopt.results.solution.Solution` documents; missing ones are zero.
-    tolerance: on defects, bounds and constraint rows, relative to bounds beyond 1. at_guess: cost at the guess, if known.
+    tolerance: on defects, bounds and constraint rows, relative to bounds beyond 1.
     """
     with np.errstate(all="ignore"):
-        return _Measured(ocp, xs, us, multipliers).measures(K, tolerance, at_guess)
+        return _Measured(ocp, xs, us, multipliers).measures(K, tolerance)
 
 
 def largest_violation(ocp: OCP, xs: Array, us: Array, tolerance: float) -> Violation | None:
@@ -120,11 +102,11 @@ class _Measured:
         self.cost = float(sum(part.values.cost.sum() for _, _, part in self.parts))
         self.bounds = [*self._state_bounds(rows)]
 
-    def measures(self, K: Array, tolerance: float, at_guess: float) -> Measures:
+    def measures(self, K: Array, tolerance: float) -> Measures:
         """Return largest violation, scaled KKT error and cost sensitivity of the trajectory under the feedback K (N, nu, ndx)."""
         gradient, size, complementarity = self._stationarity(K)
         relative = np.abs(gradient) / size
-        scale = cost_size(self.cost, at_guess)
+        scale = max(1.0, abs(self.cost))
         distance = self._bound_distances(gradient)
         # at an optimum the gradient is zero, or the multiplier of an active bound
         relative = np.minimum(relative, np.where(np.isfinite(distance), np.abs(gradient) * distance / scale, np.inf))

@@ -362,9 +362,10 @@ class AutoOptions(CommonOptions):
     """Options of :mod:`trajopt.solvers.auto`, passed to the methods it selects; None: default of the method.
 
     max_iterations: maximum number of iterations of each attempt. time_limit: time limit of all attempts together [s].
-    gradient_tolerance: option of the methods. constraint_tolerance: option of the methods. fallback: try another method
-    after a failed solve. starts: maximum number of starts that compete on a coarse time grid if the guess stands still
-    (:mod:`trajopt.solvers.competing_starts`), in single solves with checks; 1: the guess alone.
+    gradient_tolerance: option of the methods. constraint_tolerance: option of the methods. fallback: try another method after a
+    failed solve, and other starts after infeasible ones. starts: maximum number of starts that compete on a coarse time grid if
+    the guess stands still (:mod:`trajopt.solvers.competing_starts`), in single solves with checks; 1: the guess alone in all
+    cases.
     """
 
     max_iterations: int | None = None

@@ -18,7 +18,6 @@ from trajopt.results.records import Callback
 from trajopt.results.solution import Solution
 from trajopt.results.status import STOPPED, StatusCode
 from trajopt.solvers import termination
-from trajopt.solvers.methods.delegation import iterations_of
 from trajopt.solvers.methods.driver import run_alone
 from trajopt.solvers.methods.user_method import MethodFunction, UserMethod
 from trajopt.solvers.options import (
@@ -159,8 +158,8 @@ def _twice(method: Any, ocp: OCP, warm: WarmStart, options: Any, callback: Callb
 def _auto(ocp: OCP, warm: WarmStart, options: AutoOptions, callback: Callback | None) -> Solution:
     """Run ``auto``: from competing starts if the guess stands still and nothing else is given, else from the guess.
 
-    It runs from the guess alone if options.starts is 1, or the warm start has multipliers or a barrier. Starts
-    compete only if :func:`may_compete`. If all fail, other starts follow (:func:`_second_starts`).
+    It runs from the guess alone if options.starts is 1, or the warm start has multipliers or a barrier. Starts compete only if
+    :func:`may_compete`. If all end infeasible, other starts follow (:func:`_with_other_starts`).
     """
     from trajopt.solvers.competing_starts import may_compete
 
@@ -170,19 +169,23 @@ def _auto(ocp: OCP, warm: WarmStart, options: AutoOptions, callback: Callback | 
         found = _from_best_start(ocp, warm, options, callback)
     else:
         found = _in_turn(ocp, warm, options, callback)
-    return _second_starts(ocp, warm.guess, found, options, callback)
+    return _with_other_starts(ocp, warm.guess, found, options, callback)
 
 
-def _second_starts(
+def _with_other_starts(
     ocp: OCP, guess: Guess, found: Solution, options: AutoOptions, callback: Callback | None
 ) -> Solution:
-    """Return a solution of ``auto``; if it is infeasible, the first success from other starts, with iterations and attempts of all.
+    """Return a solution of ``auto`` from a guess; if it is infeasible, the first feasible one from other starts, if any.
 
-    The starts are x0 at rest, if the guess moves, and then the direct motions of
-    :mod:`~trajopt.solvers.competing_starts`.
+    The starts are x0 at rest, if the guess moves, and then the direct motions of :mod:`~trajopt.solvers.competing_starts`. Ctrl-C
+    and the time limit end them. Iterations, records and attempts are those of all starts, the status names them.
     """
     from trajopt.solvers.auto import is_feasible
     from trajopt.solvers.competing_starts import direct_motions, may_compete, stands_still
+
+    def good(s: Solution) -> bool:
+        """True for a success and for a feasible motion."""
+        return s.status.success or is_feasible(ocp, s)
 
     def starts() -> Iterator[tuple[str, Solution]]:
         """Solve from one start after the other."""
@@ -192,28 +195,40 @@ def _second_starts(
             yield "x0 at rest", run(ocp, rest, options, callback)
         once = replace(options, fallback=False)
         for motion in direct_motions(ocp, rest.guess) if is_compiled(ocp) else ():
-            yield "a direct motion to a state at the goal", _in_turn(ocp, WarmStart(motion), once, callback)
+            yield "a direct motion to the goal", _in_turn(ocp, WarmStart(motion), once, callback)
 
-    def goes_on() -> bool:
-        """True if the last solution is neither a success nor feasible, and there is time for another start."""
-        failed = not found.status.success and found.status.code not in _FINAL and not is_feasible(ocp, found)
-        return failed and enough_time(options.time_limit, start_of_solve())
-
-    if not (options.fallback and ocp.constraints()):
+    first, names = found.status, list[str]()
+    if not (options.fallback and ocp.constraints()) or first.code in _FINAL or good(found):
         return found
-    rest = starts()
-    while goes_on() and (next_one := next(rest, None)) is not None:
-        name, again = next_one
-        attempts = [*found.meta.get("attempts", ()), *again.meta.get("attempts", ())]
-        best = found
-        if again.status.success:
-            message = f"{again.status.message} This solve began from {name}; the guess led to {found.status.code}."
-            best = replace(again, status=replace(again.status, message=message))
-        found = replace(best, **iterations_of(found, again), meta={**best.meta, "attempts": attempts})
-    return found
+    others = starts()
+    try:
+        while enough_time(options.time_limit, start_of_solve()) and (other := next(others, None)) is not None:
+            name, again = other
+            names.append(name)
+            attempts = [*found.meta.get("attempts", ()), *again.meta.get("attempts", ())]
+            merged: dict[str, Any] = {
+                "iterations": found.iterations + again.iterations,
+                "history": (*found.history, *again.history),
+                "meta": {**found.meta, "attempts": attempts},
+            }
+            if good(again):
+                message = (
+                    f"{again.status.message} This solve began from {name}, since the given guess led to {first.code}."
+                )
+                merged["meta"] = {**again.meta, "attempts": attempts}
+                return replace(again, status=replace(again.status, message=message), **merged)
+            found = replace(found, status=again.status if again.status.code in STOPPED else found.status, **merged)
+            if found.status.code in STOPPED:
+                return found
+    except KeyboardInterrupt:
+        return replace(found, status=termination.interrupted(found.iterations))
+    if not names:
+        return found
+    message = f"{first.message} Solves from {', '.join(dict.fromkeys(names))} found no feasible motion either."
+    return replace(found, status=replace(first, message=message))
 
 
-_FINAL = (*STOPPED, StatusCode.UNBOUNDED, StatusCode.INFEASIBLE, StatusCode.NON_FINITE)
+_FINAL = (*STOPPED, StatusCode.UNBOUNDED, StatusCode.INFEASIBLE)
 """Statuses after which ``auto`` does not start again."""
 
 

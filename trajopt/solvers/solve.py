@@ -36,7 +36,7 @@ from trajopt.solvers.options import (
     SLQOptions,
     SQPOptions,
 )
-from trajopt.solvers.success import FEASIBLE, Tolerances, assessed, solver_measures, unchecked
+from trajopt.solvers.success import AFTER_MARGINS, FEASIBLE, Tolerances, assessed, solver_measures, unchecked
 from trajopt.solvers.time_limits import enough_time, interrupting, start_of_solve, timed_solve
 from trajopt.stage.not_compiled import gathered
 from trajopt.stage.solver_cache import SolverCache, borrowed
@@ -230,7 +230,9 @@ class _Solves:
         if solution.status.code is not StatusCode.VIOLATED_BETWEEN_KNOTS or self._options.between_knots:
             return solution
         found, tight = self._with_margins(ocp, solution)
-        return self.checked(ocp, found, tight) if tight is not ocp else found
+        if tight is ocp:  # no margin helped
+            return replace(found, status=replace(found.status, advice=AFTER_MARGINS))
+        return self.checked(ocp, found, tight)
 
     def until_replayed(self, ocp: OCP, solution: Solution) -> tuple[Solution, OCP]:
         """Solve again with twice the substeps while the replay fails; return the best solution, checked, and its problem.

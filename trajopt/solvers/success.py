@@ -28,7 +28,7 @@ from trajopt.problem.goals import Goal
 from trajopt.problem.ocp import OCP
 from trajopt.results.solution import Solution
 from trajopt.results.status import STATIONARY, Status, StatusCode
-from trajopt.solvers.measures import Measures, Violation, cost_size, largest_violation, measures
+from trajopt.solvers.measures import Measures, Violation, largest_violation, measures
 from trajopt.validation.between_knots import BetweenKnots
 from trajopt.validation.limit_violations import has_links, limit_violations
 from trajopt.validation.reach import goals_of
@@ -82,7 +82,7 @@ def assessed(
     if not (np.isfinite(xs).all() and np.isfinite(us).all() and np.isfinite(K).all()):
         return replace(solution, meta={**solution.meta, "replay": {"left_out": "the trajectory is not finite"}})
     limit = max(FEASIBLE, tolerances.constraints)
-    found = found or measures(solved or ocp, xs, us, K, solution.multipliers, limit, _cost_at_guess(solution))
+    found = found or measures(solved or ocp, xs, us, K, solution.multipliers, limit)
     if solved is not None and solved is not ocp:
         found = found._replace(violation=largest_violation(ocp, xs, us, limit))
     feasible = found.violation is None or found.violation.ratio <= 1.0
@@ -109,10 +109,9 @@ def assessed(
     if excess is not None:
         meta["between_knots"] = {"sentence": excess.sentence(), "ratio": excess.ratio, "amount": excess.amount}
     violated = [excess.sentence()] if excess is not None and not excess.ratio <= 1.0 else []
-    size = cost_size(solution.cost, _cost_at_guess(solution))
-    status = checked_status(solution.status, found, broken, missed, max(STATIONARY, tolerances.kkt), violated, size)
+    status = checked_status(solution.status, found, broken, missed, max(STATIONARY, tolerances.kkt), violated)
     if status.code is StatusCode.VIOLATED_BETWEEN_KNOTS and "margins" in meta:
-        status = replace(status, advice="Margins were not enough: use shorter time steps, or a weaker constraint.")
+        status = replace(status, advice=AFTER_MARGINS)
     return replace(solution, status=status, meta=meta)
 
 
@@ -123,7 +122,6 @@ def checked_status(
     missed: Sequence[str],
     tolerance: float = STATIONARY,
     violated: Sequence[str] = (),
-    size: float = 1.0,
 ) -> Status:
     """Return the status by the first check that fails: feasible, replays, between knots, goals, optimal; else "converged".
 
@@ -132,7 +130,7 @@ def checked_status(
 
     reason: status of the solver. found: errors of the trajectory. broken: sentences about replays that deviate or miss goals.
     missed: sentences about goals that the plan misses. tolerance: on the scaled KKT error. violated: sentences about inequalities
-    violated between the knots. size: of the cost; an error that a solver states in its unit is divided by a size below 1.
+    violated between the knots.
     """
     if reason.code in _UNCHANGED:
         return reason
@@ -151,7 +149,7 @@ def checked_status(
             return replace(reason, code=code, message=message, advice=_ADVICE.get(code, ""), kkt=found.kkt)
     kkt = found.kkt
     if reason.code is StatusCode.CONVERGED and reason.kkt is not None:
-        kkt = min(kkt, reason.kkt / min(1.0, size))
+        kkt = min(kkt, reason.kkt)
     ceiling = SENSITIVE * tolerance / STATIONARY
     if kkt <= tolerance and found.sensitivity <= ceiling:
         if reason.code is StatusCode.CONVERGED:
@@ -165,6 +163,8 @@ def checked_status(
     return replace(reason, code=StatusCode.ACCEPTABLE, message=message, kkt=kkt)
 
 
+AFTER_MARGINS = "Margins were not enough: use shorter time steps, or a weaker constraint."
+"""Advice if inequalities are violated between the knots in spite of margins."""
 _TIGHTER = "Lower the solver's tolerances, or scale the constraint."
 _ADVICE = {
     StatusCode.VIOLATED_BETWEEN_KNOTS: "Set between_knots = true, an option of every solver, or use shorter time steps.",
@@ -187,9 +187,7 @@ def solver_measures(solution: Solution, tolerance: float) -> Measures:
         largest / tolerance, f"the largest violation of dynamics, bounds and constraints is {largest:.2g}"
     )
     kkt = solution.status.kkt if solution.status.kkt is not None else last.kkt
-    sensitivity = (
-        last.gradient * float(np.abs(solution.us).max(initial=0.0)) / cost_size(solution.cost, _cost_at_guess(solution))
-    )
+    sensitivity = last.gradient * float(np.abs(solution.us).max(initial=0.0)) / max(1.0, abs(solution.cost))
     return Measures(violation, *(v if np.isfinite(v) else np.inf for v in (kkt, sensitivity)))
 
 
@@ -209,12 +207,6 @@ def unchecked(solution: Solution) -> Solution:
     return replace(solution, status=unchecked_status(solution.status, gradient, solution.us, solution.cost))
 
 
-def _cost_at_guess(solution: Solution) -> float:
-    """Return the cost of the first record of a solution, infinite without a record or if it is not finite."""
-    cost = solution.history[0].cost if solution.history else np.inf
-    return cost if np.isfinite(cost) else np.inf
-
-
 def unchecked_status(status: Status, gradient: float, us: Array, cost: float) -> Status:
     """Return a success as "converged", or "acceptable" if the sensitivity |gradient u| / max(1, |cost|) is above SENSITIVE.
 
@@ -222,7 +214,7 @@ def unchecked_status(status: Status, gradient: float, us: Array, cost: float) ->
     """
     if not status.success:
         return status
-    sensitivity = gradient * float(np.abs(us).max(initial=0.0)) / cost_size(cost)
+    sensitivity = gradient * float(np.abs(us).max(initial=0.0)) / max(1.0, abs(cost))
     if sensitivity > SENSITIVE:
         message = f"Feasible, but not yet optimal: {_sensitive(sensitivity)}. {status.message}"
         return replace(status, code=StatusCode.ACCEPTABLE, message=message)

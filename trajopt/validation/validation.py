@@ -71,10 +71,12 @@ def _out_of_reach(ocp: OCP) -> Iterator[str]:
 class _CheckCache:
     """Results of earlier checks of a structure that hold for other values too.
 
-    called: user functions have been called without an error. stable: keys of phases whose time steps have a wide stability margin.
+    called: user functions have been called without an error. backends: warnings about user-defined backends. stable: keys of
+    phases whose time steps have a wide stability margin.
     """
 
     called: bool = False
+    backends: list[str] | None = None
     stable: set[Any] = field(default_factory=set)
 
 
@@ -302,7 +304,9 @@ def _state_warnings(ocp: OCP, has_errors: bool, known: _CheckCache) -> Iterator[
         yield from system_warnings(ocp)
         yield from stability_warnings(ocp, known.stable)
         yield from function_warnings(ocp)
-        yield from backend_warnings(ocp)
+        if known.backends is None:
+            known.backends = [*backend_warnings(ocp)]
+        yield from known.backends
     if has_errors or ocp.model is None:
         return
     q = ocp.x0[: ocp.model.nq]

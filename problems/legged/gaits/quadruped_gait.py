@@ -332,6 +332,8 @@ def _guess(ocp: to.OCP, w: _Walker, backend: DynamicsBackend, offsets: Array) ->
         held = _hold_posture(ocp, to.regulator(ocp, resting), resting, offsets)
         if not len(_diverged(held)):
             return held
+    if len(_diverged(guess)) and not len(_diverged(stiffer)):
+        return stiffer
     if len(diverged := _diverged(guess)):
         raise ValueError(
             f"the initial guess (motion under a controller that holds the posture) diverges at t = {ocp.times[diverged[0]]:.3g} s: "

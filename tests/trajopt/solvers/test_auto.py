@@ -179,8 +179,8 @@ def test_a_linear_cost_without_bounds_is_unbounded(solver, at_the_end):
     assert corner.status.success and corner.cost == pytest.approx(-3.0, rel=1e-6)
 
 
-def test_a_straight_guess_through_an_obstacle_gives_way_to_a_start_at_rest():
-    """A point mass, with a disc exactly between its start and its goal."""
+def head_on():
+    """A point mass with a disc exactly between its start and its goal, and the straight line between them."""
     mass = to.FunctionMap(lambda x, u, t, p: [x[2], x[3], u[0], u[1]], 4, 2)
     away = to.residual_constraint("disc", lambda x, u, t, p: [x[0] ** 2 + x[1] ** 2], 4, 1, lower=0.25)
     goal = np.array([1.0, 0.0, 0.0, 0.0])
@@ -193,9 +193,27 @@ def test_a_straight_guess_through_an_obstacle_gives_way_to_a_start_at_rest():
         constraints=[away],
         terminal_constraints=[to.bounded(to.state_cost(4, goal), name="goal")],
     )
-    guess = to.interpolated_guess(ocp, goal)
+    return ocp, to.interpolated_guess(ocp, goal)
+
+
+def test_a_straight_guess_through_an_obstacle_gives_way_to_a_start_at_rest():
+    ocp, guess = head_on()
     alone = to.solve(ocp, guess, options={"starts": 1})
     found = to.solve(ocp, guess)
     assert not alone.status.success and found.status.success
     assert "began from x0 at rest" in found.status.message
     assert found.cost == pytest.approx(to.solve(ocp).cost, rel=1e-6)
+
+
+def test_an_interrupt_in_another_start_ends_the_solve():
+    ocp, guess = head_on()
+    last, records = len(to.solve(ocp, guess, options={"starts": 1}).history) + 3, []
+
+    def stop(record):
+        records.append(record)
+        if len(records) > last:
+            raise KeyboardInterrupt
+
+    found = to.solve(ocp, guess, callback=stop)
+    assert found.status.code is StatusCode.INTERRUPTED and len(records) == last + 1
+    assert [r.iteration for r in found.history[: last - 3]] == [r.iteration for r in records[: last - 3]]

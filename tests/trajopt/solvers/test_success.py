@@ -165,15 +165,6 @@ def test_without_checks_the_numbers_of_the_solver_decide():
     assert unchecked_status(failed, 1e-9, np.ones((2, 1)), 1.0) == failed
 
 
-def test_a_small_cost_is_not_optimal_because_it_is_small():
-    """The gradient of this cost is below the tolerance of the solver at its guess, a pendulum at rest."""
-    pendulum = to.FunctionMap(lambda x, u, t, p: [x[1], u[0] - 9.81 * to.sin(x[0])], 2, 1)
-    dynamics = to.SampledSystem(to.make_backend(pendulum, "forward_ad"), "rk4")
-    terms = [to.control_cost(1, weight=1e-12)], [to.state_cost(2, [np.pi, 0.0], 1e-9)]
-    found = to.solve(to.OCP.single_phase(dynamics, [0.0, 0.0], 30, 0.05, *terms), solver="ipm")
-    assert found.status.code is StatusCode.ACCEPTABLE, found.status
-
-
 def unstable(engine, x0=2.001):
     """xdot = x^3 + u near x = 2, where u = -8 holds it: costates of the open loop grow by e^12 a second, for 6 seconds."""
     system = to.FunctionMap(lambda x, u, t, p: [x[0] * x[0] * x[0] + u[0]], 1, 1)
