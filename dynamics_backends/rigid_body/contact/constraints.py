@@ -99,7 +99,8 @@ class Side(Protocol):
     def add_second(
         self, to: Second, fields: Mapping[str, Any], force: Rows, nu: Rows, gains: tuple[float, float], first_row: int
     ) -> None:
-        """Add the side's second derivatives of nu'(rows) - mu'J'force to ``to`` in place, and those of J mu in q to its q_force.
+        """Add the side's second derivatives of nu'(rows) - mu'J'force to ``to`` in place,
+        and the first derivatives of J mu in q to its q_force.
 
         force, nu: constraint forces and multipliers of the rows; mu enters by the fields w and chi. gains: (kp, kd); first_row:
         index of the constraint's first row in q_force.
@@ -161,7 +162,7 @@ class PointSide:
     def add_second(
         self, to: Second, fields: Mapping[str, Any], force: Rows, nu: Rows, gains: tuple[float, float], first_row: int
     ) -> None:
-        """Add the point's second derivatives of nu'(rows) - mu'J'force to ``to`` in place, and those of J mu in q to q_force."""
+        """Add the point's second derivatives of nu'(rows) - mu'J'force to ``to``, and first ones of J mu in q to q_force."""
         m, (kp, kd), path = self.m, gains, list(self.m.J)
         F, n = _vec(force, self.sign), _vec(nu, self.sign)
         psid, psidd, rate, chi = (rows_of_dofs(fields[k], path) for k in ("psid", "psidd", "rate", "chi"))
@@ -246,7 +247,7 @@ class FrameSide:
     def add_second(
         self, to: Second, fields: Mapping[str, Any], force: Rows, nu: Rows, gains: tuple[float, float], first_row: int
     ) -> None:
-        """Add the frame's second derivatives of nu'(rows) - mu'J'force to ``to`` in place, and those of J mu in q to q_force."""
+        """Add the frame's second derivatives of nu'(rows) - mu'J'force to ``to``, and first ones of J mu in q to q_force."""
         kd, path = gains[1], list(self.S)
         F, N = _force(force, self.sign), _force(nu, self.sign)
         psid, chi = rows_of_dofs(fields["psid"], path), rows_of_dofs(fields["chi"], path)
@@ -371,7 +372,7 @@ class FrameContactSide(FrameSide):
     def add_second(
         self, to: Second, fields: Mapping[str, Any], force: Rows, nu: Rows, gains: tuple[float, float], first_row: int
     ) -> None:
-        """Add second derivatives of nu'(rows) - mu'J'force to ``to`` in place, and those of J mu in q to q_force.
+        """Add second derivatives of nu'(rows) - mu'J'force to ``to``, and first derivatives of J mu in q to q_force.
 
         Rows and forces are those at the frame's origin.
         """

@@ -263,7 +263,8 @@ class BarrierFilter(Filter):
     def least_length(self, theta: float, slope: float) -> float:
         """Return alpha_min of eq. 23, the minimum trial step length, from theta and the slope of phi along the step.
 
-        It is SAFETY MARGIN if phi does not descend along the step, and never below SHORTEST.
+        theta: violation of the constraints; phi: barrier function. The length is SAFETY times MARGIN if phi does not descend along
+        the step, and never below SHORTEST.
         """
         if not slope < 0.0:
             return SAFETY * MARGIN

@@ -212,7 +212,7 @@ class NewtonNumpy(Answering):
     def _convex(self, first: int, past: int, delta: float) -> tuple[int, LQProblem, Policy] | None:
         """Return index, damped LQ problem and policy of the first curvature fraction that makes the problem convex.
 
-        Tries the indices from ``first`` to before ``past``; returns None if none is convex.
+        Tries the indices from ``first`` to before ``past``; returns None if none is convex. delta: damping of the LQ problem.
         """
         for number in range(first, past):
             lq = self._with_fraction(number)
