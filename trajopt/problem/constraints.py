@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -76,10 +76,11 @@ class Constraint:
 
     def __post_init__(self) -> None:
         nr = self.residual.n_out
-        given: dict[str, Values | None] = {"lower": self.lower, "upper": self.upper}
-        one_sided = any(bound is not None and np.isfinite(bound).any() for bound in given.values())
-        for (key, value), unbounded in zip(given.items(), (-np.inf, np.inf), strict=True):
-            bound = np.array((unbounded if one_sided else 0.0) if value is None else value, dtype=float)
+        sides: dict[str, Any] = {"lower": self.lower, "upper": self.upper}
+        given = {key: np.array(value, dtype=float) for key, value in sides.items() if value is not None}
+        one_sided = any(np.isfinite(bound).any() for bound in given.values())
+        for key, unbounded in (("lower", -np.inf), ("upper", np.inf)):
+            bound = given.get(key, np.array(unbounded if one_sided else 0.0))
             bound = np.full(nr, bound) if bound.ndim == 0 else bound
             if bound.ndim > 2 or bound.shape[-1] != nr:
                 message = f"{key} has shape {bound.shape}; expected (nr = {nr},) or (N, {nr})"

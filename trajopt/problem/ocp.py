@@ -258,7 +258,7 @@ class OCP:
         if not isinstance(horizon, (int, np.integer)):
             raise TypeError(f"horizon = {horizon!r}; expected an integer number of time steps")
         if horizon < 0:
-            raise ValueError(f"horizon = {horizon}; expected a number of time steps of at least zero")
+            raise ValueError(f"horizon = {horizon}; a number of time steps cannot be negative")
         steps = np.asarray(dt, dtype=float)
         if steps.shape not in ((), (1,), (horizon,)):
             raise ValueError(f"dt has shape {steps.shape}; give a number, or one for each of the {horizon} time steps")

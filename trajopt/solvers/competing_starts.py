@@ -5,7 +5,8 @@ Then it competes with random motions, the ones that look cheapest first (:func:`
 
 Each start is solved with FACTOR time steps merged into one, to TOLERANCE and within MAX_ITERATIONS iterations. A solve without
 constraints is stopped when it can no longer become the cheapest one (:class:`Cutoff`). The competition ends when AGREEMENT starts
-of at least LEAST_STARTS lead to the cheapest objective, or after ALL_ITERATIONS iterations if a motion is feasible.
+of at least LEAST_STARTS lead to the cheapest objective, or after ALL_ITERATIONS iterations if a motion is feasible, else after
+HOPELESS starts.
 
 The motions that satisfy the dynamics and the constraints to FEASIBLE, and whose objectives are at most NEAR times the cheapest one,
 at most CONTINUED of them, are initial guesses on the time grid of the problem; the cheapest solution is returned. The given guess

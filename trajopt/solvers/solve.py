@@ -45,7 +45,15 @@ from trajopt.step.sensitivities import missing_curvature
 from trajopt.validation.between_knots import BetweenKnots, between_knots, may_be_violated
 from trajopt.validation.evaluation_warnings import explained
 from trajopt.validation.limit_violations import durations_at_bounds
-from trajopt.validation.validation import ERROR, Finding, InvalidProblem, require_valid, validate as findings_of
+from trajopt.validation.validation import (
+    ERROR,
+    START_TOLERANCE,
+    Finding,
+    InvalidProblem,
+    require_valid,
+    tiny_distances,
+    validate as findings_of,
+)
 
 if TYPE_CHECKING:
     from trajopt.stage.evaluation import StageEvaluator
@@ -159,6 +167,8 @@ def _solved(
             solution = replace(solution, times=ocp.times_of(solution.xs))
             if solution.status.code not in (*STOPPED, StatusCode.MAX_ITERATIONS):
                 meta["findings"] += durations_at_bounds(ocp, solution.xs)
+        if check and np.abs(solution.xs[-1] - ocp.x0).max() <= START_TOLERANCE:
+            meta["findings"] += tiny_distances(ocp)
         if slow.parts:
             meta["not_compiled"] = slow.sentences(elapsed)
         if approximated:

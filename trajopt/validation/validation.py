@@ -52,12 +52,13 @@ class InvalidProblem(ValueError):
 def validate(ocp: OCP, guess: Guess | None = None) -> list[Finding]:
     """Return all errors of and warnings about a problem and, if given, its guess; empty if there are none.
 
-    With errors, the expensive warnings (finite values, length of code, Hessians, reachability) are left out.
+    With errors, the expensive warnings (finite values, length of code, Hessians, reach, goals near x0) are left out.
     """
     findings = _findings(ocp, guess)
     if any(f.severity == ERROR for f in findings):
         return findings
     warnings = [*finiteness_warnings(ocp, guess), *length_warnings(ocp), *hessian_warnings(ocp), *_out_of_reach(ocp)]
+    warnings += tiny_distances(ocp)
     return [*findings, *(Finding(WARNING, m) for m in warnings)]
 
 
@@ -300,7 +301,6 @@ def _state_warnings(ocp: OCP, has_errors: bool, known: _CheckCache) -> Iterator[
     yield from _spread_weights(ocp)
     if not has_errors:
         yield from _violated_at_start(ocp)
-        yield from _tiny_distances(ocp)
         yield from system_warnings(ocp)
         yield from stability_warnings(ocp, known.stable)
         yield from function_warnings(ocp)
@@ -349,7 +349,7 @@ def _violated_at_start(ocp: OCP) -> Iterator[str]:
             )
 
 
-def _tiny_distances(ocp: OCP) -> Iterator[str]:
+def tiny_distances(ocp: OCP) -> Iterator[str]:
     """Yield warnings about terminal constraints that x0 violates, but by less than START_TOLERANCE, that of the checks.
 
     Solvers may then accept x0 as their solution. Violations below ROUNDING do not count.

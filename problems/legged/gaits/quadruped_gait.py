@@ -332,14 +332,14 @@ def _guess(ocp: to.OCP, w: _Walker, backend: DynamicsBackend, offsets: Array) ->
         held = _hold_posture(ocp, to.regulator(ocp, resting), resting, offsets)
         if not len(_diverged(held)):
             return held
-    if len(_diverged(guess)) and not len(_diverged(stiffer)):
-        return stiffer
-    if len(diverged := _diverged(guess)):
-        raise ValueError(
-            f"the initial guess (motion under a controller that holds the posture) diverges at t = {ocp.times[diverged[0]]:.3g} s: "
-            f"reduce problem.dt = {s.dt:g} s, increase problem.substeps = {s.substeps}, or reduce problem.guess_gains"
-        )
-    return guess
+    for falling in (guess, stiffer):
+        if not len(_diverged(falling)):
+            return falling
+    at = ocp.times[_diverged(guess)[0]]
+    raise ValueError(
+        f"the initial guess (motion under a controller that holds the posture) diverges at t = {at:.3g} s: "
+        f"reduce problem.dt = {s.dt:g} s, increase problem.substeps = {s.substeps}, or reduce problem.guess_gains"
+    )
 
 
 def _stands(guess: to.Guess) -> bool:

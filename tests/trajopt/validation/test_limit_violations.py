@@ -119,7 +119,9 @@ def test_a_goal_within_the_tolerance_of_x0_is_reported(goal, warned):
     dynamics = to.SampledSystem(to.make_backend(system, "forward_ad"), "rk4")
     last = [to.bounded(to.state_cost(2, [goal, 0.0]), name="goal")]
     ocp = to.OCP.single_phase(dynamics, [0.0, 0.0], 5, 0.1, [to.control_cost(1)], terminal_constraints=last)
-    assert [f.message for f in to.validate(ocp) if "choose units" in f.message] == warned * [
+    expected = warned * [
         f"x0 misses goal: x[0] by {goal:.3g}, less than the tolerance 1e-06: it counts as reached; choose units in which this "
         "distance is near 1"
     ]
+    for messages in ([f.message for f in to.validate(ocp)], to.solve(ocp).meta["findings"]):
+        assert [m for m in messages if "choose units" in m] == expected
