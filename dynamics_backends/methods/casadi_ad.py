@@ -108,7 +108,7 @@ class CasadiAD(Method):
     def second_expressions(self, symbols: Symbols, lam: Any) -> tuple[Any, Any, Any]:
         """Value, Jacobian and the Hessian (ndx + nu, ndx + nu) of lam' f in (dx, u) at dx = 0 as SX, lam (n_out) symbols.
 
-        Raises TraceError.
+        Raises TraceError if the map f cannot be evaluated with symbols.
         """
         moved, dx = self._moved(symbols)
         z = ca.vertcat(dx, symbols.u)

@@ -130,7 +130,10 @@ def entries(values: Any) -> Entries:
 
 
 def _on_entries(rule: Callable[..., Scalar], truth: bool = False) -> Callable[..., Any]:
-    """Lift a function of scalars to entries and plain numbers."""
+    """Make a function of scalars one of :class:`Entry` objects and plain numbers that returns an Entry.
+
+    truth: the result is a truth value, such as that of a comparison.
+    """
 
     def function(*inputs: Any) -> Entry:
         """Entry with the rule's value; a truth value if ``truth``."""

@@ -22,9 +22,10 @@ Entries = Sequence[Mapping[int, Scalar]]
 
 
 def directions_by_kernel(parts: DerivativeEquations) -> Directions:
-    """Derivatives of accelerations and forces in (q, v, u), symbols that are results of a kernel call.
+    """Derivatives of accelerations and constraint forces in (q, v, u), by one call of the kernel that solves their equations.
 
-    With second derivatives g, also the products g_qy dy.
+    Returns symbols that stand for the outputs of that call. If ``parts`` has second derivatives g of the adjoint times the
+    equations, also their products g_qy dy with the derivatives dy of accelerations and forces.
     """
     n, rows, columns = len(parts.top), len(parts.bottom), parts.top[0].shape[0]
     factors = _factor(parts)

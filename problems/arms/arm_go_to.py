@@ -391,15 +391,14 @@ def _sphere(arm: Arm, o: Obstacle, name: str) -> to.Constraint:
 
 
 def _terminal_constraints(arm: Arm, s: Settings) -> list[to.Constraint]:
-    """Return the path constraints for the last knot, without single-joint limits if the whole state is fixed there."""
-    path = _path_constraints(arm, s)
+    """Return the constraints of the goal, and of the obstacles at a fixed state, because obstacles may move; none for a cost."""
     if s.terminal == "cost":
-        return path
-    obstacle = [c for c in path if c.name in s.obstacles]
+        return []
     if arm.x_goal is not None:
-        return [to.state_bounds(arm.manifold, arm.x_goal, arm.x_goal, "goal"), *obstacle]
+        obstacles = [c for c in _path_constraints(arm, s) if c.name in s.obstacles]
+        return [to.state_bounds(arm.manifold, arm.x_goal, arm.x_goal, "goal"), *obstacles]
     rest = np.where(np.arange(arm.model.nq + arm.model.nv) < arm.model.nq, np.inf, 0.0)
-    return [to.bounded(_goal_term(arm, s, 1.0, 1.0)), to.state_bounds(arm.manifold, -rest, rest, "rest"), *path]
+    return [to.bounded(_goal_term(arm, s, 1.0, 1.0)), to.state_bounds(arm.manifold, -rest, rest, "rest")]
 
 
 def _removed_by(s: Settings) -> dict[str, str]:

@@ -112,7 +112,6 @@ def build(settings: Settings, backend: BackendFactory) -> Task:
         raise ValueError(f"q0 has {len(s.q0)} entries; {model.name} has nq = {model.nq}: {', '.join(model.q_names)}")
     inner = FreeBody(model) if s.form == "torque" else DoubleIntegrator(model.dof_names)
     contour = _Contour(model, AlongPath(inner), s)
-    limits = contour.path_constraints()
     ocp = to.OCP.single_phase(
         s.sampled(backend(contour.system)),
         contour.x0,
@@ -122,8 +121,7 @@ def build(settings: Settings, backend: BackendFactory) -> Task:
         contour.terminal(),
         name="contour_following",
         model=model,
-        constraints=[*limits, *contour.torques()],
-        terminal_constraints=limits,
+        constraints=[*contour.path_constraints(), *contour.torques()],
         **contour.control_bounds(),
     )
     path = Contour(contour.points, s.tube)

@@ -197,9 +197,10 @@ class CollisionPairs:
     def _filled(
         self, slots: Sequence[Slot], nearest: Array, coarse: Array, others: _ObstacleCores
     ) -> tuple[Array, ...]:
-        """Return knots, slots, capsules and cores of the pairs that get a slot, given the gaps (M, P, O) used for selection.
+        """Return knots, slots, capsules and obstacle cores of the pairs of capsule and core that get a slot.
 
-        coarse: gaps (M, C, O) of coarse capsules, which are numbered after the P others.
+        nearest: gaps (M, P, O) [m] at M knots between P capsules of the robot and the O cores of ``others``; the nearest pairs are
+        selected. coarse: gaps (M, C, O) of C coarse capsules, which are numbered after the P others.
         """
         P, found = nearest.shape[1], []
         for (link, base, kind), slot_numbers in _grouped(slots).items():

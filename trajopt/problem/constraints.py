@@ -5,7 +5,8 @@
 
 A residual is the same kind of map as in :mod:`trajopt.problem.terms`, and every cost term can be turned into a constraint
 (:func:`bounded`). Bounds and parameters are run-time values, constant or one per knot. A running constraint that reads no
-controls is not imposed on x0, which is fixed. Bounds on controls, such as torque limits, are fields of the OCP.
+controls is not imposed on x0, which is fixed; :func:`final_constraints` imposes it on x_N too. Bounds on controls, such as torque
+limits, are fields of the OCP.
 
 Bounds can be costs instead. The quadratic barrier 1/2 w |g - P(g)|^2, with P the projection on [lower, upper], is zero within the
 bounds and once differentiable at them (Crocoddyl's ActivationModelQuadraticBarrier). For continuous second derivatives, use
@@ -24,7 +25,7 @@ import numpy as np
 from dynamics_backends import scalar as sm
 from dynamics_backends.composed_map import composed
 from dynamics_backends.manifold import AnyManifold, Manifold, as_manifold
-from dynamics_backends.protocol import Array, FunctionMap, HasPartials, Map
+from dynamics_backends.protocol import Array, Batch, FunctionMap, HasPartials, Map
 from dynamics_backends.scalar import Rows, Scalar
 from trajopt.problem import residuals
 from trajopt.problem.residuals import LinkPoint, Path, limit_excess
@@ -118,6 +119,11 @@ class Constraint:
         """Lower and upper bounds, each (knots, nr), with constant bounds repeated for each knot."""
         shape = (knots, self.residual.n_out)
         return np.broadcast_to(self.lower, shape), np.broadcast_to(self.upper, shape)
+
+    @property
+    def is_constant(self) -> bool:
+        """True without bounds or parameters by knot."""
+        return all(value.ndim == 1 for value in (self.lower, self.upper, *self.parameters.values()))
 
     @property
     def component_names(self) -> tuple[str, ...]:
@@ -241,6 +247,35 @@ def chosen_coordinates(constraint: Constraint) -> tuple[int, ...] | None:
     if isinstance(function, partial) and function.func is residuals.coordinates:
         return function.args[0]
     return None
+
+
+def final_constraints(path: Sequence[Constraint], terminal: Sequence[Constraint], t: float) -> tuple[Constraint, ...]:
+    """Terminal constraints, with those of ``path`` that also hold at the last state x_N, at time t [s].
+
+    Of ``path`` these are the ones on the state alone without bounds or parameters by knot, whose name no terminal constraint has.
+    If a terminal equality fixes the whole state, only those that the fixed state violates: the others hold there.
+    """
+    names = {c.name for c in terminal}
+    fixed = [x for c in terminal if (x := _fixed_state(c)) is not None]
+
+    def holds(c: Constraint) -> bool:
+        """True if a fixed last state satisfies the constraint."""
+        x = fixed[0][None, : c.residual.manifold.nx]
+        g = np.asarray(c.residual(*Batch.of(c.residual, x, np.zeros((1, 0)), t, c.parameters)))[:, 0]
+        return bool(np.all((c.lower <= g) & (g <= c.upper)))
+
+    also = [c for c in path if c.name not in names and not c.residual.nu and c.is_constant]
+    return (*terminal, *(c for c in also if not (fixed and holds(c))))
+
+
+def _fixed_state(c: Constraint) -> Array | None:
+    """State (nx,) that a constraint from :func:`state_bounds` or :func:`bounded` fixes in all entries; None for any other."""
+    if not c.is_constant or c.kind != "equality":
+        return None
+    function = c.residual.function if isinstance(c.residual, FunctionMap) else None
+    if isinstance(function, partial) and function.func is residuals.state_difference and not c.lower.any():
+        return c.parameters["reference"]
+    return c.lower if chosen_coordinates(c) == tuple(range(c.residual.manifold.nx)) else None
 
 
 # -- robots: the state is (q, v) of a rigid_body Model ------------------------------------------------------------------

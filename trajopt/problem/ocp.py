@@ -22,7 +22,7 @@ import numpy as np
 from dynamics_backends.manifold import Manifold
 from dynamics_backends.protocol import Array, DynamicsBackend, Hessians, InScaledTime, Parameters, unwrapped
 from trajopt.problem.annotations import Annotations
-from trajopt.problem.constraints import Constraint
+from trajopt.problem.constraints import Constraint, final_constraints
 from trajopt.problem.expansion import phase_cost
 from trajopt.problem.goals import Goal
 from trajopt.problem.terms import CostTerm, Values, trapezoidal
@@ -246,6 +246,9 @@ class OCP:
 
         quadrature: rule for the running costs, "rectangle", with the value at the beginning of each time step, or "trapezoidal", of
         second order in dt, for terms that read only the state (:func:`~trajopt.problem.terms.trapezoidal`).
+        constraints: at every knot. Those on the state alone without values by knot also hold at the last state x_N, unless
+        terminal_constraints contain one with the same name. Those of a :class:`Phase` hold before x_N only.
+
         Raises TypeError for a horizon that is not an integer, ValueError for another quadrature, and for a dt of another length.
 
         >>> import trajopt as to
@@ -270,7 +273,11 @@ class OCP:
             running, end = trapezoidal(_terms("the running costs", running), steps)
             terminal = (*_terms("terminal", terminal), *end)
         phase = Phase(dynamics, steps, running, values, constraints)  # type: ignore[arg-type]
-        return cls((phase,), np.asarray(x0, dtype=float), terminal, **fields)  # type: ignore[arg-type]
+        given = _constraints("terminal_constraints", fields.pop("terminal_constraints", ()))
+        with np.errstate(over="ignore"):  # validate reports time steps that add up to infinity
+            end = fields.get("start", 0.0) + float(steps.sum())
+        final = final_constraints(phase.constraints, given, end)
+        return cls((phase,), np.asarray(x0, dtype=float), terminal, terminal_constraints=final, **fields)  # type: ignore[arg-type]
 
     @property
     def manifold(self) -> Manifold:

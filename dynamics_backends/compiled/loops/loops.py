@@ -399,7 +399,7 @@ class _Writer:
         return joint.nq if axis is Axis.Q else joint.nv
 
     def _input(self, name: str, p: Pass) -> str:
-        """C pointer to the row that a parameter of a step reads."""
+        """C pointer to the row of a field, of a body, joint or pair of them, that a parameter of a body function reads."""
         base = base_name(name)
         f = FIELDS[base]
         suffix = "" if name == base else name[-2:]

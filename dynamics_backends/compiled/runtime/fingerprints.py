@@ -142,7 +142,7 @@ class Likeness:
         return content is not None and content == self._content(other)
 
     def _content(self, thing: Any) -> bytes | None:
-        """Canonical form of an object; None if it has no structural hash."""
+        """Canonical bytes of an object, equal for equal content, from which its hash is made; None if it has no structural hash."""
         try:
             return self._writer.written(thing)
         except Unknown:

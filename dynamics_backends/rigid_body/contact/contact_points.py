@@ -68,7 +68,10 @@ class PointMotion(NamedTuple):
 
 
 def point_motion(model: Model, fields: Mapping[str, Any], point: Point) -> PointMotion:
-    """Position [m] and motion [m/s] of a point, from the fields X, S, vel of a driver."""
+    """Position [m], velocity [m/s] and Jacobian columns of a point of a body, in the coordinates of the recursion.
+
+    fields: rows per body or joint of a recursion over the bodies, by name: placements X, joint axes S and spatial velocities vel.
+    """
     p = row(fields["X"], point.body).components().point(Vec(*point.at))
     S = {j: row(fields["S"], j) for j in model.ancestors(point.body)}
     J = {j: field_at(s, p) for j, s in S.items()}

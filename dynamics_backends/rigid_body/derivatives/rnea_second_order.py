@@ -50,7 +50,10 @@ def CHI(w_p, S):
 
 @body("h", "z", "Bw")
 def PAIRED(I_own, B_own, w):
-    """Each body's momentum h = I w, angular part of z = B' w, and Coriolis matrix B(I, w)."""
+    """Of each body with inertia I_own, Coriolis matrix B_own and a spatial motion w: three outputs.
+
+    Momentum h = I_own w, the angular part of z = B_own' w, and the Coriolis matrix Bw = B(I_own, w).
+    """
     momentum = I_own * w
     return momentum, B_own.transpose_times(w), coriolis(I_own, w, momentum.f)
 

@@ -57,7 +57,11 @@ class CoupledBody:
         return bool(np.any(self.damping))
 
     def implicit(self, *, offset: bool) -> Self:
-        """System with G' (M + h D) G and damping on v + G e; offset: its last controls are the offsets e of independent joints."""
+        """This system with its joint damping D implicit over a time step h: inertia G' (M + h D) G, damping torques D (v + G e).
+
+        offset: True to append the offsets e of the velocities of the independent joints to the controls, as the stages of an
+        integration scheme need; False for e = 0.
+        """
         result, n = copy(self), len(self.independent)
         result.offsets = n if offset else 0
         result.nu = self.nu + result.offsets

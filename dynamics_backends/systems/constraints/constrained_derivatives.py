@@ -103,7 +103,11 @@ class ConstrainedDerivatives(MechanicalSystem):
 
 
 def curvature(system: MechanicalSystem, u: Rows, g: Second, through: Sequence[Rows]) -> Contraction:
-    """Second derivatives of lam' x for a solution x, from those of g (adjoint times equations) and the rows of g_qy dy."""
+    """Second derivatives of lam' x in (q, v, u), for the solution y = (x; -f) of the equations F(q, v, u, y) = 0.
+
+    g: second derivatives of g = w' F at constant y and adjoint w. through: rows of g_qy dy, with the derivatives dy of the
+    solution in (q, v, u). u: rows of the controls.
+    """
     n = system.model.nv
     qv = [sm.stack([g.qv[i][j] + through[i][n + j] for j in range(n)]) for i in range(n)]
     vv = [sm.stack(g.vv[i]) for i in range(n)]

@@ -155,7 +155,6 @@ def build(settings: Settings, backend: BackendFactory) -> Task:
         name="free_gait",
         model=model,
         constraints=enforced.constraints,
-        terminal_constraints=enforced.constraints,
         **enforced.bounds,
     )
     following = partial(WalkingHorizon, stance=standing.stance, height=float(q[2]), speed=speed)

@@ -271,7 +271,6 @@ def build(settings: Settings, backend: BackendFactory) -> Task:
     enforced = EnforcedLimits.from_settings(w.model, s)
     limits: dict[str, Any] = {
         "constraints": enforced.constraints,
-        "terminal_constraints": enforced.constraints,
         **enforced.bounds,
     }
 

@@ -134,7 +134,6 @@ def build(settings: Settings, backend: BackendFactory) -> Task:
         name="receding_gait",
         model=model,
         constraints=enforced.constraints,
-        terminal_constraints=enforced.constraints,
         **enforced.bounds,
     )
     ocp = references.moved(still, 0.0)

@@ -95,6 +95,40 @@ def test_states_without_velocities_and_in_degrees_are_reported(x0, message):
             state_cost(dynamics.manifold, x0)
 
 
+def test_constraints_on_the_state_hold_at_the_end_too():
+    """Unless a terminal constraint has their name, their values are by knot, or the goal fixes a state that satisfies them."""
+    plane = Manifold.vector(2)
+    fast = to.state_bounds(plane, [-np.inf, -1.0], [np.inf, 1.0], "speed")
+    far = to.residual_constraint("disc", lambda x, u, t, p: [x[0] * x[0]], plane, 1, 0.25, np.inf)
+    drawn = to.residual_constraint("power", lambda x, u, t, p: [x[1] * u[0]], plane, 1, -1.0, 1.0, nu=1)
+    by_knot = to.state_bounds(plane, np.full((5, 2), -2.0), np.full((5, 2), 2.0), "box")
+    step = SampledSystem(FunctionMap(lambda x, u, t, p: [x[1], u[0]], 2, 1), "euler")
+
+    def at_the_end(*given):
+        path = [fast, far, drawn, by_knot]
+        ocp = OCP.single_phase(step, [1.0, 0.0], 5, 0.1, constraints=path, terminal_constraints=given)
+        assert list(ocp.phases[0].constraints) == path and ocp.terminal_constraints[: len(given)] == given
+        return [c.name for c in ocp.terminal_constraints[len(given) :]]
+
+    assert at_the_end() == ["speed", "disc"]
+    assert at_the_end(to.state_bounds(plane, [0.0, 0.0], [0.0, 0.0], "speed")) == ["disc"]
+    assert at_the_end(to.bounded(to.state_cost(plane, [1.0, 0.5]), name="goal")) == []
+    assert at_the_end(to.bounded(to.state_cost(plane, [0.4, 2.0]), name="goal")) == ["speed", "disc"]
+    assert at_the_end(to.bounded(to.state_cost(plane, [1.0, 0.5], [1.0, 0.0]), name="goal")) == ["speed", "disc"]
+    assert at_the_end(to.state_bounds(plane, [1.0, 0.0], [1.0, np.inf], "goal")) == ["speed", "disc"]
+
+
+def test_a_goal_beyond_a_limit_is_infeasible():
+    """Not a motion that passes the limit within the last time step."""
+    step = SampledSystem(FunctionMap(lambda x, u, t, p: [x[1], u[0]], 2, 1), "rk4")
+    short = to.state_bounds(2, [-np.inf, -np.inf], [0.5, np.inf], "short")
+    goal = to.bounded(to.state_cost(2, [1.0, 0.0]), name="goal")
+    ocp = OCP.single_phase(
+        step, [0.0, 0.0], 20, 0.05, [control_cost(1)], constraints=[short], terminal_constraints=[goal]
+    )
+    assert to.solve(ocp, solver="ipm").status.code == "locally_infeasible"
+
+
 def test_a_number_bounds_all_controls():
     ocp = _problem(u_lower=-2.0, u_upper=np.float64(3.0))
     assert _messages(ocp) == []

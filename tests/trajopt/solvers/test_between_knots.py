@@ -79,7 +79,9 @@ def test_the_given_start_and_inactive_constraints_are_no_violation():
     low = to.state_bounds(2, [0.0, -np.inf], [np.inf, np.inf], "low")
     late = to.solve(drive([low], x0=(-0.05, 0.5)), solver="ipm")
     assert late.status.success and late.xs[0, 0] < 0.0 and late.meta["between_knots"]["ratio"] < 1.0
-    high = to.state_bounds(2, [-np.inf, -np.inf], [0.98, np.inf], "high")
+    high = to.state_bounds(
+        2, np.full((20, 2), -np.inf), np.tile([0.98, np.inf], (20, 1)), "high"
+    )  # by knot: not at the end
     found = to.solve(drive([high]), solver="ipm")
     assert found.status.success and found.xs[-1, 0] == pytest.approx(1.0)
 

@@ -99,16 +99,16 @@ def test_the_given_start_breaks_nothing():
 
 
 def test_constraints_on_the_way_are_looked_at_at_the_end_too():
-    """A running constraint violated by the last state is reported as not enforced there, unless it is also terminal."""
+    """A running constraint by knot that the last state violates is reported as not enforced there, unless it is also terminal."""
     system = to.FunctionMap(lambda x, u, t, p: [x[1], u[0]], 2, 1, second_order=True)
     step = to.SampledSystem(to.make_backend(system, "forward_ad", engine="numpy"), "euler")
-    wall = to.residual_constraint("wall", lambda x, u, t, p: [x[0]], system.manifold, 1, -np.inf, 1.0)
+    wall = to.residual_constraint("wall", lambda x, u, t, p: [x[0]], system.manifold, 1, -np.inf, np.ones((2, 1)))
     xs, us = np.array([[0.0, 0.0], [0.5, 0.0], [1.2, 0.0]]), np.zeros((2, 1))
     ocp = to.OCP.single_phase(step, xs[0], 2, 0.1, [to.control_cost(1)], constraints=[wall])
     (violation,) = to.limit_violations(ocp, xs, us)
     assert (violation.knot, violation.excess, violation.enforced, violation.end) == (2, pytest.approx(0.2), False, True)
     assert "add it to terminal_constraints too" in violation.sentence()
-    both = to.OCP.single_phase(step, xs[0], 2, 0.1, constraints=[wall], terminal_constraints=[wall])
+    both = to.OCP.single_phase(step, xs[0], 2, 0.1, constraints=[wall.updated(upper=[1.0], lower=[-np.inf])])
     (violation,) = to.limit_violations(both, xs, us)
     assert violation.enforced and not violation.end and violation.knot == 2
 

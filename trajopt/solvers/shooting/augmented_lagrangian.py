@@ -238,9 +238,10 @@ class Rounds:
         return [moved.get(j) for j in range(len(numbers))]
 
     def _update_multipliers(self, chosen: list[int], own: Augmented, found: Sequence[Solution]) -> list[Moved]:
-        """Store trajectories, multipliers, violations, penalty terms and times of solved problems; return the answers.
+        """Store trajectories, multipliers, violations, penalty terms and times of solved problems.
 
-        chosen: indices of the problems. own: their batch with penalty terms. found: their solutions.
+        chosen: indices of the problems. own: their batch with penalty terms. found: their solutions. Returns for each the answer
+        to its request: solution, errors of each part, violation and penalty parameters.
         """
         if not found:
             return []

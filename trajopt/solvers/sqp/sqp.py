@@ -261,7 +261,10 @@ class SQPLoop:
         return Convexified(qp, self.qps.fallback, 0.0, none, none > 0.0), step_of(at, qp, found, 0.0)
 
     def _convex_step(self, at: Iterate, H: Hessian, floor: float) -> tuple[Convexified, Step | Status]:
-        """Return the convexified QP and its step, or the final status."""
+        """Return the convexified QP about an iterate, and its step, or the final status if no step could be found.
+
+        floor: lower bound of the shift of the Hessian's diagonal that makes it convex.
+        """
         convex = self._convex(qp_about(at, H), at, floor)
         return convex, self._step(at, convex, floor)
 

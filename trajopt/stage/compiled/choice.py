@@ -76,10 +76,11 @@ class CompiledChoice:
         return None
 
     def _in_part(self, reason: Exception) -> tuple[Stages, Stages] | None:
-        """Return compiled time steps with the terms that can be traced, or with no terms if the code is too long, and the end.
+        """Return the stages of a phase of which only a part can be compiled, and those of the final knot.
 
-        The other terms, the constraints and the final knot run in NumPy. None if the time steps cannot be compiled. Both are
-        reported with the reason.
+        Compiled are the time steps with the cost terms that can be traced, or with no terms if the code is too long. The other
+        terms, the constraints and the final knot run in NumPy, with a report that gives the reason. None, also with a report, if
+        the time steps cannot be compiled.
         """
         long = isinstance(reason, TooLong)
         terms = [] if long else [term for term in self._plain.terms if works_on_symbols(term)]

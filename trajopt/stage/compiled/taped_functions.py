@@ -158,7 +158,10 @@ def _other_terms(manifold: Manifold, shape: StageShape) -> dict[str, Tape]:
 
 
 def _functions(write: Callable[..., TermSource], given: tuple[Any, ...], options: dict[str, Any]) -> Any:
-    """Trace functions by ``write`` and return the JSON value of their tapes. Raises TooLong, TraceError."""
+    """Trace functions by ``write`` and return the JSON value of their tapes.
+
+    Raises TooLong for more instructions than a tape may have, TraceError for a function that symbols cannot pass through.
+    """
     with tracing:
         return _encoded(write(*given, **options).functions)
 

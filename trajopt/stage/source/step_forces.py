@@ -36,8 +36,9 @@ class StepForces:
     def of(cls, residuals: Iterable[Map], moving: Any, *, exact: bool, curved: bool) -> StepForces | None:
         """Return the forces of the system ``moving`` that some of the residuals read; None if none does.
 
-        moving: None for a system whose step does not provide its forces; returns None. exact: with an exact Hessian, which needs
-        ``curved``; None without. curved: second derivatives of the step are evaluated too.
+        moving: None for a system whose step does not provide its forces; then the result is None. exact: the forces enter an exact
+        Hessian. curved: second derivatives of the step are evaluated too; the result is None if ``exact`` needs them and they are
+        not.
         """
         if moving is None or (exact and not curved):
             return None

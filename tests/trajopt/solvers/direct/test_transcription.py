@@ -212,7 +212,7 @@ def test_bounds_and_names():
     np.testing.assert_array_equal(p.x_lower[p.ix[0]], p.ocp.x0)
     np.testing.assert_array_equal(p.x_upper[p.ix[0]], p.ocp.x0)
     np.testing.assert_array_equal(p.x_upper[p.ix[1:-1, 0]], 1.0)
-    assert p.x_upper[p.ix[-1, 0]] == np.inf  # running constraints end before the last knot
+    assert p.x_upper[p.ix[-1, 0]] == np.inf  # the goal, which fixes the last state, satisfies the track limits
     np.testing.assert_array_equal(p.x_lower[p.iu[:, 0]], -20.0)
     assert p.x_names[p.ix[2, 3]] == "pole rate at knot 2 (track)"
     assert p.x_names[p.iu[1, 0]] == "u[0] at knot 1"
