@@ -85,11 +85,10 @@ def refine(solution: Solution, factor: int = 2, ocp: OCP | None = None) -> tuple
     return finer, on_grid_of(finer, ocp, solution)
 
 
-def coarser(ocp: OCP, factor: int, substeps: int | None = None) -> OCP:
+def coarser(ocp: OCP, factor: int) -> OCP:
     """Problem with ``factor`` time steps of each phase merged into one; the last one of a phase may merge fewer.
 
-    substeps: factor on the number of substeps of a time step; default ``factor``, which keeps the accuracy of the integration.
-    Raises MissingCapability for dynamics with time steps of fixed length.
+    Each time step gets ``factor`` times the substeps, which keeps the accuracy of the integration. Raises MissingCapability for dynamics with time steps of fixed length.
     """
 
     def grid(phase: Phase) -> _Grid:
@@ -97,7 +96,7 @@ def coarser(ocp: OCP, factor: int, substeps: int | None = None) -> OCP:
         starts = np.arange(0, phase.knots, factor)
         return _Grid(starts, np.zeros(len(starts)), np.add.reduceat(phase.dt, starts))
 
-    return regridded(ocp, grid, factor if substeps is None else substeps)
+    return regridded(ocp, grid, factor)
 
 
 def _finer(dt: Array, factor: int) -> _Grid:

@@ -5,8 +5,7 @@ Then it competes with random motions, the ones that look cheapest first (:func:`
 
 Each start is solved with FACTOR time steps merged into one, to TOLERANCE and within MAX_ITERATIONS iterations. A solve without
 constraints is stopped when it can no longer become the cheapest one (:class:`Cutoff`). The competition ends when AGREEMENT starts
-of at least LEAST_STARTS lead to the cheapest objective, or after ALL_ITERATIONS iterations if a motion is feasible, else after
-HOPELESS starts.
+lead to the cheapest objective, or after ALL_ITERATIONS iterations if a motion is feasible, else after HOPELESS starts.
 
 The motions that satisfy the dynamics and the constraints to FEASIBLE, and whose objectives are at most NEAR times the cheapest one,
 at most CONTINUED of them, are initial guesses on the time grid of the problem; the cheapest solution is returned. The given guess
@@ -235,8 +234,8 @@ def _moved(ocp: OCP, move: Array) -> Array:
     return np.ascontiguousarray(xs.T).reshape(*move.shape[:2], -1)
 
 
-FACTOR = 4
-MAX_ITERATIONS, ALL_ITERATIONS = 50, 1200
+FACTOR = 5
+MAX_ITERATIONS, ALL_ITERATIONS = 50, 2000
 """Maximum number of iterations of a coarse solve, and number of iterations of all of them after which no other one begins."""
 TOLERANCE = 1e-4
 """Tolerance on the scaled KKT error of a coarse solve."""
@@ -244,16 +243,15 @@ FEASIBLE = 1e-2
 """Largest violation of a coarse motion that competes."""
 SAME = 1e-3
 """Relative difference below which objectives on the coarse grid are the same."""
-AGREEMENT, AGREES, LEAST_STARTS = 6, 3e-3, 8
-"""Number of starts that lead to the cheapest objective before the competition ends, their relative tolerance on it, and the minimum
-number of starts."""
+AGREEMENT, AGREES = 8, 3e-3
+"""Number of starts that lead to the cheapest objective before the competition ends, and their relative tolerance on it."""
 NEAR, CONTINUED = 1.2, 3
 """Largest ratio of objectives on the coarse grid, and maximum number, of the motions that are solved on the grid of the problem."""
 AHEAD, CLOSED = 5.0, 1.0
 """Factor on the larger one of the last two decreases of a cost that bounds its further decrease, and largest defect for that."""
 FEW, HOPELESS = 2, 24
 """Number of starts without a feasible motion after which the competition ends."""
-LEAST_KNOTS = 6
+LEAST_KNOTS = 5
 """Minimum number of knots of the coarse grid."""
 TIME_SHARE = 0.5
 """Largest fraction of a time limit that the competition takes."""
@@ -332,12 +330,12 @@ def choose_starts(ocp: OCP, guess: Guess, count: int, solve: Solve, has_time: Ca
     """Solve from the guess and random motions on a coarse grid, and return the best initial guesses on the grid of the problem.
 
     solve: rough solve of the coarse problem. count: maximum number of starts. has_time: True while another start may be tried.
-    Ends early, after LEAST_STARTS starts, if AGREEMENT of them agree on the cheapest objective, or after ALL_ITERATIONS
-    iterations if a motion is feasible, or after HOPELESS starts if none is. Only the guess is returned if its solve succeeds in
-    at most FEW iterations or is unbounded, or if the user interrupts any solve. The guess as given comes last if its coarse
-    motion is infeasible; otherwise its coarse solution competes.
+    Ends early if AGREEMENT starts agree on the cheapest objective, after ALL_ITERATIONS iterations if a motion is feasible, or
+    after HOPELESS starts if none is. Only the guess is returned if its solve succeeds in at most FEW iterations or is unbounded, or
+    if the user interrupts any solve. The guess as given comes last if its coarse motion is infeasible; otherwise its coarse
+    solution competes.
     """
-    coarse, starts = coarser(ocp, FACTOR, substeps=1), list[Start]()
+    coarse, starts = coarser(ocp, FACTOR), list[Start]()
     start = on_grid_of(coarse, ocp, guess)
     motions = random_motions(coarse, start, np.random.default_rng(0))
     best, agreeing = np.inf, 0
@@ -362,7 +360,7 @@ def choose_starts(ocp: OCP, guess: Guess, count: int, solve: Solve, has_time: Ca
         best = min(best, objective)
         used_up = np.isfinite(best) and sum(s.found.iterations for s in starts) >= ALL_ITERATIONS
         hopeless = not np.isfinite(best) and len(starts) >= HOPELESS
-        if hopeless or ((agreeing >= AGREEMENT or used_up) and len(starts) >= LEAST_STARTS):
+        if hopeless or used_up or agreeing >= AGREEMENT:
             break
     going_on = _chosen(starts)[:CONTINUED]
     chosen = [(on_grid_of(ocp, coarse, s.found), _sentence(starts, s, coarse.horizon)) for s in going_on]

@@ -373,7 +373,7 @@ class AutoOptions(CommonOptions):
     gradient_tolerance: float | None = None
     constraint_tolerance: float | None = None
     fallback: bool = True
-    starts: int = 40
+    starts: int = 80
 
     def __post_init__(self) -> None:
         _require(isinstance(self.between_knots, bool), "between_knots", self.between_knots, "true or false")
