@@ -88,7 +88,8 @@ def refine(solution: Solution, factor: int = 2, ocp: OCP | None = None) -> tuple
 def coarser(ocp: OCP, factor: int) -> OCP:
     """Problem with ``factor`` time steps of each phase merged into one; the last one of a phase may merge fewer.
 
-    Each time step gets ``factor`` times the substeps, which keeps the accuracy of the integration. Raises MissingCapability for dynamics with time steps of fixed length.
+    Each time step gets ``factor`` times the substeps, which keeps the accuracy of the integration. Raises MissingCapability for
+    dynamics with time steps of fixed length.
     """
 
     def grid(phase: Phase) -> _Grid:

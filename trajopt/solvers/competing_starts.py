@@ -3,9 +3,10 @@
 A solution is a local optimum, and the initial guess decides which one. A guess that stands still does not say which one is meant.
 Then it competes with random motions, the ones that look cheapest first (:func:`random_motions`).
 
-Each start is solved with FACTOR time steps merged into one, to TOLERANCE and within MAX_ITERATIONS iterations. A solve without
-constraints is stopped when it can no longer become the cheapest one (:class:`Cutoff`). The competition ends when AGREEMENT starts
-lead to the cheapest objective, or after ALL_ITERATIONS iterations if a motion is feasible, else after HOPELESS starts.
+Each start is solved with several time steps merged into one (FACTORS), to TOLERANCE and within MAX_ITERATIONS iterations. A solve
+without constraints is stopped when it can no longer become the cheapest one (:class:`Cutoff`). The competition ends when
+AGREEMENT starts lead to the cheapest objective, or after ALL_ITERATIONS iterations if a motion is feasible, else after HOPELESS
+starts.
 
 The motions that satisfy the dynamics and the constraints to FEASIBLE, and whose objectives are at most NEAR times the cheapest one,
 at most CONTINUED of them, are initial guesses on the time grid of the problem; the cheapest solution is returned. The given guess
@@ -234,7 +235,9 @@ def _moved(ocp: OCP, move: Array) -> Array:
     return np.ascontiguousarray(xs.T).reshape(*move.shape[:2], -1)
 
 
-FACTOR = 5
+FACTORS = (5, 2)
+"""Numbers of time steps that are merged into one: the second one if motions on the first grid are feasible there only, as when they
+jump over an obstacle between its knots."""
 MAX_ITERATIONS, ALL_ITERATIONS = 50, 2000
 """Maximum number of iterations of a coarse solve, and number of iterations of all of them after which no other one begins."""
 TOLERANCE = 1e-4
@@ -285,6 +288,11 @@ class Choice(NamedTuple):
     starts: tuple[Start, ...] = ()
     interrupted: bool = False
 
+    @property
+    def any_feasible(self) -> bool:
+        """True if the motion of a start is feasible on the coarse grid."""
+        return any(np.isfinite(start.objective) for start in self.starts)
+
 
 class Cutoff:
     """Callback that stops a solve whose cost will not fall below a bound.
@@ -318,7 +326,7 @@ def may_compete(ocp: OCP, guess: Guess) -> bool:
     if not stands_still(guess) or ocp.in_scaled_time or not is_compiled(ocp):
         return False
     knots = sum(phase.knots for phase in ocp.phases if isinstance(phase.dynamics, SampledSystem))
-    return can_be_regridded(ocp) and knots >= max(FACTOR * LEAST_KNOTS, ocp.horizon // 2)
+    return can_be_regridded(ocp) and knots >= max(FACTORS[0] * LEAST_KNOTS, ocp.horizon // 2)
 
 
 def stands_still(guess: Guess) -> bool:
@@ -326,16 +334,19 @@ def stands_still(guess: Guess) -> bool:
     return bool((guess.xs == guess.xs[:1]).all() and (guess.us == guess.us[:1]).all())
 
 
-def choose_starts(ocp: OCP, guess: Guess, count: int, solve: Solve, has_time: Callable[[], bool]) -> Choice:
+def choose_starts(
+    ocp: OCP, guess: Guess, count: int, solve: Solve, has_time: Callable[[], bool], factor: int = FACTORS[0]
+) -> Choice:
     """Solve from the guess and random motions on a coarse grid, and return the best initial guesses on the grid of the problem.
 
     solve: rough solve of the coarse problem. count: maximum number of starts. has_time: True while another start may be tried.
+    factor: number of time steps that are merged into one.
     Ends early if AGREEMENT starts agree on the cheapest objective, after ALL_ITERATIONS iterations if a motion is feasible, or
     after HOPELESS starts if none is. Only the guess is returned if its solve succeeds in at most FEW iterations or is unbounded, or
     if the user interrupts any solve. The guess as given comes last if its coarse motion is infeasible; otherwise its coarse
     solution competes.
     """
-    coarse, starts = coarser(ocp, FACTOR), list[Start]()
+    coarse, starts = coarser(ocp, factor), list[Start]()
     start = on_grid_of(coarse, ocp, guess)
     motions = random_motions(coarse, start, np.random.default_rng(0))
     best, agreeing = np.inf, 0

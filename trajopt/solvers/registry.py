@@ -258,10 +258,11 @@ def _in_turn(
 def _from_best_start(ocp: OCP, warm: WarmStart, options: AutoOptions, callback: Callback | None) -> Solution:
     """Run ``auto`` from each of the best competing starts, and from the guess if all fail and it was not among them.
 
-    Returns the cheapest success, else the last solution, with iterations and records of all; meta["starts"] describes the
-    competition. No further start follows at a time limit or after Ctrl-C.
+    A second competition on a finer grid follows if all solves from motions that are feasible on the coarse grid fail, with
+    ``fallback``. Returns the cheapest success, else the last solution, with iterations and records of all; meta["starts"]
+    describes the competitions. No further start follows at a time limit or after Ctrl-C.
     """
-    from trajopt.solvers.competing_starts import MAX_ITERATIONS, TIME_SHARE, TOLERANCE, choose_starts
+    from trajopt.solvers.competing_starts import FACTORS, MAX_ITERATIONS, TIME_SHARE, TOLERANCE, choose_starts
 
     limit = None if options.time_limit is None else TIME_SHARE * options.time_limit
     iterations = MAX_ITERATIONS if options.max_iterations is None else min(MAX_ITERATIONS, options.max_iterations)
@@ -271,27 +272,30 @@ def _from_best_start(ocp: OCP, warm: WarmStart, options: AutoOptions, callback: 
         """Run ``auto`` on the coarse problem with few iterations and a large tolerance."""
         return _in_turn(coarse, WarmStart(guess), rough, cutoff, TOLERANCE)
 
-    choice = choose_starts(
-        ocp, warm.guess, options.starts, solve_roughly, partial(enough_time, limit, start_of_solve())
-    )
-    if choice.interrupted:
-        return not_begun(ocp, warm.guess)
-    solutions = list[Solution]()
-    for guess, message in choice.guesses:
-        if solutions and not enough_time(options.time_limit, start_of_solve()):
-            break
-        found = _in_turn(ocp, replace(warm, guess=guess), options, callback)
-        if message:
-            found = replace(found, status=replace(found.status, message=f"{found.status.message} {message}"))
-        solutions.append(found)
-        if found.status.code in STOPPED:
+    solutions, records, tried = list[Solution](), list[dict[str, Any]](), False
+    for factor in FACTORS:
+        has_time = partial(enough_time, limit, start_of_solve())
+        choice = choose_starts(ocp, warm.guess, options.starts, solve_roughly, has_time, factor)
+        if choice.interrupted:
+            return not_begun(ocp, warm.guess)
+        records += [start.record for start in choice.starts]
+        for guess, message in choice.guesses:
+            if solutions and not enough_time(options.time_limit, start_of_solve()):
+                break
+            found = _in_turn(ocp, replace(warm, guess=guess), options, callback)
+            if message:
+                found = replace(found, status=replace(found.status, message=f"{found.status.message} {message}"))
+            solutions.append(found)
+            tried = tried or guess is warm.guess
+            if found.status.code in STOPPED:
+                break
+        ended = any(s.status.success or s.status.code in STOPPED for s in solutions)
+        if ended or not (choice.any_feasible and options.fallback):
             break
     solved = [s for s in solutions if s.status.success]
-    tried = any(guess is warm.guess for guess, _ in choice.guesses)
     if not (solved or tried) and options.fallback and solutions[-1].status.code not in STOPPED:
         solutions.append(_in_turn(ocp, warm, options, callback))
     best = min(solved, key=lambda s: s.cost, default=solutions[-1])
-    records = [start.record for start in choice.starts]
     return replace(
         best,
         iterations=sum(s.iterations for s in solutions),

@@ -14,7 +14,7 @@ from trajopt.solvers.competing_starts import (
     AGREEMENT,
     ALL_ITERATIONS,
     DRAWN,
-    FACTOR,
+    FACTORS,
     HOPELESS,
     Cutoff,
     choose_starts,
@@ -277,18 +277,20 @@ def test_an_interrupted_competition_ends_the_solve(monkeypatch):
 
     monkeypatch.setitem(SOLVERS, "ddp", (interrupted, *ddp[1:]))
     found = to.solve(mass())
-    assert found.status.code == "interrupted" and calls == [KNOTS // FACTOR] and found.iterations == 0
+    assert found.status.code == "interrupted" and calls == [KNOTS // FACTORS[0]] and found.iterations == 0
 
 
 def test_a_solve_that_fails_from_the_best_start_is_repeated_from_the_guess(monkeypatch):
     lost = Status(StatusCode.LINE_SEARCH_FAILED, "lost")
     guesses: list[to.Guess] = []
     records: list[to.IterationRecord] = []
+    coarse: set[int] = set()
 
     def failing(method):
         def run(ocp, warm, options, callback):
             found = method(ocp, warm, options, callback)
             if ocp.horizon < KNOTS:
+                coarse.add(ocp.horizon)
                 return found
             guesses.append(warm.guess)
             return replace(found, status=lost) if np.ptp(warm.guess.xs, axis=0).any() else found
@@ -302,10 +304,12 @@ def test_a_solve_that_fails_from_the_best_start_is_repeated_from_the_guess(monke
     assert not np.ptp(guesses[-1].xs, axis=0).any() and len(found.meta["attempts"]) == 1
     np.testing.assert_allclose(found.cost, optima()[0], rtol=1e-7)
     assert tuple(records) == found.history and len(found.history) > found.iterations
+    assert coarse == {KNOTS // factor for factor in FACTORS}
 
-    guesses.clear()
+    guesses.clear(), coarse.clear()
     alone = to.solve(mass(), options={"fallback": False})
     assert len(guesses) == 1 and np.ptp(guesses[0].xs, axis=0).any() and len(alone.meta["attempts"]) == 1
+    assert coarse == {KNOTS // FACTORS[0]}
 
 
 def test_the_number_of_starts_is_checked():

@@ -202,10 +202,12 @@ class Newton:
     def _termination(self) -> End | None:
         """Return OPTIMAL, UNBOUNDED or the reason of an exhausted limit at the current point, else None.
 
-        OPTIMAL: gradient and defect, or scaled KKT error and defect, are within tolerance.
+        OPTIMAL: the defect is within tolerance, and either the scaled KKT error is, or the gradient is and the scaled KKT error is
+        at most STATIONARY, above which checks would not call the solution converged.
         """
         o = self.options
-        if self.stop <= 1.0 or (self.kkt <= o.kkt_tolerance and self.at.defect <= o.defect_tolerance):
+        stationary = self.kkt <= max(STATIONARY, o.kkt_tolerance)
+        if (self.stop <= 1.0 and stationary) or (self.kkt <= o.kkt_tolerance and self.at.defect <= o.defect_tolerance):
             return End.OPTIMAL
         if self.at.cost < self.bottom and self.at.defect <= o.defect_tolerance * max(1.0, self.at.travel):
             return End.UNBOUNDED
