@@ -234,6 +234,8 @@ def _reduced(
     **options: Any,
 ) -> Any:
     """Reduce an array of entries over axes by a rule, as ufunc.reduce."""
+    if options.get("where", True) is not True:
+        raise NoNumber(f"np.{ufunc.__name__}.reduce(..., where=...) is not supported; use np.where")
     x = _objects(x)
     axes = tuple(range(x.ndim)) if axis is None else tuple(a % x.ndim for a in np.atleast_1d(axis))
     remaining = [a for a in range(x.ndim) if a not in axes]

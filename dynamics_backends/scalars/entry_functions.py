@@ -41,6 +41,8 @@ def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> A
         return np.sqrt(np.sum(x * x, axis=axis, keepdims=keepdims))
     if not over_rows:
         raise NoNumber(f"np.linalg.norm(x, {ord!r}) of a matrix has no rule")
+    if ord == 0:
+        raise NoNumber("np.linalg.norm(x, 0), the number of non-zero entries, has no derivative")
     if ord in (np.inf, -np.inf):
         extreme: Any = np.maximum if ord > 0 else np.minimum
         return extreme.reduce(np.abs(x), axis=axis, keepdims=keepdims)

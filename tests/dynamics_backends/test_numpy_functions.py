@@ -478,6 +478,8 @@ def test_functions_without_a_rule_are_reported():
         lambda: [1, 2][x[0]],
         lambda: np.isnan(x),
         lambda: np.where(x > 0),
+        lambda: x.sum(where=[True, False]),
+        lambda: np.linalg.norm(x, 0),
     ):
         with pytest.raises(NoNumber):
             attempt()

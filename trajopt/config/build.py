@@ -215,7 +215,7 @@ def solve_with_refinement(
         status = reason
     elif not found.good and status.acceptable:
         status = unrefined(rounds, found.report)
-    if status.code is StatusCode.MAX_ITERATIONS and options.max_iterations == task.patience:
+    if status.code is StatusCode.MAX_ITERATIONS and options.max_iterations == task.patience is not None:
         advice = (
             f"Solves of this problem stop after {task.patience} iterations: try another problem.seed, a smaller margin, "
             "or more knots."

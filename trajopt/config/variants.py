@@ -82,10 +82,12 @@ def with_options(config: Config, solver: str, options: Mapping[str, Any]) -> Con
 def with_backend(config: Config, choice: BackendChoice) -> Config:
     """Return the configuration with another backend: a name, or a mapping with "name", "engine" and options.
 
-    Raises ConfigError for an unknown backend.
+    Raises ConfigError for an unknown backend, and for a mapping without a name.
     """
     if isinstance(choice, str):
         return read_config(config.with_backend(choice).as_dict(), config.source)
+    if "name" not in choice:
+        raise ConfigError(config.source, [f"backend: {dict(choice)} has no name"])
     known = {"name", "engine", "step", "mode"}
     table = {key: value for key, value in choice.items() if key in known}
     options = {key: value for key, value in choice.items() if key not in known}

@@ -117,9 +117,9 @@ class MPC:
         x: None or NaN without a measurement; the model then predicts the state. t: default one tick after the last step.
         Raises ValueError for a state of another shape, and for a time before the last step.
         """
-        t = self._time(t)
         if x is not None and np.shape(x) != (self._ocp.manifold.nx,):
             raise ValueError(f"x has shape {np.shape(x)}; expected (nx = {self._ocp.manifold.nx},)")
+        t = self._time(t)
         now = t - self._started(x, t) + self._delay
         if x is None:
             self._recorder.event(now, EventKind.NO_MEASUREMENT, "no measured state; using the model prediction")

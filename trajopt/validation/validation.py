@@ -203,6 +203,10 @@ def _value_problems(ocp: OCP) -> Iterator[str]:
             for name, value in part.parameters.items():
                 if not np.isfinite(value).all():
                     yield f"{kind} {part.name!r}: parameter {name!r} is not finite"
+    for i, phase in enumerate(ocp.phases):
+        for name, value in phase.parameters.items():
+            if not np.isfinite(value).all():
+                yield f"phase {i}: parameter {name!r} of the dynamics is not finite"
     for constraint in ocp.constraints():
         yield from _contradictions(constraint)
     if ocp.control_bounds is not None:

@@ -44,8 +44,8 @@ class Coupling:
             raise ValueError("a Coupling needs finite multipliers and offsets")
         if not np.array_equal(self.source[self.source], self.source):
             raise ValueError("Coupling.source must name independent DoFs: resolve chains of followers first")
-        if np.any(self.coordinate[self.followers] < 0):
-            raise ValueError("only joints with one degree of freedom can follow another joint")
+        if np.any(self.coordinate[self.followers] < 0) or np.any(self.coordinate[self.source[self.followers]] < 0):
+            raise ValueError("only joints with one degree of freedom can follow another joint, which has one too")
 
     def __reduce__(self):
         return type(self), tuple(getattr(self, field.name) for field in fields(self))

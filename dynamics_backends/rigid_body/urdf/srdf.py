@@ -61,13 +61,13 @@ class SRDF:
             return [math.atan2(values[1], values[0])]
         if len(values) != size:
             raise URDFError(f"{self.source}: joint {joint!r} has {len(values)} values in a posture, and takes {size}")
-        if size == 7:
-            norm = math.hypot(*values[3:])
+        if size in (4, 7):
+            norm = math.hypot(*values[-4:])
             if not norm > 0.5:
                 raise URDFError(
                     f"{self.source}: the orientation of joint {joint!r} in a posture is no quaternion x y z w"
                 )
-            return [*values[:3], *(v / norm for v in values[3:])]
+            return [*values[:-4], *(v / norm for v in values[-4:])]
         return values
 
 

@@ -173,6 +173,7 @@ def test_a_good_problem_has_no_findings():
         ({"running": [control_cost(3, weight=np.ones((4, 3)))]}, "one row for each of the 5 knots"),
         ({"running": [state_cost(Manifold.vector(3), np.zeros(3))]}, "is written for states on"),
         ({"parameters": {"mass": np.ones((3, 1))}}, "parameter 'mass' has shape"),
+        ({"parameters": {"mass": [np.nan]}}, "phase 0: parameter 'mass' of the dynamics is not finite"),
     ],
 )
 def test_every_mistake_is_found(changes, message):

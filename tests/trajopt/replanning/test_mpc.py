@@ -161,8 +161,8 @@ def test_a_horizon_that_shrinks_ends_at_its_goal():
 def test_what_cannot_be_used_is_refused():
     mpc = to.MPC(problem(), period=PERIOD)
     with pytest.raises(ValueError, match=r"x has shape \(3,\); expected \(nx = 2,\)"):
-        mpc.step(np.zeros(3))
-    mpc.step(np.zeros(2), 1.0)
+        mpc.step(np.zeros(3), 2.0)
+    mpc.step(np.zeros(2), 1.0)  # the refused step has not moved the time
     with pytest.raises(ValueError, match="before the last step"):
         mpc.step(np.zeros(2), 0.5)
     with pytest.raises(ValueError, match="delay = -0.1"):

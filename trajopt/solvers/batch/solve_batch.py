@@ -85,6 +85,8 @@ def solve_batch(
     (np.True_, array([1., 2., 3.]))
     """
     _require_threads(threads)
+    if batch is not None and not isinstance(batch, Mapping):
+        raise TypeError(f"batch is a {type(batch).__name__}; expected values by name, and guesses as guess=")
     problems = _batch_of(ocp, batch)
     require_structure(problems)
     name, chosen = chosen_options(solver, options)

@@ -135,9 +135,9 @@ class Newton:
                     self._arrive((yield Accept(step.place, step.row, self._fractions(), self.mu)))
                     self.iteration += 1
                     end = self._judge(left, expected)
-        ended = self.ended(end)
         if self.size.bounded and self._succeeds(end):
             yield from self._put_on_bounds()
+        ended = self.ended(end)
         if gains and self.begun:
             yield Gains(self.size.widest)
         return ended

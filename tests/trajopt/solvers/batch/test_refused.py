@@ -100,6 +100,12 @@ def test_mistakes_of_all_problems_are_raised():
         to.solve_batch(replace(members[0], u_lower=np.zeros(3)), {"x0": np.zeros((3, 2))}, solver="slq")
 
 
+def test_guesses_in_the_place_of_values_are_reported():
+    members = moved()
+    with pytest.raises(TypeError, match="batch is a list; expected values by name, and guesses as guess="):
+        to.solve_batch(members[0], [to.constant_guess(members[0])])
+
+
 def test_a_batch_of_none_that_can_be_solved_has_reasons_for_each():
     members = moved(2)
     given = [replace(members[0], u_lower=[1.0], u_upper=[-1.0]), replace(members[1], x0=[np.nan, 0.0])]
