@@ -1,10 +1,13 @@
-"""Composition of two maps: r(x, u, t, p) = outer(inner(x, u, t, p), p), with derivatives by the chain rule.
+"""Composition of two maps: r(x, u, t, p) = outer(inner(x, u, t, given(p)), p), with derivatives by the chain rule.
+
+``given`` computes the parameters of the inner map from those of the composed map, by default the same.
 
 The inner map is costly and has analytic derivatives, such as contact forces.  The outer map is a short function of rows,
 differentiated by forward AD, or by CasADi if it is traced.  Friction cones, barriers and softened constraints of such maps thus
 need no hand-written derivatives, and an engine may compute the inner map differently.
 
-If the inner map has second derivatives, so has the composed one: with y the inner value and w = (dx, du),
+If the inner map has second derivatives, so has the composed one: with weights lam of the outputs, y the inner value and
+w = (dx, du),
 
     lam' r_ww = (lam' outer_y) inner_ww + inner_w' (lam' outer_yy) inner_w
 """
@@ -61,7 +64,7 @@ class ComposedMap:
         return other
 
     def __call__(self, x: Rows, u: Rows, t: Scalar, p: Given) -> Rows:
-        """Rows (n_out, N) of the composed value."""
+        """Rows (n_out, N) of the value outer(inner(x, u, t, given(p)), p)."""
         return sm.stack(list(self.outer(self.inner(x, u, t, self.inner_parameters(p)), p)))
 
     def partials(self, x: Rows, u: Rows, t: Scalar, p: Given) -> Partials:
@@ -78,13 +81,13 @@ class ComposedMap:
         return own._replace(value=y), _slopes(self.outer, y, p)
 
     def _chained(self, own: Partials, slopes: list[dict[int, Scalar]], p: Given) -> Partials:
-        """Value and derivatives of the composed map by the chain rule; fu is empty for a map without controls.
+        """Value and derivatives of the composed map by the chain rule; fx or fu is [] if the inner map's is empty.
 
         own: value and derivatives of the inner map; slopes: d outer / d y by output and row of y.
         """
 
         def chained(M: Any) -> list[Rows]:
-            """Rows of the product of the slopes and the inner derivatives M; [] for a map without controls."""
+            """Rows of the product of the slopes and the inner derivatives M; [] if M has no rows."""
             if not len(M):  # a map without controls
                 return []
             return [sum((s * M[j] for j, s in row.items()), 0.0 * M[0]) for row in slopes]
@@ -96,7 +99,7 @@ class CurvedComposedMap(ComposedMap):
     """Composed map whose inner map has second derivatives."""
 
     def contracted(self, x: Rows, u: Rows, t: Scalar, p: Given, lam: Rows) -> tuple[Partials, Contraction]:
-        """First derivatives, and the second derivatives of lam' r by the chain rule, with w = (x, u):
+        """Value and first derivatives, and the second derivatives of lam' r by the chain rule, with y = inner and w = (x, u):
 
         (lam' outer_y) inner_ww + inner_w' (lam' outer_yy) inner_w.
         """
@@ -114,7 +117,7 @@ class CurvedComposedMap(ComposedMap):
         return self._chained(own, slopes, p), along
 
     def _inner_second_derivatives(self, x: Rows, u: Rows, t: Scalar, p: Given, lam: Rows) -> Contraction:
-        """Second derivatives of lam' inner by ``second_derivatives`` if the inner map has them, else by ``contracted``."""
+        """Second derivatives of lam' inner by its method ``second_derivatives`` if it has this method, else by ``contracted``."""
         inner: Any = self.inner
         return (
             inner.second_derivatives(x, u, t, p, lam)
@@ -124,7 +127,7 @@ class CurvedComposedMap(ComposedMap):
 
 
 def _weighted(weights: Mapping[int, Mapping[int, Scalar]], rows: Matrix) -> dict[int, Rows]:
-    """Nonzero rows of W M by index; weights: W as row -> column -> entry, rows: those of M. {} if M has none."""
+    """Rows of W M by index, for the rows of W that ``weights`` contains: row -> column -> entry; rows: M. {} if M has no rows."""
     return (
         {j: sum((c * rows[k] for k, c in own.items()), 0.0 * rows[j]) for j, own in weights.items()}
         if len(rows)
@@ -140,7 +143,7 @@ def _sum(left: Matrix, right: Mapping[int, Rows], more: Matrix) -> list[Rows]:
 def _slopes(outer: Outer, y: Rows, p: Given) -> list[dict[int, Scalar]]:
     """Derivatives of ``outer`` by the rows of y (n, N), by forward AD, or by CasADi for symbols.
 
-    Returns for each output: row of y -> derivative, without rows whose derivative is zero at all points.
+    Returns a list with a dict for each output: row of y -> derivative, without rows whose derivative is zero at all points.
     """
     n = len(y) if isinstance(y, np.ndarray) else y.shape[0]
     if hasattr(y, "is_symbolic"):
@@ -153,7 +156,7 @@ def _slopes(outer: Outer, y: Rows, p: Given) -> list[dict[int, Scalar]]:
 
 
 def _outer_second_derivatives(outer: Outer, y: Rows, p: Given, lam: Rows) -> dict[int, dict[int, Scalar]]:
-    """Second derivatives of lam' outer by the rows of y: row -> row -> derivative, without zeros."""
+    """Second derivatives of lam' outer by the rows of y: row -> row -> derivative, without those that are zero at all points."""
     n = len(y) if isinstance(y, np.ndarray) else y.shape[0]
     if hasattr(y, "is_symbolic"):
         symbol, weights = ca.SX.sym("y", n), ca.SX.sym("lam", lam.shape[0])
@@ -178,7 +181,7 @@ def _second_derivatives_along(outer: Outer, y: Any, p: Given, lam: Rows, j: int)
 def composed(
     map: Any, outer: Outer, given: Callable[[Given], Given] = all_given, names: tuple[str, ...] | None = None
 ) -> ComposedMap:
-    """Compose outer(map(x, u, t, given(p)), p) for a map with partials; names: of the outputs, default those of the map.
+    """Map outer(map(x, u, t, given(p)), p) for a map with partials; names: of its outputs, default those of ``map``.
 
     Returns a CurvedComposedMap if the map has second derivatives. If the map is itself composed, its inner map is composed with
     both outer functions.

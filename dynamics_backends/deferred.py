@@ -12,13 +12,16 @@ from typing import Any
 
 
 class Deferred:
-    """Placeholder of a module, imported at the first attribute access. prepare: called with the imported module."""
+    """Placeholder of a module, imported at the first attribute access. prepare: called once, with the imported module."""
 
     def __init__(self, name: str, prepare: Callable[[Any], None] | None = None) -> None:
         self._name, self._prepare = name, prepare
 
     def __getattr__(self, name: str) -> Any:
-        """Attribute of the module, which is imported and prepared first; stored for later accesses unless it is special."""
+        """Attribute of the module, which is imported and, once, prepared first.
+
+        It is stored for later accesses unless its name begins with two underscores.
+        """
         module = import_module(self._name)
         prepare, self._prepare = self._prepare, None
         if prepare is not None:

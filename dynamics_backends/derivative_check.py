@@ -6,7 +6,7 @@ random direction d of (x, u), the gradient of lam' f differentiated along d,
     H d = Im grad (lam' f)(w + i h d) / h,    the gradient by dual numbers, in one evaluation of the map,
 
 against the product of a backend's Hessian with d.  A wrong entry of H affects its row for almost every d.  Both references use only
-the source of the map.
+the source of the map.  User-defined backends have values only: their Jacobians are compared with central differences.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ SECOND_TOLERANCES = {"central_difference": 1e-3}
 ROUNDING = {"central_difference": EPS ** (2 / 3), "forward_difference": EPS ** (1 / 2)}
 """Rounding error of difference quotients with the default step, relative to the values (eps / h)."""
 LOST = 10.0
-"""Allowance in units of the rounding error, which hides small derivatives of large values, as of accelerations in distances."""
+"""Errors up to LOST times ROUNDING times the largest value are allowed: rounding hides small derivatives of large values."""
 LEFT_OUT = "left out"
 """Method name of a comparison that was skipped to save time."""
 
@@ -42,10 +42,10 @@ ZERO_SCALE = 1e-30
 
 
 def worst_entry(value: Array, exact: Array, floor: Array | float = 0.0) -> tuple[float, tuple[int, ...]]:
-    """Largest relative error of the blocks ``value`` (N, ...), and the index of its entry in the block, without the point.
+    """Largest relative error of the blocks ``value`` (N, ...) at N points, and the index of its entry within the block.
 
-    Errors are relative to the largest entry of ``exact`` at the same point, or to ``floor`` if that is larger; absolute if both
-    are at most ZERO_SCALE. The error of a value that is not finite is infinite.
+    Errors are relative to the largest absolute entry of ``exact`` at the same point, or to ``floor`` if that is larger; absolute
+    if both are at most ZERO_SCALE. An error that is not finite counts as infinite.
     """
     axes = tuple(range(1, exact.ndim))
     scale = np.maximum(np.abs(exact).max(axis=axes, keepdims=True), floor)
@@ -56,7 +56,7 @@ def worst_entry(value: Array, exact: Array, floor: Array | float = 0.0) -> tuple
 
 
 class Points(NamedTuple):
-    """Test points x (N, nx), u (N, nu), t (N,), dt (N,), and the knots (N,) of the guess near them."""
+    """Test points x (N, nx), u (N, nu), times t (N,), time steps dt (N,) [s], and numbers (N,) of the guess's knots near them."""
 
     x: Array
     u: Array
@@ -70,7 +70,10 @@ class Points(NamedTuple):
 
 
 class DerivativeCheck(NamedTuple):
-    """Worst entry of one block by one method; error is None, with the reason in ``entry``, if the block was not compared."""
+    """Worst entry of one block of derivatives of the map ``what`` by one method.
+
+    error: relative error; None, with the reason in ``entry``, if the block was not compared.
+    """
 
     what: str
     block: str
@@ -122,8 +125,8 @@ def first_order(
     """Yield the worst entry of fx and of fu by each method, compared with those of the reference method.
 
     what: name of the map in reports; blocks: names of its fx and fu; at: points that fit the map; by_method: functions that
-    return the Jacobians at these points. A method that cannot trace the map yields a line without an error; empty blocks yield
-    none. Rounding errors of difference quotients are allowed for.
+    return the Jacobians at these points, by name of the method. A method that cannot trace the map yields one check whose error is
+    None; empty blocks yield none. Rounding errors of difference quotients are allowed for (LOST).
     """
     exact = make_backend(map, reference, engine="numpy").jacobians(at.x, at.u, at.t, p)
     for method, jacobians in by_method.items():
@@ -176,10 +179,11 @@ def second_order(
 ) -> Iterator[DerivativeCheck]:
     """Yield the largest error of lam' f's second derivatives by each method, compared with complex steps of dual numbers.
 
-    Both are multiplied by the directions of the probe, which also holds lam. by_method: functions that return the second
-    derivatives.
+    Both are multiplied by the directions of the probe, which also holds lam. what: name of the map in reports. by_method:
+    functions that return the second derivatives, by name of the method.
 
-    parts: a summand of these derivatives, to which errors are relative if the sum is smaller.
+    parts: a summand of these derivatives, or None. Errors are relative to the larger one of the exact product and that of the
+    summand.
     """
     exact: Any = None
     names = (*map.manifold.tangent_names, *map.control_names)

@@ -1,10 +1,10 @@
-"""Environment variables of this package, checked when they are read.
+"""Environment variables of this package.
 
 | variable | value | if unset or blank |
 |---|---|---|
 | TRAJOPT_THREADS | whole number of threads, 0 for the number of processors | 0 |
 | TRAJOPT_CACHE_DIR | folder of cached traces and meshes | the user's cache folder |
-| TRAJOPT_MARCH | instruction set of the C library, such as x86-64-v3 | the best of this processor |
+| TRAJOPT_MARCH | instruction set of the C library, such as x86-64-v3 | the best of this processor, as for unknown names |
 | CC | C compiler with its options, as in a shell, for exports and the build of the package | the first of cc, gcc, clang |
 
 The C compiler serves exported controllers and comparisons with generated code; a solve needs none.
@@ -25,7 +25,7 @@ MAX_THREADS = 4096
 
 
 def threads() -> int:
-    """Return TRAJOPT_THREADS, 0 (all processors) if unset. Raises InputError unless it is a whole number up to MAX_THREADS."""
+    """Return TRAJOPT_THREADS, 0 (all processors) if unset or blank. Raises InputError unless it is an integer, 0 to MAX_THREADS."""
     text = os.environ.get(THREADS, "").strip()
     if not text:
         return 0
@@ -54,7 +54,7 @@ def compiler() -> tuple[str, ...]:
 
 
 def folder(name: str) -> Path | None:
-    """Return the folder that a variable names, None if it is unset or blank."""
+    """Return the folder that a variable names, None if it is unset or blank; the folder may be missing."""
     text = os.environ.get(name, "")
     return Path(text) if text.strip() else None
 
@@ -67,9 +67,9 @@ class CompilerError(RuntimeError):
 
 
 def compiler_command() -> list[str]:
-    """Words of the environment variable CC, or if it is unset the first of cc, gcc, clang on the PATH.
+    """Words of the environment variable CC, or if it is unset or blank the path of the first of cc, gcc, clang on the PATH.
 
-    Raises CompilerError if CC is invalid or names no program on the PATH, or if no compiler is found.
+    Raises CompilerError if CC is invalid or names a program that is not found, or if no compiler is found.
     """
     try:
         words = list(compiler())

@@ -26,16 +26,17 @@ PREFIX = "trajopt."
 
 
 class ExtensionError(ValueError):
-    """An entry point of an installed package cannot be loaded, or refers to an object of another kind."""
+    """An entry point of an installed package cannot be loaded, or refers to an object that its registry rejects."""
 
 
 class Registry(MutableMapping[str, T]):
     """Objects of one kind by name: built-in, registered by a script, and from entry points, in this order.
 
-    kind: noun of error messages, such as "backend". group: group of entry points. builtin: the built-in objects. checked: called
-    with a name and the object registered for it; returns the value that the registry stores, or raises TypeError or ValueError.
+    kind: noun of error messages, such as "backend". group: group of entry points, without PREFIX. builtin: the built-in objects.
+    checked: called with a name and the object registered for it, or loaded from an entry point; returns the value that the
+    registry stores, or raises TypeError or ValueError.
 
-    A lookup raises UnknownName with the nearest names; ExtensionError if an entry point cannot be loaded.
+    A lookup raises UnknownName with the nearest names; ExtensionError if an entry point cannot be loaded or fails this check.
     """
 
     def __init__(
@@ -50,9 +51,9 @@ class Registry(MutableMapping[str, T]):
         self._builtin = tuple(self._values)
 
     def register(self, name: str, value: Any) -> None:
-        """Store an object under a name; an earlier registered object is replaced.
+        """Store an object, as ``checked`` returns it, under a name; an earlier registered object is replaced.
 
-        Raises ValueError for the name of a built-in object, or an empty name, TypeError for an object of another kind.
+        Raises ValueError for the name of a built-in object or a name that is no text or empty, and the errors of ``checked``.
         """
         if not isinstance(name, str) or not name:
             raise ValueError(f"the name of a {self.kind} must be a text that is not empty, got {name!r}")
@@ -63,7 +64,7 @@ class Registry(MutableMapping[str, T]):
     def __getitem__(self, name: str) -> T:
         """Return the object of a name; an entry point is loaded and checked at its first use.
 
-        Raises UnknownName for an unknown name, ExtensionError for an entry point that cannot be loaded.
+        Raises UnknownName for an unknown name, ExtensionError for an entry point that cannot be loaded or fails the check.
         """
         if name not in self._values:
             point = self._points().get(name)
@@ -139,7 +140,7 @@ def _hidden_by(point: EntryPoint, error: Exception) -> str:
 def _entry_points() -> dict[str, dict[str, EntryPoint]]:
     """Entry points of installed packages in groups that start with PREFIX, as group -> name -> entry point; cached.
 
-    For duplicate names the first on Python's path.
+    If several packages have an entry point of one name, the first on Python's path counts.
     """
     from importlib.metadata import distributions  # slow to load
 

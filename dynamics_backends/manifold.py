@@ -9,7 +9,7 @@ An angle of SO(2) or SE(2) is one number, which ``integrate`` does not wrap; ``d
 ``integrate`` and ``difference`` are generic in the scalar and work on rows (component first).  The differentials of exp,
 
     dexp(d)    = sum_k (-ad_d)^k / (k+1)!     right Jacobian: exp(d + e) = exp(d) exp(dexp(d) e + O(e^2))
-    dexp^-1(d) = d/(2 tanh) series in ad_d    its inverse
+    dexp^-1(d) = 1 + ad_d/2 + ad_d^2/12 - ...  its inverse, the series of a / (1 - exp(-a)) for a = ad_d
 
 are polynomials of degree four in ad on SE(3) and its subgroups, because ad^5 + 2 theta^2 ad^3 + theta^4 ad = 0 there (coefficients:
 Barfoot, State Estimation for Robotics, 7.86; the inverse by the same interpolation of theta/2 cot(theta/2)).
@@ -70,9 +70,10 @@ def so3_exp(w: Components) -> Components:
 
 
 def so3_log(q: Components) -> Components:
-    """Rotation vector, of length at most pi, of a quaternion of any length.
+    """Rotation vector, of length at most pi, of a quaternion q = (x, y, z, w) of any nonzero length.
 
-    It is theta/n (x, y, z) with n = |(x, y, z)| and theta/4 = atan(n / (|q| + |w|)), whose argument is at most 1.
+    It is theta/n (x, y, z), negated for w <= 0, with n = |(x, y, z)| and theta/4 = atan(n / (|q| + |w|)), whose argument is at
+    most 1.
     """
     sign = sm.select(q[3], 1.0, -1.0)
     n2 = _norm2(q[:3])
@@ -101,7 +102,7 @@ def v_inverse_times(w: Components, p: Components) -> Components:
 
 @dataclass(frozen=True)
 class LieGroup:
-    """Lie group, defined by functions on lists of components.
+    """Lie group, defined by functions on lists of components: nq of an element q, nv of a tangent vector d.
 
     integrate(q, d) -> q exp(d); difference(q0, q1) -> log(q0^-1 q1); to_se3(d) embeds a tangent vector in se(3) (six components),
     from_se3 is the inverse; both are None for vector spaces and SO(2), whose bracket is zero.
@@ -267,8 +268,8 @@ class Manifold:
     """Product of Lie groups.
 
     Attributes: ``nx`` numbers of a state, ``ndx`` of a tangent vector, ``groups`` the factors, ``tangent_names`` one
-    name for each tangent component (used in reports), ``is_vector_space``, and ``is_flat``: all factors are vector spaces or SO(2),
-    so that x (+) dx = x + dx.
+    name for each tangent component (used in reports), ``is_vector_space``: all factors are vector spaces, and ``is_flat``: all
+    factors are vector spaces or SO(2), so that x (+) dx = x + dx.
 
     >>> attitude_and_rate = Manifold([SO3, vector_space(3)])
     >>> attitude_and_rate.nx, attitude_and_rate.ndx
@@ -333,7 +334,7 @@ class Manifold:
         return x1 - x0 if self.is_flat else self.difference(x0, x1)
 
     def without_jumps(self, x0: Array, xs: Array) -> Array:
-        """Unwrap the SO(2) angles of successive states xs (..., N + 1, nx): each to the turn nearest to the state before.
+        """Unwrap the SO(2) angles of successive states xs (..., N + 1, nx): add whole turns to be nearest to the state before.
 
         x0 (..., nx) is the state before the first one. SE(2) angles are unchanged. Returns a copy, or xs itself without SO(2).
         """

@@ -1,4 +1,4 @@
-"""Second derivatives of a manifold's operations, contracted with a covector lam; batch first, float64, zero on vector spaces.
+"""Second derivatives of a manifold's operations, contracted with a covector lam; batch first, float64, zero on flat manifolds.
 
 With T, E the derivatives of x (+) delta in x and delta (E = dexp), and W(delta)[a, b] = d/d delta_a (lam' dexp(delta) e_b),
 
@@ -86,7 +86,7 @@ def slope(manifold: Manifold, which: str, delta: Array, lam: Array) -> Array:
 
 
 def _weighted(components: list[Dual], lam: Array) -> Array:
-    """Sum sum_c lam_c of the tangents (N m, m) of the components, as (N, m, m)."""
+    """Sum over c of lam_c times the tangents (N m, m) of component c, as (N, m, m)."""
     n, m = lam.shape
     tangents = np.stack([c.tan for c in components]).reshape(m, n, m, m)
     return np.einsum("nc,cnba->nba", lam, tangents)

@@ -15,7 +15,7 @@ MAX_COMPARED = 5000  # names that are compared with an unknown one
 
 
 class UnknownName(KeyError, ValueError):
-    """The model or the collection has no such name; the message suggests the nearest names."""
+    """The model or the collection has no such name; the message suggests similar names, if there are any."""
 
     def __str__(self) -> str:
         return str(self.args[0]) if self.args else ""  # KeyError would print the message's repr
@@ -32,7 +32,7 @@ def unmatched_pattern(kind: str, pattern: str, available: Iterable[str]) -> Unkn
 
 
 def _unknown(message: str, name: str, available: Iterable[str]) -> UnknownName:
-    """Error with this message, the names nearest to `name`, and the first available names."""
+    """Error with this message, up to three names similar to `name`, and the first MAX_LISTED available names."""
     available = list(dict.fromkeys(available))
     near = nearest_names(name, available) or _with_similar_part(name, available)
     hint = f"did you mean {' or '.join(map(repr, near))}? " if near else ""
@@ -42,8 +42,8 @@ def _unknown(message: str, name: str, available: Iterable[str]) -> UnknownName:
 
 
 def _with_similar_part(name: str, available: list[str], count: int = 3) -> list[str]:
-    """Return up to `count` names with a part between underscores, dots, slashes or dashes that resembles `name`, case ignored:
-    "fnger" and "left_finger_joint".
+    """Return up to `count` names with a part between underscores, dots, slashes or dashes that resembles `name`, case ignored, as
+    "left_finger_joint" for "fnger".
     """
     by_part: dict[str, list[str]] = {}
     for known in available:

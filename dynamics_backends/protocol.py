@@ -1,8 +1,8 @@
 """Interfaces of systems and derivative backends.
 
 Systems and derivative methods are independent.  A :class:`Map` (mostly a :class:`System`, ``xdot = f(x, u, t, p)``) defines only
-what is computed: it is a pure function of *rows* (component first, the batch last), generic in the scalar.  A *method* turns any
-map into a :class:`DynamicsBackend`: values and Jacobians of a whole batch, batch first, in float64.
+what is computed: it is a pure function of *rows* (component first, the batch last), generic in the scalar.  A *method* turns a map
+into a :class:`DynamicsBackend`: values and Jacobians of a whole batch, batch first, in float64.
 
 Shapes.  Rows: x (nx, N), u (nu, N), t (N,), p name -> (n, N).  Batch first: x (N, nx), u (N, nu), t (N,) or a number, p name -> (N,
 n) or (n,).  All derivatives are with respect to the tangent of the state, x (+) dx.
@@ -29,8 +29,8 @@ Parameters = Mapping[str, Array]
 class Map(Protocol):
     """Function of state, control, time and parameters, written once for every scalar type.
 
-    ``manifold`` is that of x, ``nu`` the number of controls, ``n_out`` the number of outputs, ``output_names`` one name for each
-    output.
+    ``manifold`` is that of x, ``nu`` the number of controls, ``n_out`` the number of outputs; ``output_names`` and
+    ``control_names`` hold a name for each output and control.
     """
 
     manifold: Manifold
@@ -135,11 +135,11 @@ IMPLICIT_STEP = "implicit step"
 
 @runtime_checkable
 class DampsImplicitly(Protocol):
-    """System xdot = (v, a) with M a = F(q, v, u) - D v, whose damping D can be implicit in a time step.
+    """System xdot = (v, a) with the mass matrix M and M a = F(q, v, u) - D v, whose damping D can be implicit in a time step.
 
-    ``implicit`` returns the system (M + h D) a = F(q, v, u) - D (v + e), in which damping acts on the velocity v + e + h a.  h is
-    its parameter IMPLICIT_STEP, and its last ``offsets`` controls are e (none unless offset is True); ``damps`` is True if there is
-    any damping.
+    ``implicit`` returns the system (M + h D) a = F(q, v, u) - D (v + e), in which damping acts on the velocity v + e + h a.  The
+    step length h is its parameter IMPLICIT_STEP, and its last ``offsets`` controls are e (none unless offset is True); ``damps`` is
+    True if there is any damping.
     """
 
     damps: bool
@@ -147,7 +147,10 @@ class DampsImplicitly(Protocol):
     """Number of the last controls that are e; None for the original system."""
 
     def implicit(self, *, offset: bool) -> Map:
-        """System (M + h D) a = F - D (v + e) for a step h; offset: its last controls are the velocity offsets e, else e = 0."""
+        """System with damping that is implicit in a step h: (M + h D) a = F - D (v + e), see the class.
+
+        offset: True if its last controls are the velocity offsets e, False for e = 0.
+        """
         ...
 
 
@@ -164,6 +167,7 @@ class NeedsScheme(Protocol):
     """System whose accelerations are means over time steps of one integrator, and invalid for other integrators."""
 
     scheme: str
+    """Name of this integrator."""
 
 
 @runtime_checkable
@@ -171,7 +175,10 @@ class MeetsInSteps(Protocol):
     """System whose contact forces depend on the length of the time step."""
 
     def slower(self, time: float, p: Parameters) -> tuple[Map, Parameters]:
-        """System with the same forces at the same state in steps shorter by ``time`` [s], and its parameters of a phase, from p."""
+        """System with the same forces at the same state in steps shorter by ``time`` [s], and its parameters.
+
+        p: parameters of this system, of which those of the returned system are a changed copy or p itself.
+        """
         ...
 
 
@@ -204,9 +211,10 @@ class Partials(NamedTuple):
 
 
 class Contraction(NamedTuple):
-    """Second derivatives of lam' f(x (+) dx, u + du) in (dx, du) at 0 by rows: xx and ux rows (ndx, N), uu rows (nu, N).
+    """Second derivatives of lam' f(x (+) dx, u + du) in (dx, du) at 0 by rows.
 
-    xx is the Hessian along the exponential chart, thus symmetric: the symmetric part of Lie derivatives.
+    xx: ndx rows (ndx, N), ux: nu rows (ndx, N), uu: nu rows (nu, N). xx is the Hessian along the exponential chart, thus symmetric:
+    the symmetric part of Lie derivatives.
     """
 
     xx: Matrix
@@ -217,7 +225,8 @@ class Contraction(NamedTuple):
 class MissingCapability(TypeError, ValueError):
     """A map or a time step lacks a required capability; the message names the remedy.
 
-    Code with alternatives checks beforehand: a protocol (:class:`HasPartials`), or the attribute that is None without it.
+    Code with alternatives checks beforehand: a protocol (:class:`HasPartials`), or an attribute that is None if the capability is
+    missing.
     """
 
 
@@ -298,7 +307,7 @@ class SecondOrderBackend(Protocol):
 
 @runtime_checkable
 class HoldsBackend(Protocol):
-    """Backend that calls another backend with other arguments."""
+    """Backend that calls another backend, the inner one, with other arguments."""
 
     def of_stages(self, stages: Callable[[DynamicsBackend], DynamicsBackend]) -> DynamicsBackend:
         """Copy of this backend with the inner backend replaced by ``stages(inner)``."""
@@ -377,7 +386,7 @@ class Batch(NamedTuple):
     def of(cls, map: Map, x: Array, u: Array, t: Array | float = 0.0, p: Parameters | None = None) -> Batch:
         """Create rows from batch-first arguments; a number t and parameters (n,) are repeated over the batch.
 
-        Raises ValueError with the name of an argument whose shape does not fit the map or the batch.
+        Raises ValueError for a shape that does not fit the map or the batch; the message names x, u or the parameter.
         """
         x, u = np.asarray(x, float), np.asarray(u, float)
         if x.ndim != 2 or x.shape[1] != map.manifold.nx:
@@ -412,7 +421,7 @@ class Batch(NamedTuple):
 
 
 def _parameter_rows(name: str, value: Array, n: int) -> Array:
-    """Rows (n, N) of a parameter (n,) or (N, n). Raises ValueError for another batch size."""
+    """Rows (n, N) of a parameter (n,) or (N, n); a number counts as (1,). Raises ValueError for another batch size."""
     value = np.asarray(value, float)
     if value.ndim <= 1:
         return np.broadcast_to(np.atleast_1d(value)[:, None], (value.size, n))

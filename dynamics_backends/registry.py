@@ -38,12 +38,15 @@ DEFAULT_ENGINE = "auto"
 
 
 def _numeric(method: Callable[..., DynamicsBackend], map: Map, engine: str, **options: Any) -> DynamicsBackend:
-    """Backend of a method that evaluates the map on numbers."""
+    """Backend of a method that evaluates the map on numbers, by an engine ("numpy" or "compiled")."""
     return method(on_engine(map, engine), **options)
 
 
 def _exact(method: Callable[..., ExactMethod], map: Map, engine: str, **options: Any) -> DynamicsBackend:
-    """Backend of AD or complex steps, whose second derivatives come from the trace if the map is traced as a whole."""
+    """Backend of AD or complex steps; second derivatives come from the trace if the engine traces the map as a whole.
+
+    If the trace fails, they are a complex step of gradients by dual numbers.
+    """
     backend = method(on_engine(map, engine), **options)
     if _is_traced(map, engine):
         from dynamics_backends.tape.traced_hessian import TracedHessian
@@ -53,7 +56,7 @@ def _exact(method: Callable[..., ExactMethod], map: Map, engine: str, **options:
 
 
 def _by_differences(method: Callable[..., FiniteDifference], map: Map, engine: str, **options: Any) -> DynamicsBackend:
-    """Backend of finite differences; compiled code computes them if the engine traces the map as a whole."""
+    """Backend of finite differences; compiled code computes the Jacobians if the engine traces the map as a whole."""
     backend = method(on_engine(map, engine), **options)
     if _is_traced(map, engine):
         from dynamics_backends.tape.traced_differences import TracedDifferences
@@ -63,7 +66,10 @@ def _by_differences(method: Callable[..., FiniteDifference], map: Map, engine: s
 
 
 def _analytic(map: Map, engine: str, **options: Any) -> DynamicsBackend:
-    """Backend with the map's analytic derivatives; the engine evaluates its recursions, or a map without recursions as a whole."""
+    """Backend with the map's analytic derivatives; the engine evaluates its recursions, or a map without recursions as a whole.
+
+    Raises MissingCapability for a map without analytic derivatives.
+    """
     if not _is_traced(map, engine) or not isinstance(map, HasPartials):
         return Analytic.of(on_engine(map, engine), **options)
     from dynamics_backends.tape.traced_analytic import TracedAnalytic
@@ -72,7 +78,7 @@ def _analytic(map: Map, engine: str, **options: Any) -> DynamicsBackend:
 
 
 def _casadi_ad(map: Map, engine: str, **options: Any) -> DynamicsBackend:
-    """CasADi's derivatives, evaluated by CasADi's virtual machine for the engine numpy, else by the tape of the library."""
+    """Backend of CasADi's derivatives, evaluated by CasADi's virtual machine for the engine numpy, else by the library's tapes."""
     if engine == "numpy":
         from dynamics_backends.methods.casadi_ad import CasadiAD
 
@@ -85,7 +91,8 @@ def _casadi_ad(map: Map, engine: str, **options: Any) -> DynamicsBackend:
 def _registered(name: str, factory: Any) -> Callable[..., DynamicsBackend]:
     """Adapt a user's factory to the registry's signature (map, engine, options). Raises TypeError if it is not callable.
 
-    A class of methods gets the map evaluated by the engine; a result that is no Method is wrapped as a user-defined backend.
+    A subclass of Method gets the map evaluated by the engine. Other factories get the map itself; a result that is no Method is
+    wrapped as a user-defined backend.
     """
     if not callable(factory):
         raise TypeError(f"backend {name!r}: expected a factory of (system, **options), got a {type(factory).__name__}")
@@ -128,7 +135,7 @@ def register_backend(name: str, factory: Callable[..., Any]) -> None:
     (:class:`~dynamics_backends.methods.base.Method`) is a factory, too. A package registers its backends by entry points of the
     group ``trajopt.backends``. An earlier backend of the same name is replaced.
 
-    Raises ValueError for the name of a built-in backend, TypeError for a factory that cannot be called.
+    Raises ValueError for the name of a built-in backend or an empty name, TypeError for a factory that cannot be called.
     """
     METHODS.register(name, factory)
 
@@ -171,7 +178,7 @@ def engine_in_use(engine: str) -> str:
 def missing_capability(map: Map, method: str) -> str | None:
     """Reason why a method cannot differentiate a map, or None: "analytic" needs partial derivatives, others need nothing.
 
-    Functions that cannot be traced raise TraceError later.
+    It does not test if the map can be traced: if not, traced methods use NumPy or finite differences later, or raise TraceError.
     """
     return without_partials(map) if method == "analytic" and not isinstance(map, HasPartials) else None
 
@@ -226,7 +233,7 @@ def on_engine(map: Map, engine: str) -> Map:
 
 
 def _is_traced(map: Map, engine: str) -> bool:
-    """True if an engine traces a map as a whole: any engine but numpy, and a map whose recursions have no driver."""
+    """True if an engine traces a map as a whole: any engine but numpy, for a map without a driver (HasDriver)."""
     return engine != "numpy" and not isinstance(map, HasDriver)
 
 

@@ -17,7 +17,7 @@ A number type needs no registration.  It is a class over arrays, or over other n
 ``SX`` column, or a list of scalars.
 
 The functions of ``theta^2`` at the end are the analytic functions from which exp, log and their differentials on SO(3) and SE(3)
-are built.  Near zero each is its power series, so that it and all its derivatives are exact there.
+are built.  Near zero each is its power series, so that it and its first derivatives are accurate to rounding there.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ tanh = _unary("tanh")
 
 
 def real(x: Scalar) -> Scalar:
-    """Real number that branches depend on: the real part, or the value of a dual number."""
+    """Real number that branches depend on: the real part of the value of a (nested) dual number, or of x; a symbol is unchanged."""
     while hasattr(x, "val"):
         x = x.val
     return np.real(x) if isinstance(x, (np.ndarray, complex, np.complexfloating)) else x
@@ -97,7 +97,7 @@ def select(decider: Scalar, where_positive: Scalar, otherwise: Scalar) -> Scalar
 
 
 def larger(a: Scalar, b: Scalar) -> Scalar:
-    """The number with the larger real part; one symbolic operation, where a selection takes five."""
+    """The number with the larger real part, b if they are equal; one symbolic operation, where a selection takes five."""
     if hasattr(a, "is_symbolic") or hasattr(b, "is_symbolic"):
         import casadi
 
@@ -106,7 +106,7 @@ def larger(a: Scalar, b: Scalar) -> Scalar:
 
 
 def smaller(a: Scalar, b: Scalar) -> Scalar:
-    """The number with the smaller real part."""
+    """The number with the smaller real part, a if they are equal."""
     if hasattr(a, "is_symbolic") or hasattr(b, "is_symbolic"):
         import casadi
 
@@ -133,7 +133,7 @@ def atan2(y: Scalar, x: Scalar) -> Scalar:
 
 
 def stack(components: Sequence[Scalar]) -> Rows:
-    """Rows from a list of scalars; plain numbers are broadcast to the batch. Zeros (0, 1) for an empty list."""
+    """Rows from a list of scalars; plain numbers are broadcast to the batch. An empty array (0, 1) for an empty list."""
     shape = getattr(components[0], "shape", None) if components else None
     if all(type(c) is np.ndarray and c.shape == shape for c in components):
         return np.array(components) if components else np.zeros((0, 1))
@@ -301,7 +301,7 @@ def dlog4(t2: Scalar) -> Scalar:
 
 
 def atanc(t2: Scalar) -> Scalar:
-    """atan(t) / t as a function of t^2, for t^2 >= 0."""
+    """atan(t) / t as a function of t^2 >= 0; for -0.04 < t^2 < 0 its continuation artanh(s) / s with s^2 = -t^2."""
     large = t2 - _ATAN_SERIES_BELOW
     safe = select(large, t2, 1.0)
     root = sqrt(safe)

@@ -100,10 +100,11 @@ class Root(NamedTuple):
 class StretchedMap:
     """Map P(T) f in the scaled time of a phase: an inner map f, scaled by its duration T, a number of the state.
 
-    map: reads the first numbers of the state. durations: names of the numbers T [s] after them; place: which of them is T;
-    nominal: T0 [s]; min_ratio: ratio below which the root of s continues as its expansion. states: the manifold of x, whose first
-    numbers the map reads; default that of the map. tangent: True if values are tangent vectors of the state, which then end in
-    zeros for the durations. stepped: True if the map is a :class:`WithStep`; offset: True if offsets e are among the controls.
+    map: f, which reads the first numbers of the state. durations: names of the numbers T_1, ... [s], the last of the state; place:
+    index of T among them; nominal: T0 [s]; kind: scaling P; min_ratio: ratio s below which the root of s continues as its
+    expansion. states: manifold of the state without the durations; default that of the map. tangent: True if values are tangent
+    vectors of the state, which then end in zeros for the durations. stepped: True if the map is a :class:`WithStep`; offset: True
+    if the offsets e are among the controls, False if they are zero.
     """
 
     second_order = False
@@ -154,7 +155,10 @@ class StretchedMap:
         return self.kind == "rate" and not self.stepped and isinstance(own, DampsImplicitly) and own.damps
 
     def implicit(self, *, offset: bool) -> StretchedMap:
-        """System with damping that is implicit in steps of length s h; offset: its last controls are the velocity offsets e."""
+        """System with damping that is implicit in steps of length s h = T / T0 h.
+
+        offset: True if its last controls are the velocity offsets e, False for e = 0.
+        """
         own = WithStep(self.map.implicit(offset=True))
         place = self.place - self.map.manifold.nx
         return StretchedMap(own, self.durations, place, self.nominal, stepped=True, offset=offset)
@@ -171,7 +175,7 @@ class StretchedMap:
         return x_own, sm.stack([*controls, *offsets, self._rate(p) * x[self.place]]), t, p
 
     def _rate(self, p: Mapping[str, Rows]) -> Scalar:
-        """Derivative d (s h) / dT; h is zero outside of a time step."""
+        """Derivative h / T0 of the step length s h in T; h is the parameter IMPLICIT_STEP, zero outside of a time step."""
         return (p[IMPLICIT_STEP][0] if IMPLICIT_STEP in p else 0.0) / self.nominal
 
     def _factors(self, x: Rows, p: Mapping[str, Rows]) -> tuple[Factors, Factors, Factors]:
@@ -198,11 +202,11 @@ class StretchedFirst(StretchedMap):
     """Stretched map of a map with partial derivatives."""
 
     def partials(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Partials:
-        """Partial derivatives of P f: P fx with a column for the duration T, and P fu."""
+        """Value and partial derivatives of P f: P fx and columns for the durations, zero except that of T, and P fu."""
         return self._partials(self.map.partials(*self._arguments(x, u, t, p)), x, p)
 
     def _partials(self, own: Partials, x: Rows, p: Mapping[str, Rows]) -> Partials:
-        """Partial derivatives of P f from those of the inner map f."""
+        """Value and partial derivatives of P f from those of the inner map f."""
         P, along, _ = self._factors(x, p)
         n, nu = self.map.n_out, self.nu
         value, at_T = sm.rows_of(own.value), along.product(sm.rows_of(own.value))
@@ -231,7 +235,7 @@ class StretchedSecond(StretchedFirst):
     """Stretched map of a map with second derivatives."""
 
     def contracted(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows], lam: Rows) -> tuple[Partials, Contraction]:
-        """First derivatives, and the second derivatives of lam' P(T) f in (x, T) and u."""
+        """Value and first derivatives, and the second derivatives of lam' P(T) f in (x, T) and u."""
         n, ndx, nu = self.map.n_out, self.map.manifold.ndx, self.nu
         weights, along, curvature = (factors.transposed(lam, n) for factors in self._factors(x, p))
         first, second = self.map.contracted(*self._arguments(x, u, t, p), weights)
@@ -285,7 +289,7 @@ class _WithStepFirst(WithStep):
         return self._partials(self.system.partials(*self._arguments(x, u, t, p)))
 
     def _partials(self, own: Partials) -> Partials:
-        """Partial derivatives with a last control column f_step = f_e a: one unit of step acts as the velocity offset e = a."""
+        """Value and derivatives with a last control column f_step = f_e a: one unit of step acts as the velocity offset e = a."""
         a, at = self._accelerations(own.value), self._offsets
         steps = [_dot([own.fu[i][at + k] for k in range(self.offsets)], a) for i in range(self.n_out)]
         last = self.nu - 1
@@ -306,7 +310,7 @@ class _WithStepSecond(_WithStepFirst):
     """Implicitly damped system with the step length as a control, and second derivatives."""
 
     def contracted(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows], lam: Rows) -> tuple[Partials, Contraction]:
-        """First derivatives, and the second derivatives of lam' f in x and (u, e, step)."""
+        """Value and first derivatives, and the second derivatives of lam' f in x and (u, e, step)."""
         first, H = self.system.contracted(*self._arguments(x, u, t, p), lam)
         n, ne, at, last, ndx = self.n_out, self.offsets, self._offsets, self.nu - 1, self.manifold.ndx
         a = self._accelerations(first.value)
@@ -348,7 +352,8 @@ def time_scaled(
     names: of the durations [s], the last numbers of the state. phase: index of this system's duration. nominal: T0 [s].
     semi_implicit: for time steps of semi-implicit Euler, which are steps of the scheme ``euler`` along the result. Joint damping is
     implicit in time steps, as for the original system. Raises MissingCapability for a system of whole time steps (NeedsScheme),
-    ValueError for a phase without a name, ``nominal`` <= 0, or semi-implicit steps of a system whose state is not (q, v).
+    ValueError for a phase that is not an index of ``names``, ``nominal`` <= 0, or semi-implicit steps of a system whose state is
+    not (q, v).
     """
     if isinstance(system, NeedsScheme):
         raise MissingCapability(
@@ -390,14 +395,14 @@ class Durations:
         return sm.stack([*[zero] * n, *(u[i] - x[at + i] for i in range(self.nu))])
 
     def partials(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Partials:
-        """Constant partial derivatives: -1 at T, 1 at u."""
+        """Value and constant partial derivatives: -1 in T, 1 in u, in the rows of T; 0 elsewhere."""
         n, zero = self.n_out - self.nu, 0.0 * x[0]
         fx = [sm.stack([zero - float(i == j >= n) for j in range(self.n_out)]) for i in range(self.n_out)]
         fu = [sm.stack([zero + float(i == n + j) for j in range(self.nu)]) for i in range(self.n_out)]
         return Partials(self(x, u, t, p), fx, fu)
 
     def contracted(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows], lam: Rows) -> tuple[Partials, Contraction]:
-        """Partial derivatives and zero second derivatives."""
+        """Value and partial derivatives, and zero second derivatives."""
         zero, sizes = 0.0 * x[0], ((self.n_out, self.n_out), (self.nu, self.n_out), (self.nu, self.nu))
         none = ([sm.stack([zero] * columns) for _ in range(rows)] for rows, columns in sizes)
         return self.partials(x, u, t, p), Contraction(*none)

@@ -25,7 +25,7 @@ _OPERATORS = {"add": "OP_ADD", "sub": "OP_SUB", "mul": "OP_MUL", "truediv": "OP_
 
 
 def _quicken(casadi: Any) -> None:
-    """Replace the operators of SX by faster ones."""
+    """Replace the operators + - * / of SX by faster ones."""
     constant = lru_cache(maxsize=4096, typed=True)(casadi.SX)
     for name, code in _OPERATORS.items():
         for swapped in (False, True):
@@ -36,7 +36,11 @@ def _quicken(casadi: Any) -> None:
 def _quick(
     SX: Any, method: str, code: int, swapped: bool, constant: Callable[[float], Any]
 ) -> Callable[[Any, Any], Any]:
-    """Operator that calls the operation directly for symbols and plain numbers, and CasADi's operator otherwise."""
+    """Operator that calls CasADi's operation directly for symbols and plain numbers, and CasADi's operator otherwise.
+
+    method: name of CasADi's operator. code: number of the operation. swapped: True for a reflected operator, such as __radd__.
+    constant: function that returns a plain number as a symbol.
+    """
     original, binary = getattr(SX, method), SX.binary
 
     def operator(self: Any, other: Any) -> Any:
@@ -58,7 +62,7 @@ tracing = threading.RLock()
 
 
 Straight = Callable[..., Sequence[Scalar]]
-"""Function of scalars that returns scalars, defined once in a module; functions called in one trace have different names."""
+"""Function of scalars that returns scalars, defined once in a module; functions of one trace need different names."""
 
 _preserved: ContextVar[bool] = ContextVar("preserved_calls", default=False)
 
@@ -74,7 +78,7 @@ def preserved_calls() -> Iterator[None]:
 
 
 def called(function: Straight, *arguments: Scalar) -> list[Scalar]:
-    """Evaluate a function of scalars; for symbols within :func:`preserved_calls`, emit a call to it instead."""
+    """Results of a function of scalars; for symbols within :func:`preserved_calls`, those of a preserved call of the function."""
     if not (_preserved.get() and any(hasattr(a, "is_symbolic") for a in arguments)):
         return list(function(*arguments))
     results = _symbolic(function, len(arguments))(ca.vertcat(*arguments))
@@ -83,7 +87,7 @@ def called(function: Straight, *arguments: Scalar) -> list[Scalar]:
 
 @lru_cache(maxsize=64)
 def _symbolic(function: Straight, count: int) -> Any:
-    """CasADi function of one vector of symbols, which is never inlined."""
+    """CasADi function of one vector, the ``count`` arguments of a function of scalars; it is never inlined."""
     a = ca.SX.sym("a", count)
     values = ca.vertcat(*function(*(a[i] for i in range(count))))
     return ca.Function(function.__name__.strip("_"), [a], [values], {"never_inline": True})

@@ -1,8 +1,8 @@
 """Trusted cache files: read only if no other user could have written them, written atomically and without following links.
 
 A foreign trace could read and write any memory of the process. A folder is trusted if nobody but this user and root can write to
-it, or replace a folder on its path; a file, if nobody else can write to it. A group with this user as its only member counts as the
-user. Windows has no such modes: all is trusted there.
+it, or replace a folder on its path; a file, if nobody else can write to it. The user's private group counts as the user. Windows
+has no such modes: all is trusted there.
 """
 
 from __future__ import annotations
@@ -26,13 +26,17 @@ _NO_LINKS = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0) | getattr
 
 
 class UntrustedFolder(OSError):
-    """Another user could have written to a folder; the message names the folder, the problem and the remedy."""
+    """Another user could have written to a folder; the message names the folder, or one on its path, and the problem.
+
+    It also names the remedy if the problem is that of the folder itself.
+    """
 
 
 def problem_of(folder: Path) -> str:
-    """Reason why a folder is not trusted, with the remedy; '' if it is trusted, as always on Windows.
+    """Reason why a folder is not trusted, with the remedy unless a folder on its path is the reason; '' if it is trusted.
 
-    A folder is trusted if only this user and root can write to it and replace it. Raises OSError for a missing folder.
+    Always '' on Windows. A folder is trusted if only this user and root can write to it and replace it. Raises OSError for a
+    missing folder.
     """
     if not hasattr(os, "geteuid"):
         return ""
@@ -41,7 +45,10 @@ def problem_of(folder: Path) -> str:
 
 
 def trusted_folder(folder: Path) -> Path:
-    """Return the folder; a missing folder and its parents are created for their owner alone. Raises OSError, UntrustedFolder."""
+    """Return the folder; if it is missing, it and its missing parents are created with the mode OWNER_ONLY.
+
+    Raises OSError if they cannot be created, UntrustedFolder for a folder that another user could have written to.
+    """
     for part in () if folder.is_dir() else (*reversed(folder.parents), folder):
         try:
             part.mkdir(OWNER_ONLY)
@@ -59,7 +66,7 @@ def trusted_folder(folder: Path) -> Path:
 
 
 def content_of(file: Path) -> bytes | None:
-    """Bytes of a trusted file in a trusted folder; None if missing, unreadable, untrusted or a link."""
+    """Bytes of a trusted regular file in a trusted folder; None if missing, unreadable, untrusted, a link or no regular file."""
     try:
         if problem_of(file.parent):
             return None
@@ -70,7 +77,7 @@ def content_of(file: Path) -> bytes | None:
 
 
 def replace(file: Path, content: bytes) -> None:
-    """Write a file atomically with the mode FILE, replacing an existing entry, also a link. Raises OSError."""
+    """Write a file atomically with the mode FILE, replacing an existing file or link. Raises OSError if this fails."""
     descriptor, name = tempfile.mkstemp(prefix=f"{file.name}.", suffix=".tmp", dir=file.parent)
     temporary = Path(name)
     try:
@@ -95,10 +102,10 @@ def user_folder() -> Path:
 
 @lru_cache(maxsize=32)
 def _problem_on_path(folder: Path, *_: int) -> str:
-    """First problem of a folder or of one on its path, outermost first, with the remedy; '' for none. Links are followed after
-    their path.
+    """First problem of a folder or of one on its path, outermost first; '' for none. Links are followed after their path.
 
-    The other arguments are the folder's mode and owners; a change of these invalidates the cached result.
+    A remedy is added if the problem is that of the folder itself. The other arguments are the folder's mode and owners; a change of
+    these invalidates the cached result.
     """
     last = folder.resolve()
     for part in dict.fromkeys((*reversed(folder.parents), folder, *reversed(last.parents), last)):
@@ -116,7 +123,8 @@ def _is_trusted_file(found: os.stat_result) -> bool:
 def _problem(found: os.stat_result, *, is_last: bool) -> str:
     """Phrase on other users who own or can write to an entry of the file system; '' for nobody.
 
-    Also '' for links, and for sticky folders such as /tmp unless ``is_last``, since there only owners may replace entries.
+    Only the owner counts for links, and for sticky folders such as /tmp unless ``is_last``, since there only owners may replace
+    entries. is_last: True for the folder or file itself, False for folders on its path.
     """
     mode = found.st_mode
     if found.st_uid not in (ROOT, os.geteuid()):
@@ -132,7 +140,7 @@ def _problem(found: os.stat_result, *, is_last: bool) -> str:
 
 
 def _command(folder: Path) -> str:
-    """Remedy in parentheses: chmod if this user or root owns the folder, else chown; another folder if it is none."""
+    """Remedy in parentheses: chmod if this user or root owns the folder, else chown; for a file, to choose another folder."""
     if not folder.is_dir():
         return " (it is not a folder; choose another one by TRAJOPT_CACHE_DIR)"
     path = shlex.quote(str(folder))
@@ -143,7 +151,7 @@ def _command(folder: Path) -> str:
 
 @lru_cache(maxsize=16)
 def _is_own_group(gid: int) -> bool:
-    """True for a group whose only member is this user, as many systems create for each user."""
+    """True for the user's private group: primary, of the user's name and without other members, as many systems create it."""
     import grp
     import pwd
 

@@ -1,8 +1,8 @@
 """User-defined backends: values and first derivatives of batches of numbers, computed by any code.
 
 A user's object has ``f(x, u, t, p)`` and ``jacobians(x, u, t, p)``, and optionally ``hessian_contraction(x, u, t, p, lam)`` for
-second derivatives. Shapes are those of :class:`~dynamics_backends.protocol.DynamicsBackend`. Its attributes ``manifold`` (or the
-number of states) and ``nu`` are its sizes, default those of its system.
+second derivatives. Shapes are those of :class:`~dynamics_backends.protocol.DynamicsBackend`. Its attributes ``manifold`` (a
+manifold, or the number of states) and ``nu`` are its sizes; if one is missing, both are those of its system.
 """
 
 from __future__ import annotations
@@ -28,7 +28,11 @@ SIZES = ("manifold", "nu")
 
 
 class ValueMap:
-    """Map of a user-defined backend: values at numbers only, by its ``f``."""
+    """Map of a user-defined backend: values at numbers only, by its ``f``.
+
+    name: of the backend, for messages. values: its ``f``. like: object whose manifold, nu and, where it has them, n_out, names and
+    second_order are those of the map.
+    """
 
     generic = False
     """False: the map has no values at other scalars, so it cannot be traced or differentiated."""
@@ -48,7 +52,7 @@ class ValueMap:
         return f"ValueMap({self.name}: nx = {self.manifold.nx}, nu = {self.nu}, n_out = {self.n_out})"
 
     def __call__(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Rows:
-        """Rows (n_out, N) of float64. Raises MissingCapability for other scalars."""
+        """Rows (n_out, N) of the value, for rows of real floating-point numbers. Raises MissingCapability for other scalars."""
         x, u, t = np.asarray(x), np.asarray(u), np.asarray(t)
         parts = {key: np.asarray(rows) for key, rows in p.items()}
         if not all(part.dtype.kind == "f" or not part.size for part in (x, u, t, *parts.values())):
@@ -66,7 +70,7 @@ class ValueMap:
 
 
 class UserBackend:
-    """User-defined backend with the interface that solvers use, evaluated by the NumPy engine."""
+    """User-defined backend with the interface that solvers use, evaluated by the user's code. own: the user's object."""
 
     engine = "numpy"
 
@@ -87,7 +91,10 @@ class UserBackend:
         return self._values.at(Batch.of(self.map, x, u, t, p))
 
     def jacobians(self, x: Array, u: Array, t: Array | float = 0.0, p: Parameters | None = None) -> Jacobians:
-        """Value (N, n_out), fx (N, n_out, ndx), fu (N, n_out, nu) by the user's ``jacobians``. Raises ValueError for others."""
+        """Value (N, n_out), fx (N, n_out, ndx), fu (N, n_out, nu) by the user's ``jacobians``.
+
+        Raises ValueError if it returns anything but a tuple of arrays of these shapes.
+        """
         b = Batch.of(self.map, x, u, t, p)
         return self._jacobians(self.own.jacobians(*batch_first(b)), b.size, "jacobians")
 
@@ -121,7 +128,7 @@ class UserSecondOrderBackend(UserBackend):
 
 
 def is_user_backend(given: Any) -> bool:
-    """True for an object with the two methods of a user-defined backend."""
+    """True for an object with the methods ``f`` and ``jacobians`` of a user-defined backend."""
     return callable(getattr(given, "f", None)) and callable(getattr(given, "jacobians", None))
 
 
@@ -154,7 +161,7 @@ def wrap_user_backend(
 
 
 def _wide(rows: Array, n: int) -> Array:
-    """Rows (m, n) of a parameter, repeated if it has one column."""
+    """Rows (m, n) of a parameter (m, n), (m, 1) or (m,); the last two are repeated over the n points."""
     return np.broadcast_to(rows, (len(rows), n)) if rows.ndim == 2 else np.repeat(rows[:, None], n, axis=1)
 
 

@@ -1,7 +1,6 @@
 """Text from users and files: bounded reading, bounded nesting, and messages of bounded length.
 
-Errors about user input derive from :class:`InputError`, which shortens its message by :func:`shortened`, since a file may contain
-values of megabytes.
+:class:`InputError` shortens its message by :func:`shortened`, since a file may contain values of megabytes.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ MAX_DEPTH = 50
 LARGEST_TEXT = 16 << 20
 """Maximum size of a text file, 16 MiB: the largest robots take about 1 MiB."""
 LARGEST_INTEGER = 2**63
-"""Bound of the absolute value of integers, as TOML guarantees."""
+"""Absolute values of integers in TOML must be smaller than this (64 bits)."""
 _CLOSING = {quote: re.compile(rf"{quote}(?!\w)") for quote in "'\""}
 _OPENING = re.compile(r"""(?<!\w)['"]""")
 _LONG_WORD = re.compile(rf"\S{{{3 * LONGEST_QUOTE},}}")
@@ -39,7 +38,11 @@ class InputError(ValueError):
 
 
 def shortened(message: str) -> str:
-    """Return a message with its long quoted values, its long words, and then the message itself cut in the middle."""
+    """Return a message whose long quoted values, long words, and then the message itself are cut in the middle.
+
+    Quoted values are cut to LONGEST_QUOTE characters, words of 3 LONGEST_QUOTE characters or more too, the message to
+    LONGEST_MESSAGE.
+    """
     if len(message) <= LONGEST_QUOTE:
         return message
     parts, at, unclosed = [], 0, ""
@@ -94,7 +97,8 @@ def read_bounded(path: Path, largest: int = LARGEST_TEXT) -> bytes:
 def parse_toml(text: str) -> dict[str, Any]:
     """Return the tables of a TOML text.
 
-    Raises tomllib.TOMLDecodeError, a ValueError, also for deep nesting and for whole numbers of more than 64 bits.
+    Raises tomllib.TOMLDecodeError, a ValueError, also for values nested, or keys with dots, deeper than MAX_DEPTH levels, and for
+    whole numbers of more than 64 bits.
     """
     long_key = _LONG_DOTTED_KEY.search(text)
     if long_key is not None:  # tomllib takes quadratic time for them

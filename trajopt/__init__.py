@@ -7,8 +7,8 @@
     ocp = to.OCP.single_phase(dynamics, x0, horizon, dt, running, terminal)
     solution = to.solve(ocp, solver="fddp", callback=to.ConsoleTable())
 
-The stub __init__.pyi lists all names for editors and type checkers. Each name is imported at its first use, since a solve uses a
-third of them. Packages that are slow to import (SciPy, CasADi, IPOPT) are imported by the functions that need them.
+The stub __init__.pyi lists all names for editors and type checkers. Each name but ``view`` is imported at its first use, since a
+solve uses a third of them. Packages that are slow to import (SciPy, CasADi, IPOPT) are imported by the functions that need them.
 """
 
 from pathlib import Path as _Path

@@ -8,7 +8,7 @@ from trajopt.stage.compiled import library as stages
 
 
 def sources() -> dict[str, str]:
-    """C source of each object file of the package's kernel library, by the object's name."""
+    """C source of each object file that this package contributes to the kernel library, by the object's name."""
     return {
         "collisions": collisions.source(),
         "lq": lq_solver.source(lq_solver.SIZES),

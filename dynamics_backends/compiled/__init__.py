@@ -1,1 +1,1 @@
-"""The compiled engine: Python that writes C.  One knot of the horizon per SIMD lane."""
+"""The compiled engine: Python that writes C.  One knot of the batch per SIMD lane."""

@@ -1,7 +1,7 @@
 """Interface of the compiled engine for hand-written kernels.
 
-It has the C sources to include in larger kernels (dynamics, manifolds, and any traced map or expression), and functions to call the
-C library: its kernels, addresses of arrays, workspaces, threads, the cache of traces.
+It re-exports functions that return C sources to include in larger kernels (dynamics, manifolds, and any traced map or expression),
+and functions to call the C library: its kernels, addresses of arrays, workspaces, threads, the cache of traces.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """C library of the package, loaded for an instruction set, with the declarations of the headers in the folder include.
 
-There is a library for each instruction set. The best one of this processor is used; the environment variable TRAJOPT_MARCH selects
-a smaller one (x86-64, x86-64-v3).
+There is a library for each instruction set of x86-64, and one for other processors. The best one of this processor is used; the
+environment variable TRAJOPT_MARCH selects a smaller one (x86-64, x86-64-v3).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ PROCESSOR = FOLDER / f"processor{SUFFIX}"
 
 
 def instruction_sets() -> tuple[str, ...]:
-    """Instruction sets for this machine architecture; '' for the compiler's default."""
+    """Instruction sets for this machine architecture, the smallest first; ("",), the compiler's default, unless it is x86-64."""
     return X86_64 if platform.machine().lower() in ("x86_64", "amd64") else ("",)
 
 
@@ -41,7 +41,7 @@ _REMEDY = "build it by `pip install -e .`, or in a checkout by `make kernels`"
 
 
 class LibraryMissing(ImportError):
-    """The package's C library was not built; the message names the remedy."""
+    """The package's C library was not built, is missing or cannot be loaded; the message names the remedy."""
 
 
 try:
@@ -52,7 +52,7 @@ except ModuleNotFoundError:  # while the library is built
 
 @lru_cache(maxsize=8)
 def _opened(file: Path) -> Any:
-    """Loaded library, cached so that it stays loaded while its functions are in use."""
+    """Loaded library, cached so that it stays loaded while its functions are in use. Raises LibraryMissing."""
     if ffi is None:
         raise LibraryMissing(f"the C library of the package was not built: {_REMEDY}")
     if not file.is_file():
@@ -64,9 +64,9 @@ def _opened(file: Path) -> Any:
 
 
 def chosen_instructions() -> str:
-    """Instruction set that TRAJOPT_MARCH names, or the best one of this processor.
+    """Instruction set that TRAJOPT_MARCH names; the best one of this processor if it is unset or names an unknown set.
 
-    Raises InputError for a set that this processor lacks, LibraryMissing if the package was not built.
+    Raises InputError for a known set that this processor lacks, LibraryMissing if the package was not built.
     """
     return _chosen(os.environ.get(environment.MARCH, ""))
 
@@ -89,7 +89,7 @@ def _chosen(name: str) -> str:
 
 
 def library() -> Any:
-    """Library for the selected instruction set. Raises LibraryMissing, InputError."""
+    """Library for the selected instruction set. Raises InputError for one that this processor lacks, LibraryMissing."""
     return _opened(library_file(chosen_instructions()))
 
 
@@ -107,10 +107,10 @@ def loop(name: str) -> Any:
 
 
 def kernels(lanes: int | None = None) -> ctypes.CDLL:
-    """Library for the chosen instruction set, for functions that take addresses of arrays.
+    """Library for the chosen instruction set, opened by ctypes, for functions that take addresses of arrays.
 
-    lanes: doubles in a vector; selects the library with that number.
-    Raises LibraryMissing, InputError.
+    lanes: required number of doubles in a vector; if the chosen library has another number, the first usable one with ``lanes``.
+    Raises InputError if there is none, LibraryMissing.
     """
     return _kernels(chosen_instructions(), lanes)
 

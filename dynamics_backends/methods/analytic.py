@@ -49,7 +49,7 @@ class Analytic(Method):
 
 
 class AnalyticSecondOrder(Analytic):
-    """:class:`Analytic` method of a map with second derivatives."""
+    """:class:`Analytic` method of a map with second derivatives; raises MissingCapability if the map has none."""
 
     def __init__(self, map: Map) -> None:
         super().__init__(map)
@@ -81,7 +81,7 @@ def without_partials(map: Map) -> str:
 
 
 def batch_first(M: Matrix, rows: int, columns: int, size: int) -> Array:
-    """Matrices (N, rows, columns) from rows (columns, N), or (columns, 1) for constant rows."""
+    """Matrices (size, rows, columns) from M, ``rows`` rows (columns, N) with N = size, or (columns, 1) for constant ones."""
     out = np.empty((size, rows, columns))
     for i, row in enumerate(M):
         out[:, i] = np.asarray(row).T

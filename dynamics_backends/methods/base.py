@@ -1,7 +1,7 @@
 """Base class of derivative methods: evaluation of the map, and perturbation of a batch in many directions.
 
-A direction is one of the ndx + nu tangent directions of (x, u).  The numeric methods evaluate all knots and all directions as one
-batch, knot by knot: element ``i * K + k`` is knot i perturbed in direction k.
+A direction is one of the ndx + nu tangent directions of (x, u).  Complex steps and finite differences evaluate all knots and all K
+directions as one batch, knot by knot: element ``i * K + k`` is knot i perturbed in direction k.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Method:
 
     @property
     def settings(self) -> tuple[Any, ...]:
-        """Settings that the derivatives depend on, besides the method and the map; none by default."""
+        """Settings that the derivatives depend on, besides the method and the map; () by default."""
         return ()
 
     def f(self, x: Array, u: Array, t: Array | float = 0.0, p: Parameters | None = None) -> Array:

@@ -6,7 +6,7 @@
 Second derivatives, contracted with lam, are the Jacobian by that mode of the gradient of lam' f, which is a reverse sweep: forward
 over reverse, reverse over reverse, or by coloring of the symmetric pattern.
 
-A graph is generated once for each set of parameter sizes, and CasADi's virtual machine evaluates it knot by knot;
+A graph is generated once for each set of parameter sizes and order, and CasADi's virtual machine evaluates it knot by knot;
 :mod:`dynamics_backends.tape.traced_casadi_ad` evaluates it for blocks of knots.
 """
 
@@ -25,7 +25,7 @@ from dynamics_backends.protocol import Array, Batch, Hessians, Jacobians, Map, P
 from dynamics_backends.symbols import ca
 
 LARGE_GRAPH = 250_000
-"""Number of operations above which CasADi takes long to generate a graph."""
+"""Estimated number of operations above which CasADi takes long to generate a graph, so that a warning is logged."""
 _LOG = logging.getLogger(__name__)
 Evaluate = Callable[[Sequence[Array]], list[Array]]
 """Function that returns matrices (N, rows, columns) from arguments (N, n)."""
@@ -40,7 +40,8 @@ MODES: dict[str, Callable[[Any, Any], Any]] = {
 class CasadiAD(Method):
     """CasADi's derivatives of any map, evaluated by its virtual machine; ``mode`` forward, reverse or auto.
 
-    A map whose function does not work on symbols is differentiated by central differences, which is logged once.
+    A map whose function does not work on symbols is differentiated by central differences, which is logged once. Raises ValueError
+    for another mode.
     """
 
     name = "casadi_ad"
@@ -101,7 +102,10 @@ class CasadiAD(Method):
         return self._evaluators[sizes, second]
 
     def expressions(self, symbols: Symbols) -> tuple[Any, Any]:
-        """Value (n_out) and Jacobian (n_out, ndx + nu) in (dx, u) at dx = 0 as SX, by AD in ``mode``. Raises TraceError."""
+        """Value (n_out) and Jacobian (n_out, ndx + nu) in (dx, u) at dx = 0 as SX, by AD in ``mode``.
+
+        Raises TraceError if the map f cannot be evaluated with symbols.
+        """
         moved, dx = self._moved(symbols)
         return self._at_zero(dx, moved, MODES[self.mode](moved, ca.vertcat(dx, symbols.u)))
 
@@ -129,11 +133,14 @@ class CasadiAD(Method):
         return ca.cse(ca.substitute(dense, [dx], [ca.SX.zeros(dx.numel())]))
 
     def _built(self, symbols: Symbols) -> Evaluate:
-        """Evaluator of value and Jacobian. Raises TraceError."""
+        """Evaluator of value and Jacobian. Raises TraceError if the map cannot be evaluated with symbols."""
         return self._made("map_casadi_ad", list(symbols), self.expressions(symbols))
 
     def _built_second(self, symbols: Symbols) -> Evaluate:
-        """Evaluator of value, Jacobian and Hessian of lam' f; logs a warning before a large graph. Raises TraceError."""
+        """Evaluator of value, Jacobian and Hessian of lam' f; logs a warning before a large graph.
+
+        Raises TraceError if the map cannot be evaluated with symbols.
+        """
         lam = ca.SX.sym("lam", self.map.n_out)
         self._announce(symbols)
         outputs = self.second_expressions(symbols, lam)
@@ -158,7 +165,10 @@ class CasadiAD(Method):
 
 
 def interpreted(name: str, inputs: list[Any], outputs: list[Any], shapes: list[tuple[int, int]]) -> Evaluate:
-    """Return a function that evaluates CasADi outputs of the given shapes for a batch, by CasADi's virtual machine."""
+    """Return a function that evaluates CasADi expressions for a batch, by CasADi's virtual machine.
+
+    outputs: matrices of these shapes, each as one column of its entries, row after row.
+    """
     function = ca.Function(name, inputs, outputs)
 
     def evaluate(arguments: Sequence[Array]) -> list[Array]:

@@ -22,7 +22,7 @@ from dynamics_backends.scalars.dual import Dual
 STEP = 1e-30
 """Complex step, with a square that vanishes relative to one; the truncation error is of the order STEP^2."""
 ENTRIES = 2**15
-"""Maximum number of Hessian entries of the knots that are differentiated twice in one batch; it bounds the memory."""
+"""Maximum number of Hessian entries of the knots that are differentiated twice in one batch, which has at least one knot."""
 
 
 class TracedHessian(Protocol):
@@ -41,7 +41,10 @@ class ExactMethod(Method):
     def hessian_contraction(
         self, x: Array, u: Array, t: Array | float, p: Parameters | None, lam: Array
     ) -> tuple[Jacobians, Hessians]:
-        """First derivatives, and the second derivatives of lam' f for lam (N, n_out); by the trace of the map if it has one."""
+        """First derivatives, and the second derivatives of lam' f for lam (N, n_out).
+
+        The latter are those of ``traced_hessian`` if it is set and can trace the map, else a complex step over dual numbers.
+        """
         b, n, lam = Batch.of(self.map, x, u, t, p), self.map.manifold.ndx, np.asarray(lam, float)
         H = None if self.traced_hessian is None else self.traced_hessian(b, lam)
         if H is None:
@@ -63,7 +66,7 @@ def contracted_hessian(map: Map, b: Batch, factors: Array) -> Array:
 
 
 def _contracted(map: Map, b: Batch, factors: Array) -> Array:
-    """Weighted Hessians (N, K, K) of a part of the batch, before they are made symmetric."""
+    """Sums (N, K, K) of the Hessians H_i weighted by ``factors`` (N, n_out), for a part of the batch, before symmetrization."""
     directions = map.manifold.ndx + map.nu
     steps = one_at_a_time(map, b, np.full((directions, b.size), 1j * STEP))
     result = map(*_seeded_around(map, b, steps))

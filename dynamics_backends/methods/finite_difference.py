@@ -4,11 +4,12 @@
     central   (f(x (+) h e_k) - f(x (+) -h e_k)) / (2h)   error h^2/6 f''' + eps |f| / h, h = eps^(1/3)
 
 The step rule (Nocedal & Wright, Numerical Optimization, 8.1) balances both terms for functions of order one: h is multiplied by
-max(1, |x_k|) for components of a vector space and for controls, and unscaled for quaternions and base poses, whose perturbations
-are radians and meters.
+max(1, |x_k|) for components of a vector space, angles of SO(2) and controls, and unscaled for quaternions and poses, whose
+perturbations are radians and meters.
 
-Second derivatives, contracted with lam, are central differences of the central Jacobians, with h = eps^(1/4) for both: rounding is
-divided by h^2, truncation is of the order h^2.  The result is their symmetric part, the Hessian along the exponential chart.
+Second derivatives, contracted with lam, are central differences of central Jacobians, by default with h = eps^(1/4) for both:
+rounding is divided by h^2, truncation is of the order h^2.  The result is their symmetric part, the Hessian along the exponential
+chart.
 """
 
 from __future__ import annotations
@@ -34,9 +35,10 @@ class DifferencesKernel(Protocol):
 
 
 class FiniteDifference(Method):
-    """Forward or central differences with step ``step``, default eps^(1/2) or eps^(1/3), times max(1, |x_k|) in vector spaces.
+    """Forward or central differences. kernel: compiled differences, or None.
 
-    kernel: compiled differences, or None.
+    step: default eps^(1/2) (forward) or eps^(1/3) (central); it is multiplied by max(1, |x_k|) for components of vector spaces,
+    angles of SO(2) and controls. Raises ValueError for another scheme, and for a step outside (0, LARGEST_STEP].
     """
 
     kernel: DifferencesKernel | None = None
@@ -78,7 +80,7 @@ class FiniteDifference(Method):
         return values.reshape(len(values), b.size, -1)
 
     def _step_sizes(self, b: Batch, step: float) -> Array:
-        """Steps (ndx + nu, N), rounded so that x + h - x = h: ``step`` times max(1, |x_k|), unscaled for quaternions and poses."""
+        """Steps h (ndx + nu, N), rounded so that x + h - x = h: ``step`` max(1, |x_k|), or ``step`` for quaternions and poses."""
         scales = []
         offset = 0
         for g in self.map.manifold.groups:
@@ -90,7 +92,10 @@ class FiniteDifference(Method):
 
 
 class CentralDifference(FiniteDifference):
-    """Central differences with second derivatives."""
+    """Central differences with second derivatives.
+
+    step: of first and second derivatives; default eps^(1/3) for first and eps^(1/4) for second ones.
+    """
 
     def __init__(self, map: Map, *, step: float | None = None) -> None:
         super().__init__(map, scheme="central", step=step)

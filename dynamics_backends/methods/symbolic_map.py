@@ -71,7 +71,8 @@ class Symbols:
 def symbolic_value(map: Map, x: Any, u: Any, t: Any, p: Mapping[str, Any]) -> Any:
     """Value of the map as one SX column (n_out).
 
-    Raises TraceError if the map's function does not work on symbols, ValueError if it returns another number of rows.
+    Raises TraceError if the map's function does not work on symbols or its value contains NaN, LookupError for a missing parameter
+    or component, ValueError if it returns another number of rows.
     """
     try:
         with warnings.catch_warnings():
@@ -103,7 +104,10 @@ def refusal(map: Map, why: str) -> TraceError:
 
 
 def complaint(error: Exception, map: Map) -> str:
-    """Last line of an error's message, without CasADi's source position, and the line of user code that raised it."""
+    """Last line of an error's message, without CasADi's source position, and the line of user code that raised it.
+
+    The message of a FutureWarning, which CasADi gives for numpy functions, is replaced by "a numpy function is called".
+    """
     where = user_code_line(error, map.function if isinstance(map, FunctionMap) else map)
     if isinstance(error, FutureWarning):
         return f"a numpy function is called{where}"

@@ -60,7 +60,7 @@ class _Call:
         return body_forces(self.model, self.rows["q"], listed)
 
     def out(self, result: Any) -> Array:
-        """Array (N, ...) of a result (..., N); without N if all arguments were single points."""
+        """Array (N, ...) of a result (..., N); without N if all arguments, wrenches included, were single points."""
         array = np.ascontiguousarray(np.moveaxis(np.asarray(result), -1, 0))
         return array[0] if self.single else array
 
@@ -90,7 +90,7 @@ def _for_numbers(instead: str) -> Callable[[F], F]:
 
 
 def _is_for_residuals(value: Any) -> bool:
-    """True for entries, dual numbers, symbols, and lists that contain some."""
+    """True for entries, dual numbers and symbols, and for lists or tuples that contain entries or symbols."""
     if isinstance(value, (Entry, Entries)) or hasattr(value, "is_symbolic") or hasattr(value, "directions"):
         return True
     return isinstance(value, (list, tuple)) and any(isinstance(e, Entry) or hasattr(e, "is_symbolic") for e in value)
@@ -99,7 +99,7 @@ def _is_for_residuals(value: Any) -> bool:
 def _checked(name: str, value: Array, size: str, expected: int) -> Array:
     """Convert an argument to an array, (expected,) or (N, expected), of float64 or complex. Raises ValueError for other shapes.
 
-    name and size are for the message.
+    name, size: names of the argument and of its length, for the message.
     """
     array = np.asarray(value)
     if array.ndim not in (1, 2) or array.shape[-1] != expected:
@@ -185,7 +185,10 @@ def center_of_mass(model: Model, q: Array) -> Array:
 
 @_for_numbers("to.kinematics.kinetic_energy and to.kinematics.potential_energy")
 def energy(model: Model, q: Array, v: Array) -> tuple[Array, Array]:
-    """Kinetic energy, rotors included, and potential energy, zero at the world's origin; each (N,) [J], () for one point."""
+    """Kinetic energy, rotors included, and potential energy, zero for a center of mass at the world's origin.
+
+    Each (N,) [J], () for one point.
+    """
     c = _Call(model, q=q, v=v)
     potential = kinematics.potential_energy(model, c.rows["q"])
     return c.out(kinematics.kinetic_energy(model, **c.rows)), c.out(potential)
@@ -193,8 +196,9 @@ def energy(model: Model, q: Array, v: Array) -> tuple[Array, Array]:
 
 @_for_numbers("to.kinematics.spatial_momentum")
 def spatial_momentum(model: Model, q: Array, v: Array) -> Array:
-    """Linear and angular momentum (N, 6) of all moving bodies about the world's origin, in world axes; no rotors; (6,) for one
-    point.
+    """Linear and angular momentum (N, 6) of all moving bodies about the world's origin, in world axes; (6,) for one point.
+
+    The momentum of rotors (armature) is not included.
     """
     c = _Call(model, q=q, v=v)
     return c.out(kinematics.spatial_momentum(model, **c.rows))

@@ -61,7 +61,10 @@ def casadi_inverse_dynamics(model: Model, name: str = "inverse_dynamics") -> Any
 def _function_with_jacobian(
     name: str, model: Model, inputs: Sequence[str], output: str, value: Algorithm, derivatives: Algorithm
 ) -> Any:
-    """CasADi function of the inputs, with the Jacobian by ``derivatives``. Raises ValueError for coupled mimic joints."""
+    """CasADi function of the inputs with quaternions normalized, and the Jacobian by ``derivatives``.
+
+    Raises ValueError for a model with mimic joints that follow others.
+    """
     import casadi as ca
 
     if model.coupling is not None:
@@ -74,7 +77,10 @@ def _function_with_jacobian(
 
 
 def _jacobian(name: str, model: Model, symbols: dict[str, Any], output: str, derivatives: Algorithm) -> Any:
-    """The Function (inputs..., output) -> one block for each input; CasADi expects the name jac_<function>."""
+    """The Function (inputs..., output) -> one Jacobian block for each input, in the numbers of q and in the other inputs.
+
+    name: CasADi expects jac_<function>.
+    """
     import casadi as ca
 
     q, *others = symbols.values()
@@ -87,7 +93,7 @@ def _jacobian(name: str, model: Model, symbols: dict[str, Any], output: str, der
 
 
 def _matrix(block: Any) -> Any:
-    """[i][j] or a list of rows as one matrix; plain zeros become structural zeros."""
+    """One sparse SX matrix of nested lists [i][j] or of a list of rows; plain zeros become structural zeros."""
     import casadi as ca
 
     rows = [r if hasattr(r, "is_symbolic") else ca.vertcat(*r) for r in block]
@@ -101,7 +107,7 @@ def _quaternions(model: Model) -> dict[int, int]:
 
 
 def _normalized(model: Model, q: Any) -> tuple[Any, dict[int, Any]]:
-    """q with unit quaternions, and the original lengths of the quaternions by body."""
+    """q with each quaternion divided by its length, and the original lengths by body."""
     import casadi as ca
 
     numbers, lengths = q.elements(), {}
@@ -113,7 +119,10 @@ def _normalized(model: Model, q: Any) -> tuple[Any, dict[int, Any]]:
 
 
 def _rates_of_numbers(model: Model, r: Any, lengths: dict[int, Any]) -> Any:
-    """W (nv, nq): the joint rates due to a change of q, for unit quaternions in r with these original lengths."""
+    """Matrix W (nv, nq) of the joint rates W dq of a change dq of q.
+
+    r: q with unit quaternions; lengths: the original lengths of the quaternions by body.
+    """
     import casadi as ca
 
     blocks = []

@@ -31,7 +31,10 @@ ERD_PACKAGE = "example-robot-data"
 
 @cache
 def example_robots_folder() -> Path | None:
-    """Return share/example-robot-data/robots of a wheel, or of the prefix (conda), or None; cached for the process."""
+    """Return the folder share/example-robot-data/robots of an installed wheel, or of sys.prefix (conda); None if neither has it.
+
+    Cached for the process.
+    """
     from importlib import metadata  # slow to import, and rarely needed
 
     marker = f"share/{ERD_PACKAGE}/robots"
@@ -93,7 +96,8 @@ def load_robot(name: str | os.PathLike, **options: Any) -> Model:
     The options are those of `load_urdf`, or of `load_mjcf` for MJCF files, whose first element is <mujoco>. The default of `base`
     is floating for the bundled HyQ, the base in the file for an MJCF, and fixed for all others.
 
-    Raises UnknownName, ModuleNotFoundError for a missing package, FileNotFoundError, URDFError, MJCFError.
+    Raises UnknownName for an unknown name, ModuleNotFoundError for a missing package, FileNotFoundError for a path without a
+    file, URDFError or MJCFError for a wrong file, and ValueError for the option package_dirs with an MJCF file.
     """
     if is_path(name):
         path = Path(name).expanduser()
@@ -122,7 +126,8 @@ def is_path(robot: str | os.PathLike) -> bool:
 def named_posture(model: Model, name: str) -> np.ndarray:
     """The configuration (nq,) of a keyframe of the robot's MJCF, or of a reference posture of the SRDF of its URDF.
 
-    Raises UnknownName, FileNotFoundError without a file, and the errors of reading it.
+    Raises UnknownName for an unknown posture, FileNotFoundError for a model without a source file or SRDF, and the errors of
+    reading the file.
     """
     if model.source and is_mjcf(model.source):
         return mjcf_postures(model.source).posture(model, name)
@@ -135,7 +140,7 @@ def erd_names() -> tuple[str, ...]:
 
 
 def _erd_path(name: str) -> Path:
-    """File of "erd:NAME". Raises ModuleNotFoundError without the package, UnknownName."""
+    """File of "erd:NAME". Raises ModuleNotFoundError if the package is not installed, UnknownName for an unknown NAME."""
     files = _erd_files()
     if not files:
         raise ModuleNotFoundError(
@@ -148,14 +153,14 @@ def _erd_path(name: str) -> Path:
 
 
 def _erd_table(files: dict[str, Path]) -> dict[str, Path]:
-    """Return short name -> file; a file name found in several folders is reachable only by short name or path."""
+    """Return name -> file, for short names and for file names without suffix that occur in one folder only."""
     stems = [path.stem for path in files.values()]
     table = {path.stem: path for path in files.values() if stems.count(path.stem) == 1}
     return table | {short: files[relative] for short, relative in _ERD_SHORT.items() if relative in files}
 
 
 def _erd_files() -> dict[str, Path]:
-    """Return path below the robots' folder -> file, for all URDFs of the installed package."""
+    """Return path below the robots' folder -> file, for all URDFs of the installed package; empty without the package."""
     folder = example_robots_folder()
     return {} if folder is None else _urdfs(folder)
 

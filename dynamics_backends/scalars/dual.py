@@ -1,8 +1,8 @@
 """Forward-mode dual arrays that carry several directional derivatives in one sweep.
 
-A :class:`Dual` is ``val + sum_k tan[..., k] eps_k`` with ``eps_i eps_j = 0``: a value array ``(..., N)`` (float or complex) and its
-tangents ``(..., N, K)``.  Index expressions act on the leading axes, so generic code that indexes rows works unchanged. Complex
-values give exact second derivatives (complex step over duals).
+A :class:`Dual` is ``val + sum_k tan[..., k] eps_k`` with ``eps_i eps_j = 0``: a value array ``(..., N)`` (float or complex) and
+its tangents ``(..., N, K)``.  Index expressions act on the leading axes, so generic code that indexes rows works unchanged.
+Complex values give exact second derivatives (complex step over duals).
 """
 
 from __future__ import annotations

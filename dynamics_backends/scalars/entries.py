@@ -1,10 +1,11 @@
 """NumPy interface of scalars: user functions receive arrays of entries, so that NumPy functions work on every number type.
 
-An :class:`Entry` holds one scalar of any kind (:mod:`dynamics_backends.scalar`) with its whole batch; :class:`Entries` is an array
-of entries. x (nx, N) becomes Entries of the shape (nx,), the state at one knot: ``np.sum(x)``, ``np.linalg.norm(x[:3])``, ``A @
-x``, ``x @ P @ x``, ``a, b = x``, ``np.where(x > 0, ...)``, indexing, stacking and reshaping have the same meaning as for an array
-of numbers.  ``__array_ufunc__`` and ``__array_function__`` redirect elementwise functions to
-:mod:`~dynamics_backends.scalars.functions`; NumPy itself does linear algebra and indexing, on arrays of objects.
+An :class:`Entry` holds one scalar of any kind (:mod:`dynamics_backends.scalar`) with its whole batch; :class:`Entries` is an
+array of entries. x (nx, N) becomes Entries of the shape (nx,), the state at one knot: ``np.sum(x)``, ``np.linalg.norm(x[:3])``,
+``A @ x``, ``x @ P @ x``, ``a, b = x``, ``np.where(x > 0, ...)``, indexing, stacking and reshaping have the same meaning as for an
+array of numbers.  ``__array_ufunc__`` and ``__array_function__`` redirect elementwise functions to
+:mod:`~dynamics_backends.scalars.functions`, and functions that branch on values or call LAPACK to
+:mod:`~dynamics_backends.scalars.entry_functions`; NumPy itself does matrix products and indexing, on arrays of objects.
 
 Operations that need a known number (``if x[0] > 0``, ``math.sin(x[0])``, ``float(x[0])``, an index) raise :class:`NoNumber`.
 """
@@ -180,7 +181,11 @@ RULES: dict[str, Callable[..., Any]] = {
 
 
 def apply(ufunc: np.ufunc, method: str, inputs: Sequence[Any], options: dict[str, Any]) -> Any:
-    """Apply a universal function of NumPy to entries (NEP 13). Raises NoNumber for a function or method without a rule."""
+    """Apply a universal function of NumPy, by its method such as "__call__" or "reduce", to entries (NEP 13).
+
+    options: keyword arguments; a result for ``out`` is written to its first array. Raises NoNumber for a function or method
+    without a rule, and for ``where`` in a call.
+    """
     out = options.pop("out", None)
     name = ufunc.__name__
     if ufunc.signature is not None:  # matmul and similar functions
@@ -233,7 +238,10 @@ def _reduced(
     keepdims: bool = False,
     **options: Any,
 ) -> Any:
-    """Reduce an array of entries over axes by a rule, as ufunc.reduce."""
+    """Reduce an array of entries over axes by a rule, as ufunc.reduce; dtype and other options but ``initial`` are ignored.
+
+    Raises NoNumber for a mask (where=).
+    """
     if options.get("where", True) is not True:
         raise NoNumber(f"np.{ufunc.__name__}.reduce(..., where=...) is not supported; use np.where")
     x = _objects(x)
@@ -260,7 +268,7 @@ def call(function: Any, args: tuple, kwargs: dict) -> Any:
 
 
 def _replaced(x: Any, nested: bool = False) -> Any:
-    """Argument as plain arrays of objects, for NumPy's functions; a list of numbers within a list as an array."""
+    """Argument as plain arrays of objects, for NumPy's functions; a list with entries within a list becomes an array."""
     if isinstance(x, (Entry, Entries)):
         return _objects(x)
     if type(x) not in (list, tuple):
@@ -282,7 +290,7 @@ def _objects(x: Any) -> Array:
 
 
 def wrapped(result: Any) -> Any:
-    """Convert results of NumPy functions on arrays of objects to entries."""
+    """Convert arrays of objects, also in lists and tuples, to Entries, or without axes to their element; others unchanged."""
     if isinstance(result, np.ndarray) and result.dtype == object:
         return result[()] if result.ndim == 0 else result.view(Entries)
     return type(result)(map(wrapped, result)) if type(result) in (list, tuple) else result
@@ -370,9 +378,9 @@ def to_rows(x: Entry | Entries) -> Any:
 
 
 def takes_entries(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Decorator: let a function of rows also accept entries, or arrays (n,) of the numbers of one knot.
+    """Decorator: let positional arguments of a function of rows also be entries, or arrays (n,) of the numbers of one knot.
 
-    It returns entries for entries, and numbers without the batch axis for arrays (n,).
+    The function then returns entries for entries, and numbers without the batch axis for arrays (n,).
     """
 
     @wraps(function)

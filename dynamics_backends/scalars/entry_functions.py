@@ -29,7 +29,7 @@ def clip(x: Any, a_min: Any = None, a_max: Any = None, **bounds: Any) -> Any:
 
 
 def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Any:
-    """Implementation of np.linalg.norm for vectors of any order, and of the Frobenius norm of matrices.
+    """Implementation of np.linalg.norm for vectors of any order but 0, and of the Frobenius norm of matrices.
 
     Raises NoNumber for another norm of a matrix.
     """

@@ -43,7 +43,7 @@ _NUMBERS = (int, float, np.integer, np.floating, np.bool_)
 
 
 def _method_or_numpy(name: str) -> Callable[[Scalar], Scalar]:
-    """Function that calls NumPy's function for arrays and plain numbers, else the number's method, or raises TypeError."""
+    """Return a function that calls NumPy's function for arrays and plain numbers, else the number's method."""
     numpy_function, method_name = getattr(np, name), _METHODS.get(name, name)
 
     def function(x: Scalar) -> Scalar:
@@ -62,7 +62,7 @@ _sqrt, _exp, _log, _expm1, _log1p = (_method_or_numpy(name) for name in ("sqrt",
 
 
 def decisive(x: Scalar) -> Scalar:
-    """Real number that branches depend on: the value of dual and Taylor numbers, the real part of complex numbers."""
+    """Real number that branches depend on: the value of dual and Taylor numbers, the real part of complex ones; else x itself."""
     while True:
         inner = next((getattr(x, key) for key in ("val", "first") if hasattr(x, key)), None)
         if inner is None and not hasattr(x, "c"):
@@ -71,12 +71,12 @@ def decisive(x: Scalar) -> Scalar:
 
 
 def is_number(x: Any) -> bool:
-    """True if x is a plain real number."""
+    """True if x is a plain real number or bool, of Python or NumPy."""
     return isinstance(x, _NUMBERS)
 
 
 def _compared(by: Callable[[Any, Any], Any]) -> Callable[[Scalar, Scalar], Scalar]:
-    """Comparison of the real numbers that branches depend on, as 1.0 or 0.0."""
+    """Return a function of a and b that compares the real numbers that branches depend on, with the result 1.0 or 0.0."""
     return lambda a, b: 1.0 * by(decisive(a), decisive(b))
 
 
@@ -86,7 +86,7 @@ def choose(truth: Scalar, a: Scalar, b: Scalar) -> Scalar:
 
 
 LARGEST_WHOLE = 2**31
-"""Constant integer exponents below this value are passed as integers."""
+"""Constant whole exponents of a size below this value are passed as integers."""
 _SYMBOLIC_POWERS = 4
 """Number of powers of zero (0, 1, 2, 3) with separate symbolic derivatives."""
 
@@ -95,8 +95,8 @@ def power(a: Scalar, b: Scalar) -> Scalar:
     """Power a ** b as C's pow: 0 ** 0 = 1, and NaN for a negative a with a fractional exponent.
 
     Derivatives are b a^(b - 1) in a, and a^b log(a) in b, which is NaN for a negative a. At a = 0 an exponent of 0 or at least 1
-    counts as constant: the derivative in b is 0, and that in a is 1 for b = 1, otherwise 0. All number types agree, symbols up to
-    their third derivative.
+    counts as constant: the derivative in b is 0, and that in a is 1 for b = 1, otherwise 0. Arrays, dual numbers and
+    symbols agree in this, symbols up to their third derivative.
     """
     if is_number(b):
         return _constant_power(a, float(b))
@@ -109,7 +109,7 @@ def power(a: Scalar, b: Scalar) -> Scalar:
 
 
 def _constant_power(a: Scalar, b: float) -> Scalar:
-    """Power with a constant real exponent, as an integer if it is whole; complex numbers to first order in the imaginary part."""
+    """Power with a constant real exponent, an integer if whole; complex numbers to first order in the imaginary part."""
     if b == 0.0:
         return 1.0 + 0.0 * a
     if isinstance(a, _ARRAYS) and np.iscomplexobj(a):
@@ -129,7 +129,7 @@ def along(slope: Any, direction: Any) -> Any:
 
 
 def _array_power(a: Any, b: Any) -> Any:
-    """NumPy's power of floats; complex numbers to first order in the imaginary parts, as a complex step needs."""
+    """NumPy's power of real parts; for complex numbers plus the first order in the imaginary parts, as a complex step needs."""
     x, y = np.real(a).astype(float) if np.ndim(a) else float(np.real(a)), np.real(b)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         value = np.power(x, y)
@@ -144,7 +144,10 @@ def _array_power(a: Any, b: Any) -> Any:
 
 
 def _symbolic_power(a: Any, b: Any) -> Any:
-    """Symbolic power with a separate branch for zero, so that CasADi's derivatives never evaluate log(0)."""
+    """Symbolic power; at a symbolic a = 0 with b = 0 or b >= 1, a separate branch keeps CasADi's derivatives from log(0).
+
+    A constant base or exponent has no such branch.
+    """
     if not hasattr(a, "is_symbolic") or a.is_constant():
         return a**b
     if hasattr(b, "is_symbolic") and b.is_constant():
@@ -155,7 +158,7 @@ def _symbolic_power(a: Any, b: Any) -> Any:
 
 
 def has_power(rows: Any) -> bool:
-    """True for symbols with a power whose exponent is not constant."""
+    """True for CasADi symbols (SX), or lists of them, with a power whose exponent is not constant; False for other rows."""
     column = ca.vertcat(*rows) if isinstance(rows, (list, tuple)) else rows
     if not isinstance(column, ca.SX):
         return False
@@ -179,7 +182,7 @@ def minimum(a: Scalar, b: Scalar) -> Scalar:
 
 
 def sign(x: Scalar) -> Scalar:
-    """Sign of the real value of x, without derivatives: 1, 0 or -1."""
+    """Sign of the real value of x, without derivatives: 1.0, 0.0 or -1.0."""
     x = decisive(x)
     return 1.0 * (x > 0) - 1.0 * (x < 0)
 
@@ -319,9 +322,10 @@ class UfuncMixin:
     __slots__ = ()
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
-        """Apply a universal function of NumPy: the number's reflected operator after an array, else the function in FUNCTIONS.
+        """Apply a universal function of NumPy, the function in FUNCTIONS of its name.
 
-        Returns NotImplemented for other functions, methods and options.
+        If the first operand is an array or plain number, operators in _REFLECTED call the number's reflected operator. Returns
+        NotImplemented for other functions, methods of the function such as reduce, and options.
         """
         name = ufunc.__name__
         if method != "__call__" or options:

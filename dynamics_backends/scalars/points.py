@@ -6,7 +6,7 @@ With J and H the derivatives of f at the real parts z,
     dual            f(z + e a)            = f + e J a
     complex dual    f(z + i w + e (a + i b)) = f + i J w + e (J a + i (J b + H(w, a)))
 
-The steps are those of :mod:`~dynamics_backends.methods.finite_difference`: eps^(1/3) for J alone, eps^(1/4) for J and H together.
+The steps are eps^(1/3) for J and eps^(1/4) for H, times max(1, |z_i|), as in :mod:`~dynamics_backends.methods.finite_difference`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def evaluated_at(
 ) -> Array:
     """Values (n_out, N) of a function of one knot, called knot by knot with read-only arrays.
 
-    x (nx, N), u (nu, N), t (N,), p name -> (n, N). components: list of numbers of the function's result.
+    x (nx, N), u (nu, N), t (N,), p name -> (n, N). components: function that turns a result into its list of n_out numbers.
     """
     xs, us, ps = x.T.copy(), u.T.copy(), {name: rows.T.copy() for name, rows in p.items()}
     for array in (xs, us, *ps.values()):

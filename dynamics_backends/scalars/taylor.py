@@ -24,7 +24,7 @@ _PRODUCTS = [
 
 
 class Taylor(UfuncMixin):
-    """Polynomial with ten coefficients ``c``; supports arithmetic and the functions of the scalar module."""
+    """Polynomial with the ten coefficients ``c``; supports arithmetic and the functions of the scalar module."""
 
     def __init__(self, coefficients: Sequence[Scalar]) -> None:
         self.c = list(coefficients)
@@ -40,12 +40,12 @@ class Taylor(UfuncMixin):
         return value if isinstance(value, Taylor) else cls([value, *[0.0] * 9])
 
     def slope_x(self) -> Taylor:
-        """Derivative in the first variable, a polynomial of second order."""
+        """Derivative in the first variable, a polynomial of second order (its last four coefficients are zero)."""
         c = self.c
         return Taylor([c[1], 2.0 * c[3], c[4], 3.0 * c[6], 2.0 * c[7], c[8], 0.0, 0.0, 0.0, 0.0])
 
     def slope_y(self) -> Taylor:
-        """Derivative in the second variable, a polynomial of second order."""
+        """Derivative in the second variable, a polynomial of second order (its last four coefficients are zero)."""
         c = self.c
         return Taylor([c[2], c[4], 2.0 * c[5], c[7], 2.0 * c[8], 3.0 * c[9], 0.0, 0.0, 0.0, 0.0])
 
@@ -88,7 +88,7 @@ class Taylor(UfuncMixin):
         return self._chain(r, -r * r, 2.0 * r * r * r, -6.0 * r * r * r * r)
 
     def __pow__(self, exponent: float) -> Taylor:
-        """Constant power; integer powers by multiplication, for any value."""
+        """Constant power: whole exponents from 0 to LARGEST_PRODUCT by products, for any value; others by derivatives of x^e."""
         if exponent == 0:
             return self * 0.0 + 1.0
         if float(exponent).is_integer() and 0 < exponent <= LARGEST_PRODUCT:
@@ -102,14 +102,14 @@ class Taylor(UfuncMixin):
         return (self * math.log(base)).exp()
 
     def _chain(self, value: Scalar, first: Scalar, second: Scalar, third: Scalar) -> Taylor:
-        """Compose f(self) from f and its derivatives at the constant coefficient."""
+        """Compose f(self) from f and its first three derivatives at the constant coefficient."""
         d = Taylor([0.0, *self.c[1:]])
         square = d * d
         return d * first + square * (0.5 * second) + (square * d) * (third / 6.0) + value
 
     @staticmethod
     def select_by(decider: Any, where_positive: Any, otherwise: Any) -> Taylor:
-        """``where_positive`` where the constant coefficient of ``decider`` is > 0, else ``otherwise``."""
+        """``where_positive`` where the constant coefficient of ``decider`` is > 0, else ``otherwise``; all may be scalars."""
         a, b = Taylor.from_value(where_positive), Taylor.from_value(otherwise)
         value = decider.c[0] if isinstance(decider, Taylor) else decider
         return Taylor([sm.select(value, x, y) for x, y in zip(a.c, b.c, strict=True)])

@@ -59,9 +59,10 @@ def user_code_line(error: Exception, function: Any) -> str:
 
 
 def mistake(function: Any, error: Exception, sizes: Mapping[str, int], parameters: Mapping[str, Any]) -> str:
-    """Sentence about an error that a user's function always raises: cause, line, and remedy.
+    """Sentence about an error that a user's function always raises: cause, line, and a remedy for common mistakes.
 
-    sizes: lengths of x and u. parameters: by name.
+    sizes: lengths of x and u, by these names. parameters: by name. An error whose message begins with the function's name is
+    returned as it is.
     """
     message = (str(error).strip() or "no message").splitlines()[-1].rstrip(".")
     if message.startswith(described(function)):
@@ -91,7 +92,7 @@ def writes(error: Exception | None) -> bool:
 
 
 def _whole(function: Any) -> Any:
-    """Function without its functools.partial wrappers."""
+    """Function inside of functools.partial wrappers."""
     while isinstance(function, functools.partial):
         function = function.func
     return function
@@ -137,10 +138,13 @@ class UserFunction:
         self._is_library = _is_library_function(function)
 
     def __call__(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Any:
-        """Rows (n_out, N), or the function's result for rows.
+        """Results of the function in the mode for the number type of its arguments, chosen at the first call with it.
 
-        Raises NoNumber for symbols if the function needs numbers, ValueError for another number of results, and the function's
-        exception if all modes fail, with a note on the line and the remedy.
+        They are Entries (n_out,) if arguments are entries, and rows (n_out, N) in the modes entries and points; in the mode rows,
+        and for functions of this library, they are what the function returns for rows, such as a list of n_out rows.
+
+        Raises NoNumber for symbols if the function needs numbers, ValueError for another number of results (in the modes entries
+        and points), and the function's exception if all modes fail, with a note on the line and the remedy.
         """
         kind = "own" if self._is_library else _kind((x, u, t, *p.values()))
         if kind == "own":
@@ -162,10 +166,10 @@ class UserFunction:
             raise
 
     def _first_that_works(self, kind: str, given: tuple) -> Any:
-        """Result in the first mode that works for this kind of number; the mode is stored. Raises the last mode's error.
+        """Result in the first mode that works for this kind of number; the mode is stored.
 
-        If symbols and numbers give different results, floats use points from now on, and NoNumber is raised. Logs evaluation by
-        points.
+        Raises the last mode's error if all fail, and a KeyError at once. If symbols and numbers give different results, floats
+        use points from now on, and NoNumber is raised. Logs evaluation by points.
         """
         complaints: list[Exception] = []
         for mode in self._candidates(kind):
@@ -254,8 +258,8 @@ class UserFunction:
     def _decide(self, x: Array, u: Array, t: Array, p: Mapping[str, Array]) -> None:
         """Choose and store the mode for floats from the function's values at test knots; none if the function fails there.
 
-        Rows if a batch agrees with single knots, else entries if they agree with single knots, else points, which is logged. Raises
-        KeyError for a missing parameter, NoResult, and the error of writing into an argument.
+        Rows if a batch agrees with single knots, else entries if they agree with single knots or single knots fail, else points,
+        which is logged. Raises KeyError for a missing parameter, NoResult, and the error of writing into an argument.
         """
         with warnings.catch_warnings(), np.errstate(all="ignore"):
             warnings.simplefilter("ignore")
@@ -321,7 +325,7 @@ class UserFunction:
 
 
 def zero_of(x: Rows, u: Rows, t: Scalar) -> Scalar:
-    """Zero with the batch of the arguments."""
+    """Zero with the batch and number type of the first row of x, of u if x is empty, else of t."""
     return 0.0 * next((rows[0] for rows in (x, u) if count(rows)), t)
 
 
@@ -333,7 +337,7 @@ def _is_library_function(function: Any) -> bool:
 
 
 def _attempted(call: Callable[[], Any]) -> tuple[Any, Exception | None]:
-    """Result of a call and None, or None and the exception; a KeyError is raised."""
+    """Result of a call and None, or None and its exception; a KeyError is raised."""
     try:
         return call(), None
     except KeyError:
@@ -343,7 +347,7 @@ def _attempted(call: Callable[[], Any]) -> tuple[Any, Exception | None]:
 
 
 def _agree(a: Array, b: Array) -> bool:
-    """True if two arrays have one shape and equal values up to AGREES."""
+    """True if two arrays have one shape and equal values up to AGREES (relative plus absolute); NaN equals NaN."""
     a, b = np.asarray(a, float), np.asarray(b, float)
     return a.shape == b.shape and np.allclose(a, b, rtol=AGREES, atol=AGREES, equal_nan=True)
 
@@ -378,7 +382,7 @@ def _kind_of(x: Any) -> str:
 
 
 def _numbers(x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> tuple[Array, Array, Array, dict[str, Array]]:
-    """Distinct test knots near those of the arguments; random numbers in place of symbols."""
+    """KNOTS distinct test knots x, u, t, p near those of the arguments; random numbers in place of symbols."""
     rng = np.random.default_rng(0)
 
     def near(rows: Any) -> Array:

@@ -68,8 +68,8 @@ def solve_task(
     """Solve a task, with refinement if it has some, and return its solution, with the resolved settings in its metadata.
 
     guess: start of the solve, without relaxed problems; default: the guess of the task, improved by its relaxed problems
-    (:func:`over_easier`). check: see :func:`trajopt.solve`; with refinement, only the returned solution is checked. A checked
-    solution also gets the limits of :func:`limits_of` in its metadata.
+    (:func:`over_easier`). check: see :func:`trajopt.solve`; it applies to each relaxed problem too, but only to the last result
+    of a refinement. A solution with the metadata "limits", which checks add, gets the limits of :func:`limits_of` there instead.
     """
 
     def last(start: Guess) -> Solution:
@@ -91,8 +91,9 @@ def solve_task(
 def limits_of(config: Config, task: Task, solution: Solution) -> dict[str, Any]:
     """Limits that a solution exceeds, including contacts and self-collision, as metadata: "limits" and "self_collision".
 
-    "limits" lists sentences, which name the problem settings that enforce a limit; "self_collision" is a sentence if there is none,
-    or on why it was not checked.
+    "limits" lists for each violated limit a table with "sentence", which names the problem setting that enforces the limit if
+    there is one, and "enforced" (bool). "self_collision" says that there is none, or why it was not checked; it is "" if there
+    are collisions (then part of "limits"), without a robot, and for non-finite states.
     """
     ocp = task.ocp if task.latest is None else task.latest()
     settings = [f.name for f in fields(PROBLEMS[config.problem_name].Settings)]
@@ -120,10 +121,12 @@ def over_easier(
     *,
     check: bool = True,
 ) -> Solution:
-    """Solve relaxed problems one after the other, then the actual problem by ``last``; each starts from the solution before it.
+    """Solve relaxed problems one after the other, then the actual problem by ``last``.
 
-    meta["easier"] lists iterations, status and success of each relaxed problem; a failed one does not stop the sequence. If Ctrl-C
-    or the time limit stops at a relaxed problem, its solution is returned, with a status that names it.
+    The first starts from ``start``, each further one from the solution before it. If there are relaxed problems, meta["easier"]
+    lists iterations, status and success of each; a failed one does not stop the sequence. If Ctrl-C stops a relaxed problem, or
+    too little time for another solve is left after it, its solution is returned without meta["easier"], with a status that names
+    it.
     """
     ends: list[dict[str, Any]] = []
     before: list[Solution] = []
@@ -149,7 +152,8 @@ def over_easier(
 
 
 def with_time_before(solution: Solution, before: Sequence[Solution]) -> Solution:
-    """Add the time of earlier solves to a solution: to meta["solve_time"], and by phase to meta["times_before"].
+    """Add the times [s] of earlier solves to a solution: their sum to meta["solve_time"], the sums by phase to
+    meta["times_before"].
 
     Returns the solution unchanged without earlier solves.
     """
@@ -164,12 +168,13 @@ def with_time_before(solution: Solution, before: Sequence[Solution]) -> Solution
 def solve_with_refinement(
     config: Config, task: Task, start: Guess, callback: Callback | None = None, *, check: bool = True
 ) -> Solution:
-    """Solve a task with ``refined``, then each problem that ``refined`` requests, until it requests none or the time limit is over.
+    """Solve a task with ``refined``, then each problem that ``refined`` requests, until it requests none.
 
-    Each solve has at most ``task.patience`` iterations, unless the options set a limit. The best solution that ``refined`` names is
-    returned, else the last one, with the sentence of ``refined`` in meta["check"] and the number of solves in meta["rounds"]. A
-    solution that ``refined`` does not accept is no success. check: validate the problem first, and check the returned solution.
-    Raises InvalidProblem for a problem with errors.
+    No further solve starts after Ctrl-C, or with too little time left. Iterations of each solve are limited to ``task.patience``
+    as by :func:`with_iteration_limit`. Returns the solution that the last result of ``refined`` names, else the last solution,
+    with the sentence of that result in meta["check"], the number of solves in meta["rounds"] and the time of all in
+    meta["solve_time"]. If that result does not accept its solution, the status is no success. check: validate the problem first,
+    and check the returned solution. Raises InvalidProblem for a problem with errors.
     """
     assert task.refined is not None  # see Task
     errors = errors_of(task.ocp, start) if check else []
@@ -181,7 +186,9 @@ def solve_with_refinement(
     problems, results = dict[int, OCP | None](), list[Refined]()
 
     def answer(again: Again) -> Solution:
-        """Solve the requested problem near its guess, to a smaller tolerance if requested; stores the problem with margins."""
+        """Solve the requested problem from its guess with a small barrier, to a smaller tolerance if requested; stores the
+        problem with margins.
+        """
         closer = with_smaller_tolerance(with_near_barrier(options), used) if again.sharp else with_near_barrier(options)
         solution, margined = solved(again.ocp, WarmStart(again.guess, multipliers=again.multipliers), closer)
         problems[id(solution)] = margined
@@ -190,7 +197,9 @@ def solve_with_refinement(
     with timed_sequence() as began:
 
         def check_solution(solution: Solution) -> Again | None:
-            """Store the result of ``refined`` for a solution, and return the next solve; None if there is none or no time left."""
+            """Store the result of ``refined`` for a solution, and return the next solve; None if there is none, or too little
+            time.
+            """
             assert task.refined is not None
             results.append(task.refined(solution))
             return results[-1].again if enough_time(limit, began) else None
@@ -225,14 +234,15 @@ def solve_with_refinement(
 
 
 SHARPER, SHARPEST = 0.01, 1e-8
-"""A sharper tolerance is SHARPER times the tolerance, but not below SHARPEST."""
+"""A sharper tolerance is SHARPER times the tolerance, but not below SHARPEST; a tolerance below SHARPEST is unchanged."""
 
 
 def with_smaller_tolerance(options: Any, used: Any = None) -> Any:
     """Return options with smaller tolerances, so that the solution is closer to the optimum and to its bounds.
 
-    Gradient tolerance and barrier, if the solver has them, are multiplied by SHARPER, but not below SHARPEST. used: options of the
-    method that ``auto`` chose; they give the tolerances that ``options`` leaves open (None).
+    Gradient tolerance and barrier, if the options have them, are multiplied by SHARPER, but not below SHARPEST; values below
+    SHARPEST are unchanged. used: options of the method that ``auto`` chose; they give the tolerances that ``options`` leaves open
+    (None).
     """
     known = {f.name for f in fields(options)}.intersection(("gradient_tolerance", "barrier"))
     own = {key: getattr(used if getattr(options, key) is None else options, key, None) for key in known}
@@ -241,7 +251,11 @@ def with_smaller_tolerance(options: Any, used: Any = None) -> Any:
 
 
 def with_iteration_limit(options: Any, patience: int | None) -> Any:
-    """Return options with at most ``patience`` iterations; unchanged for None, and if they set a limit other than the default."""
+    """Return options with at most ``patience`` iterations.
+
+    Unchanged if ``patience`` is None, and if the limit of the options is None (as by default for ``auto``) or not the default
+    one.
+    """
     most = getattr(options, "max_iterations", None)
     if patience is None or most is None or most != type(options)().max_iterations:
         return options
@@ -249,7 +263,8 @@ def with_iteration_limit(options: Any, patience: int | None) -> Any:
 
 
 def make_ready(config: Config, task: Task) -> None:
-    """Trace and compile the functions that a solve of a task calls, without solving it."""
+    """Trace and compile the functions that a solve of a task calls, for ``auto`` those of its first attempt, without solving it.
+    """
     prepare(task.ocp, task.guess, config.solver_options)
 
 
@@ -278,9 +293,10 @@ def same_robot(task: Task, solution: Solution) -> bool:
 
 
 def task_of_solution(solution: Solution) -> tuple[Task | None, tuple[str, ...]]:
-    """Rebuild the task of a saved solution from the settings in its metadata; returns it with warnings, such as of another robot.
+    """Rebuild the task of a saved solution from the settings in its metadata; returns the task and a tuple of warnings.
 
-    The task is None, and the warning gives the reason, without settings, if building fails, or if the sizes differ.
+    The warnings are empty, or OTHER_ROBOT if the robot model has changed. The task is None, and the warning gives the reason, if
+    the solution has no settings, if building fails, or if the sizes of the problem and the solution differ.
     """
     if "config" not in solution.meta:
         return None, (NO_SETTINGS,)

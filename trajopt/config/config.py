@@ -1,4 +1,4 @@
-"""Read and check configuration files (TOML). All mistakes are reported in one error.
+"""Read and check configuration files (TOML). One error reports the mistakes of all tables.
 
     backend = "analytic"        # or a table: [backend] name, engine, step, mode
     engine = "auto"
@@ -10,7 +10,7 @@
     [replan]                    # settings of `trajopt replan`, see trajopt/config/scenario.py
     [sweep]                     # settings of `trajopt sweep`
 
-The known keys are the fields of dataclasses; their types are checked by pydantic models made from these.
+The known keys are the fields of dataclasses, which also define the types; pydantic models made from these report wrong types.
 """
 
 from __future__ import annotations
@@ -66,9 +66,10 @@ class ConfigError(InputError):
 
 @dataclass(frozen=True, kw_only=True)
 class Backend(Checked):
-    """Derivatives. name: derivative method, or a registered backend. engine: "compiled", "numpy", or "auto", the first that is
-    available. step: finite-difference step. mode: AD mode of casadi_ad. Default of step and mode: the method's default. options:
-    arguments of a registered backend."""
+    """Derivatives. name: derivative method, or a registered backend. engine: "compiled", "numpy", or "auto", which is "compiled".
+    step: finite-difference step. mode: AD mode of casadi_ad. Default of step and mode: the method's default. options: arguments
+    of a registered backend.
+    """
 
     name: str = "analytic"
     engine: str = DEFAULT_ENGINE
@@ -97,8 +98,9 @@ class Backend(Checked):
 
 @dataclass(frozen=True, kw_only=True)
 class Output(Checked):
-    """Output of a run. directory: output folder; default: out/<name of the config>. plots: write plots. verbosity: 0 to 3,
-    columns of the console table."""
+    """Output of a run. directory: output folder; default: out/<name of the config>. plots: write plots. verbosity: of the console
+    table, from 0, no table, to 3, all columns.
+    """
 
     directory: str | None = None
     plots: bool = True
@@ -111,8 +113,10 @@ class Output(Checked):
 
 @dataclass(frozen=True, kw_only=True)
 class Check(Checked):
-    """Checks of a solution. replay_tolerance: maximum deviation from the plan in its replay on finer dynamics
-    [rad, m]; default: 0.05 rad and 0.02 m with a fixed base, 0.1 rad and 0.05 m with a floating one."""
+    """Checks of a solution. replay_tolerance: maximum deviation from the plan in its replay on finer dynamics [rad, m]; default:
+    0.05 rad and 0.02 m with a fixed base, 0.1 rad and 0.05 m with a floating one; without a robot 0.05 times the range of each
+    component of the state along the plan, and at least 0.05.
+    """
 
     replay_tolerance: float | None = None
 
@@ -154,7 +158,7 @@ class SweepSettings(Checked):
 
 
 def _row_key_error(key: str) -> str:
-    """Return the error of a key that a study cannot vary, outside of the tables problem, solver and backend; else ""."""
+    """Return why a study cannot vary a key, if it is in none of the tables problem, solver and backend; "" for keys in these."""
     table = key.partition(".")[0]
     if table in ROW:
         return ""
@@ -202,8 +206,8 @@ def _flat(tables: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]
 class Config:
     """Checked settings. problem_name, solver_name: keys of the registries. source: the file, for messages.
 
-    replan, sweep: None if the config has no such table. overridden: problem keys set on the command line. notes: sentences about
-    numbers that were scaled to another robot, derived from other settings, or rounded.
+    replan, sweep: None if the config has no such table. overridden: problem keys set by changes, as on the command line. notes:
+    sentences about numbers that were scaled to another robot, derived from other settings, or rounded.
     """
 
     source: str
@@ -226,8 +230,9 @@ class Config:
         return Path(self.output.directory or Path("out") / Path(self.source).stem)
 
     def with_backend(self, name: str) -> Config:
-        """Return these settings with another derivative method; drops a step, mode and options that belong to the present one.
+        """Return these settings with another derivative method.
 
+        A step is kept only for finite differences, a mode only for casadi_ad, options only if the method is the present one.
         Raises ConfigError for an unknown method.
         """
         if name not in METHODS:
@@ -238,7 +243,7 @@ class Config:
         return replace(self, backend=replace(self.backend, name=name, step=step, mode=mode, options=options))
 
     def with_engine(self, name: str) -> Config:
-        """Return these settings with another engine, which is not checked."""
+        """Return these settings with another engine. Raises SettingsError for an unknown one."""
         return replace(self, backend=replace(self.backend, engine=name))
 
     def resolved(self, settings: Mapping[str, Any]) -> Config:
@@ -286,8 +291,8 @@ def load_config(
 def read_file(path: Path) -> tuple[str, dict[str, Any]]:
     """Return the name of a configuration for messages, and its values: those of a file, or the defaults of a named problem.
 
-    Relative paths of robots, scenes and packages are taken from the folder of the file. Raises FileNotFoundError, OSError, and
-    ConfigError for a file that is not TOML.
+    Relative paths of robots, scenes and packages are taken from the folder of the file. Raises FileNotFoundError, OSError,
+    ConfigError for a file that is not TOML, and InputError for a file of more than LARGEST_CONFIG bytes.
     """
     try:
         path = config_file(path)
@@ -449,7 +454,8 @@ def read_config(
     size-dependent numbers are scaled to it, except those at the keys in ``overridden``, which were chosen for the new robot.
     Without ``written`` no number is scaled.
 
-    Raises ConfigError with all mistakes, and loading errors of both robots if numbers are scaled.
+    Raises ConfigError with the mistakes of all tables (of a table with keys of wrong types, only these), and loading errors of
+    both robots if numbers are scaled.
     """
     issues = [_unknown(key, TABLES) for key in values if key not in TABLES]
     problem_name, problem, time = _read_problem(values.get("problem"), issues)
@@ -494,7 +500,7 @@ def _carried_over(
     """Return the problem settings with numbers scaled to the robot that they name, and sentences about the scaled numbers.
 
     written: the table before changes, whose robot the numbers belong to. given: keys that are not scaled. Unchanged for the same
-    robot or a problem without scaling. Mistakes are appended to ``issues``.
+    robot, for a problem without scaling, and after a mistake, which is appended to ``issues``.
     """
     if not hasattr(problem, "carried_over"):
         return problem, ()
@@ -523,7 +529,8 @@ def _replan(table: Any, issues: list[str]) -> Any:
 def _backend_table(values: Mapping[str, Any], issues: list[str]) -> Any:
     """Return the table [backend] from either form, a name or a table, with the key ``engine`` of the top level added to it.
 
-    An engine in both places is a mistake, which is appended to ``issues``.
+    An engine in both places is a mistake, which is appended to ``issues``; that of [backend] is then used. A value that is
+    neither a name nor a table is returned unchanged.
     """
     backend = values.get("backend", {})
     table = {"name": backend} if isinstance(backend, str) else backend
@@ -537,7 +544,7 @@ def _backend_table(values: Mapping[str, Any], issues: list[str]) -> Any:
 def _read_problem(table: Any, issues: list[str]) -> tuple[str, Any, TimeSettings]:
     """Return the name, settings and free durations of the table [problem].
 
-    Mistakes are appended to ``issues``; the settings may then be None, and the name is "" if it is unknown.
+    Mistakes are appended to ``issues``; settings and free durations may then be None. The name is "" if it is missing or unknown.
     """
     none = TimeSettings()
     known = ", ".join(PROBLEMS)
@@ -603,7 +610,7 @@ def _one_of(name: object, known: Iterable[str]) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Convert to plain values: drop None, turn tuples into lists."""
+    """Convert to plain values: drop table entries that are None, turn tuples into lists."""
     if isinstance(value, Mapping):
         return {k: _plain(v) for k, v in value.items() if v is not None}
     return [_plain(v) for v in value] if isinstance(value, (list, tuple)) else value

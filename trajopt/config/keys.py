@@ -32,7 +32,10 @@ def paragraphs(text: str) -> list[str]:
 
 
 def entries(paragraph: str, names: Collection[str]) -> tuple[str, list[Entry]]:
-    """Split a paragraph into the prose before the first explained name, and the explanations of ``names``."""
+    """Split a paragraph into the prose before the first explained name, and the explanations of ``names``, with their units.
+
+    A name is explained at the start of a sentence, "name [unit]: explanation"; several names are separated by commas.
+    """
     prose = " ".join(line.strip() for line in paragraph.splitlines())
     if not names:
         return prose, []
@@ -51,7 +54,8 @@ def entries(paragraph: str, names: Collection[str]) -> tuple[str, list[Entry]]:
 
 
 def meaning_of(kind: type, name: str, names: Collection[str]) -> str:
-    """Return the explanation of a name in the docstrings of a class and its bases, or ""."""
+    """Return the first explanation of a name in the docstrings of a class and its bases, or "". names: all names of its fields.
+    """
     for owner in kind.__mro__:
         for block in paragraphs(owner.__dict__.get("__doc__") or ""):
             for entry in entries(block, names)[1]:
@@ -107,7 +111,10 @@ def formatted_value(value: Any) -> str:
 
 
 def nested_tables(table: Table) -> Iterator[Table]:
-    """Yield the table, then its nested tables, breadth first. Nested tables of a repeated dataclass are listed once."""
+    """Yield the table, then its nested tables, breadth first.
+
+    A dataclass that occurs at several paths is yielded at each of them, the tables nested in it only at the first.
+    """
     seen: set[Any] = set()
     waiting = [table]
     while waiting:

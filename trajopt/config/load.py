@@ -65,7 +65,9 @@ class LoadedProblem:
 
     @property
     def name(self) -> str:
-        """Name of the task: the configuration file without suffix, or the name of the problem."""
+        """Name of the task: the configuration file without suffix, or the name of the problem; for a problem of a saved solution,
+        SETTINGS_OF_SOLUTION.
+        """
         return Path(self.config.source).stem
 
     @property
@@ -122,8 +124,8 @@ class LoadedProblem:
         """Solve the problem as ``trajopt solve`` does, including continuation and refinement if the task has them.
 
         guess: states (N + 1, nx) and controls (N, nu); default: that of the task. callback: called with an
-        :class:`~trajopt.IterationRecord` after each iteration. report: print the iteration table (see ``output.verbosity``) and the
-        solution report, with warnings on stderr. check: see :func:`trajopt.solve`.
+        :class:`~trajopt.IterationRecord` after each iteration. report: print the iteration table (see ``output.verbosity``), the
+        notes of the configuration and the solution report, with warnings on stderr. check: see :func:`trajopt.solve`.
 
         Returns the solution with the settings in meta["config"], from which :func:`load_problem` rebuilds the problem. Raises
         InvalidProblem as :func:`trajopt.solve` does. A solve that does not converge raises no exception.
@@ -158,8 +160,8 @@ def load_problem(name: str | Path | Solution, **changes: Any) -> LoadedProblem:
     changes only the keys that it contains; None restores a default. Units are those of ``help(to.tasks()[name])``.
 
     Raises TypeError for a name of another type; FileNotFoundError for an unknown name, with similar names; ConfigError with all
-    mistakes in the settings; UnknownName, ValueError, URDFError, MJCFError or ModuleNotFoundError for an invalid robot file or
-    problem. Warns about settings that are likely to be mistakes.
+    mistakes in the settings; ValueError for a solution without settings; UnknownName, ValueError, URDFError, MJCFError or
+    ModuleNotFoundError for an invalid robot file or problem. Warns about settings that are likely to be mistakes.
 
     >>> import trajopt as to
     >>> problem = to.load_problem("cart_pole_swing_up", horizon=75, solver="slq")
@@ -179,7 +181,9 @@ def load_problem(name: str | Path | Solution, **changes: Any) -> LoadedProblem:
 
 
 def _problem_of_solution(solution: Solution, changes: Mapping[str, Any]) -> LoadedProblem:
-    """Rebuild the problem of a saved solution with changes by dotted key; warns if the robot model has changed since.
+    """Rebuild the problem of a saved solution with changes by dotted key.
+
+    Warns if the robot model has changed since, unless the changes name a robot.
 
     Raises ValueError for a solution without settings.
     """
@@ -218,7 +222,8 @@ def _flat(key: str, value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _plain(value: Any) -> Any:
-    """Convert a value to TOML types: arrays and tuples to lists, dataclasses to tables, paths to strings."""
+    """Convert a value to TOML types: arrays and tuples to lists, dataclasses to tables, paths to strings; others are unchanged.
+    """
     if is_dataclass(value) and not isinstance(value, type):
         value = asdict(value)
     if isinstance(value, Mapping):
@@ -326,7 +331,8 @@ def _parameters(kind: Any, values: Mapping[str, Any]) -> Iterator[inspect.Parame
 
 
 def _lines(kind: Any, values: Mapping[str, Any]) -> Iterator[str]:
-    """Yield lines for each setting: key, type, default and meaning; then those of nested tables, by dotted key.
+    """Yield lines for each setting: key, type, default and meaning; then those of nested tables, by dotted key, and of free
+    durations.
 
     values: those of the task's file, which replace the defaults.
     """

@@ -13,7 +13,9 @@ from trajopt.config.task import Task
 
 
 class Problem(NamedTuple):
-    """A registered problem. Settings: frozen dataclass. build(settings, backend): returns a Task. summary: docstring's start."""
+    """A registered problem. Settings: frozen dataclass. build(settings, backend): returns a Task. summary: first paragraph of the
+    docstring.
+    """
 
     Settings: Any
     build: Callable[..., Task]
@@ -21,7 +23,10 @@ class Problem(NamedTuple):
 
 
 def _problem(name: str, given: Any) -> Problem:
-    """Return the problem of a module, class or object with Settings and build. Raises TypeError if they are missing."""
+    """Return the problem of a module, class or object with Settings and build.
+
+    Raises TypeError if Settings is no dataclass, or build is not callable.
+    """
     kind, build = getattr(given, "Settings", None), getattr(given, "build", None)
     if not (isinstance(kind, type) and is_dataclass(kind) and callable(build)):
         raise TypeError(
@@ -50,9 +55,9 @@ def register_problem(name: str, problem: Any) -> None:
     problem: a module, class or object with ``Settings``, a frozen dataclass that extends :class:`trajopt.Sampling` or
     :class:`trajopt.Checked`, and ``build(settings, backend)``, which returns a :class:`trajopt.Task`; ``backend`` turns a system
     into the backend that the configuration names. A package registers its problems by entry points of the group
-    ``trajopt.problems``. A problem that was registered before is replaced.
+    ``trajopt.problems``. A problem of the same name that was registered before is replaced.
 
-    Raises TypeError if Settings or build is missing.
+    Raises TypeError if Settings is no dataclass or build cannot be called, ValueError for an empty name.
     """
     PROBLEMS.register(name, problem)
 

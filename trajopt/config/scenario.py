@@ -25,7 +25,7 @@ Window = tuple[float, float]
 CONTACT_FRICTION = 0.7
 """Default friction coefficient of the ground in MuJoCo."""
 QUICKEST = 1e4
-"""Maximum speed of a wandering point, in half sizes of its box per second."""
+"""Maximum speed of a wandering point, in largest half sizes of its box per second."""
 MAX_TICKS = 10_000_000
 """Maximum number of ticks of a run; longer logs exceed the memory of most machines."""
 
@@ -122,7 +122,7 @@ class SensorSettings(Checked):
 
 @dataclass(frozen=True, kw_only=True)
 class MotionSettings(Checked):
-    """A moving point: center + amplitude sin(2 pi frequency t + phase) in each coordinate, with jumps; or a random walk.
+    """A moving point: center + amplitude sin(2 pi frequency t + phase) in each coordinate, plus jumps, plus random wandering.
 
     term: name of the cost terms and constraints that read the point; "" for none. parameter: their parameter for the point.
     center: center of the motion, n numbers [m]. amplitude: amplitude of each coordinate [m]. frequency: frequency of each
@@ -225,17 +225,17 @@ class Faults(Checked):
 class Settings(Checked):
     """A replanning run; all times in seconds.
 
-    duration: duration of the run. tick: control period. period: time between the starts of solves. lead: time from the start
-    of a solve until its plan takes effect. deadline: time limit of a solve; default: the lead, or the period. drop_late:
-    discard plans that miss the deadline. mode: "real_time", one iteration per solve with SQP if CONFIG selects it, else SLQ,
-    prepared before the measurement; "converge", full solves with the solver of CONFIG. follow: start each solve from the
-    motion under the feedback of the last plan. bounds: enforce control bounds in the plans; the plant enforces them always.
-    regularization: minimum regularization of the real-time iteration. search: line search in the real-time iteration.
-    horizon: "receding" (its end moves on with time: give a goal a running weight), "shrinking" (the remaining motion), or
-    "regridded" (the remaining motion with a constant number of knots). min_remaining: remaining time below which replanning stops.
-    charge: seconds charged per response in simulated time; default: the measured time. seed: seed of all noise. plant: the
-    plant. sensor: measurement of the state. goal: moving point to reach. obstacle: moving point to avoid. faults: faults of the
-    planner.
+    duration: duration of the run. tick: control period. period: time between the starts of solves. lead: time from the start of a
+    solve until its plan takes effect. deadline: time limit of a solve; default: the lead, or the period. drop_late: discard plans
+    that miss the deadline. mode: "real_time", one iteration per solve with SQP if CONFIG selects it, else SLQ, prepared before
+    the measurement; "converge", full solves with the solver of CONFIG. follow: with "converge", start each solve from the motion
+    under the feedback of the last plan. bounds: enforce control bounds in the plans; the plant always limits |u| to the larger of
+    both bounds. regularization: minimum regularization of the real-time iteration of SLQ. search: line search in the real-time
+    iteration of SLQ. horizon: "receding" (its end moves on with time: give a goal a running weight), "shrinking" (the remaining
+    motion), or "regridded" (the remaining motion with a constant number of knots). min_remaining: remaining time below which
+    replanning stops, unless the horizon is receding. charge: seconds charged per response in simulated time; default: the
+    measured time. seed: seed of all noise. plant: the plant. sensor: measurement of the state. goal: moving point to reach.
+    obstacle: moving point to avoid. faults: faults of the planner.
     """
 
     duration: float = 5.0
@@ -370,7 +370,8 @@ def path_of(task: Task, xs: Array) -> Array | None:
 
 
 def contour_error(task: Task, xs: Array) -> Array | None:
-    """Return the distance (M,) [m] of the task's frame from its contour at states (M, nx), or None without a contour."""
+    """Return the distance (M,) [m] of the task's frame from its contour at states (M, nx); None without contour, frame or robot.
+    """
     path = path_of(task, xs)
     return None if path is None or task.contour is None else np.linalg.norm(path - task.contour.at(xs), axis=1)
 

@@ -1,7 +1,7 @@
 """Tables of configuration files: read into dataclasses, and written as TOML.
 
-pydantic checks types, the dataclass checks ranges. Errors name the key with its table, the expected value and the actual value. The
-standard library can only read TOML.
+pydantic finds wrong types, the dataclass checks ranges. Errors name the key with its table, the expected value and the actual
+value. TOML is written here because the standard library only reads it.
 """
 
 from __future__ import annotations
@@ -68,7 +68,9 @@ def _construct_nested(kind: Any, value: Any, path: str, issues: list[str]) -> An
 
 
 def _type_issues(kind: Any, table: Mapping[str, Any], path: str, extra_known: tuple[str, ...]) -> list[str]:
-    """Return sentences about keys of the wrong type, unknown and missing keys. Correct tables are accepted without pydantic."""
+    """Return sentences about keys of the wrong type, unknown and missing keys. Tables that surely fit are accepted without
+    pydantic.
+    """
     if fits(kind, table):
         return []  # skip pydantic: importing it takes longer than many solves
     from pydantic import ValidationError
@@ -107,7 +109,8 @@ def fits(hint: Any, value: Any) -> bool:
 def _issue(kind: Any, table: Any, path: str, loc: tuple, error: str, extra_known: tuple[str, ...]) -> str:
     """Return the sentence for one pydantic error at the location ``loc`` in a table: unknown key, missing key or wrong type.
 
-    An unknown key comes with the most similar known one, or else all known ones; an unknown table of known keys with advice.
+    The sentence for an unknown key has the most similar known one, or else all known ones; that for an unknown table in which a
+    key is similar to a known one advises to move its keys.
     """
     key, hints = str(loc[0]), get_type_hints(kind)
     if key not in hints:
@@ -138,7 +141,9 @@ def _is_member(part: Any, inner: Any) -> bool:
 
 
 def table_kind(hint: Any) -> Any:
-    """Return the dataclass in a type hint (plain, optional, or in a tuple), or None."""
+    """Return a type hint that is a dataclass, or the first dataclass of a union; else None, also for a tuple of a dataclass
+    alone.
+    """
     if get_origin(hint) in (Union, types.UnionType):
         found = [a for a in get_args(hint) if is_dataclass(a)]
         return found[0] if found else None
@@ -172,7 +177,10 @@ def schema_of(kind: Any) -> type[BaseModel]:
 
 
 def _field_type(hint: Any) -> Any:
-    """Return the type hint of a field, with dataclasses replaced by their pydantic models."""
+    """Return the type hint of a field for pydantic, with a dataclass replaced by its pydantic model.
+
+    A union with a dataclass becomes: the model or None, or a tuple of the model if the union has one of the dataclass.
+    """
     inner = table_kind(hint)
     if inner is None:
         return hint
@@ -212,14 +220,14 @@ def _describe_plural(hint: Any) -> str:
 
 
 def _as_tuples(value: Any) -> Any:
-    """Value with lists, also nested and in tables, converted to tuples."""
+    """Value with lists, also those in lists and tables, converted to tuples; existing tuples stay unchanged."""
     if isinstance(value, Mapping):
         return {k: _as_tuples(v) for k, v in value.items()}
     return tuple(map(_as_tuples, value)) if isinstance(value, list) else value
 
 
 def _as_lists(value: Any) -> Any:
-    """Value with tuples, also nested and in tables, converted to lists."""
+    """Value with tuples, also those in tuples and tables, converted to lists; existing lists stay unchanged."""
     if isinstance(value, Mapping):
         return {k: _as_lists(v) for k, v in value.items()}
     return list(map(_as_lists, value)) if isinstance(value, tuple) else value
@@ -231,7 +239,7 @@ def to_toml(values: Mapping[str, Any]) -> str:
 
 
 def _toml_lines(values: Mapping[str, Any], path: tuple[str, ...]) -> list[str]:
-    """Return the lines of a table at a path, its values first, then its nested tables."""
+    """Return the lines of a table at a path: its header if it has values of its own, its values, then its nested tables."""
     lines = [f"{_toml_key(k)} = {_toml_value(v)}" for k, v in values.items() if not isinstance(v, Mapping)]
     if lines and path:
         lines = [f"[{'.'.join(map(_toml_key, path))}]", *lines]

@@ -66,7 +66,8 @@ def missing(
 ) -> Callable[[Array], Sequence[str]]:
     """Return a function for :attr:`Task.missed`: sentences about a final state that misses the goal state ``reference`` (nx,).
 
-    coordinates: names of the tangent directions to check, and tolerance: as in :func:`trajopt.problem.goals.state_goal`.
+    coordinates: names of the tangent directions to check. Defaults and tolerance are those of
+    :func:`trajopt.problem.goals.state_goal`.
     """
     return partial(_state_missed, state_goal(manifold, reference, coordinates))
 
@@ -77,7 +78,9 @@ def _state_missed(goal: Goal, xs: Array) -> Sequence[str]:
 
 
 class Contour(NamedTuple):
-    """A path to follow. at: points (M, 3) [m] at states (x, s, ds/dt) (M, nx). tube: maximum distance of the frame [m]."""
+    """A path to follow. at: its points (M, 3) [m] for states (M, nx), (x, s, ds/dt) with the path parameter s. tube: maximum
+    distance [m] of the frame from these points.
+    """
 
     at: Callable[[Array], Array]
     tube: float
@@ -126,7 +129,8 @@ class Task:
     easier: relaxed problems of the same sizes, solved first. Each starts from the solution before it, the first from the guess.
     other_guesses: guesses that may lead to other local optima.
     refined: checks a solution of a problem that is solved again when its constraints missed a violation; or None.
-    patience: maximum iterations of such a solve before the next one starts; None: the limit of the solver's options.
+    patience: maximum iterations of such a solve before the next one starts, in place of a default limit of the solver's options
+    (``auto`` has none); None: the limit of the options.
     latest: returns the problem of the returned solution; before that, the problem that was solved last.
     resolved: values that omitted settings were resolved to, by key; saved with a solution.
     clearance: distance (M,) [m] of the robot from a moving object, at states (M, nx) and object positions (M, 3); or None.
@@ -223,7 +227,7 @@ def _all_numbers(value: Any, is_valid: Callable[[float], bool]) -> bool:
 
 
 POSTURES = ("q0", "goal_q", "joints")
-"""Settings whose NaN entries are reported later, with the joint's name, once the robot is loaded."""
+"""Settings whose NaN and infinite entries are reported later, with the joint's name, once the robot is loaded."""
 
 
 class SettingsError(ValueError):
@@ -237,7 +241,8 @@ class SettingsError(ValueError):
 class Checked:
     """Base of dataclasses that check all values at construction: SettingsError lists every bad value.
 
-    Numbers are finite, except those of the keys in :meth:`unbounded`.
+    Numbers must be finite; those of the keys in :meth:`unbounded` may be infinite, but not NaN; those of POSTURES are not
+    checked.
     """
 
     def unbounded(self) -> tuple[str, ...]:

@@ -55,8 +55,8 @@ class ConfigVariant(Variant):
 def with_solver(config: Config, name: str) -> Config:
     """Return the configuration with another solver, and those of its options that the new solver accepts.
 
-    Only options that differ from their defaults are carried over, and none that either solver's name fixes. Raises ConfigError for
-    an unknown solver.
+    Only options that differ from their defaults are carried over, and none that either solver's name fixes. Unchanged for the
+    present solver. Raises ConfigError for an unknown solver.
     """
     if name == config.solver_name or name not in SOLVERS:
         return config if name == config.solver_name else with_options(config, name, {})
@@ -73,7 +73,7 @@ def with_hessian(config: Config, hessian: str) -> Config | None:
 def with_options(config: Config, solver: str, options: Mapping[str, Any]) -> Config:
     """Return the configuration with a solver and its options; options that are None are left to their defaults.
 
-    Raises ConfigError for invalid options.
+    Raises ConfigError for an unknown solver and for invalid options.
     """
     given = {key: value for key, value in options.items() if value is not None}
     return read_config(config.as_dict() | {"solver": {**given, "name": solver}}, config.source)
@@ -127,7 +127,10 @@ def config_variants(
 
 
 def first_task(given: Sequence[ConfigVariant]) -> Task:
-    """Return the task of the first variant whose problem can be built. Raises the first error if none can be built."""
+    """Return the task of the first variant whose problem can be built, that is, without an error of CANNOT_RUN.
+
+    Raises the first of these errors if none can be built, ValueError for no variants, and other errors at once.
+    """
     from trajopt.comparison.compare import CANNOT_RUN
 
     first: Exception | None = None

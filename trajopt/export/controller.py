@@ -39,7 +39,9 @@ _TABLE = "CONSTANT functions_t stage_functions = {{ {members}, .rows = {rows} }}
 
 
 class FunctionsSource(NamedTuple):
-    """C source of the functions, which needs a prelude before it; their workspace in vectors, and the computed rows of xdot."""
+    """C source of the functions, which needs a prelude before it. workspace: the largest workspace of a function, in SIMD
+    vectors. rows: number of rows of xdot that the dynamics compute: all, or the accelerations of a second-order system.
+    """
 
     source: str
     workspace: int
@@ -93,10 +95,11 @@ def controller_files(
     """Return the texts of NAME.h, NAME.c, main.c and Makefile, by file name.
 
     name: up to 63 letters, digits and _, a letter first, and not "main". guess: start of the example; default: x0 with zero
-    controls; see :func:`~trajopt.export.example.example_start`. hessian: Hessian of the cost, "gauss_newton" or "exact".
-    removed_by: for messages: the setting that removes a constraint, by constraint name, or "phases"; default: the arguments of
-    :class:`~trajopt.OCP`. Raises ExportError for a problem that cannot be exported, ValueError for an invalid name, for a name that
-    collides with another one, and for a guess whose rollout diverges.
+    controls; a solution also gives feedback gains, see :func:`~trajopt.export.example.example_start`. hessian: Hessian of the
+    cost, "gauss_newton" or "exact". removed_by: for messages: the setting that removes a constraint, by constraint name, or
+    "phases"; default: the arguments of :class:`~trajopt.OCP`. Raises ExportError for a problem that cannot be exported,
+    ValueError for an invalid name, for a name that collides with another one, and for a guess of wrong shape or whose rollouts
+    all diverge.
     """
     if not _NAME.fullmatch(name) or name.lower() == "main":
         raise ValueError(
@@ -194,7 +197,9 @@ def _setting(part: str, removed_by: Mapping[str, str] | None, in_script: str) ->
 
 
 def _prefixed(text: str, name: str) -> str:
-    """Replace the placeholder ``prefix`` in identifiers by a name, and ``PREFIX`` by the name in upper case."""
+    """Replace the placeholder ``prefix`` by a name, alone and at the start of identifiers, also after "lib", and ``PREFIX_`` by
+    the name in upper case.
+    """
     text = re.sub(r"\b(lib)?prefix(?=_|\b)", lambda m: (m[1] or "") + name, text)
     return re.sub(r"\bPREFIX(?=_)", name.upper(), text)
 
@@ -241,7 +246,9 @@ _UNSAFE = frozenset("*\\?")
 
 
 def _in_comment(name: str) -> str:
-    """Make a user's name safe for a C comment: one line, at most _LONGEST_NAME characters, unsafe characters as <U+HEX>."""
+    """Make a user's name safe for a C comment: one line, cut to _LONGEST_NAME characters, unsafe and unprintable ones then
+    written as <U+HEX>.
+    """
     short = name if len(name) <= _LONGEST_NAME else name[: _LONGEST_NAME - 3] + "..."
     return "".join(c if c.isprintable() and c not in _UNSAFE else f"<U+{ord(c):04X}>" for c in short)
 
@@ -267,7 +274,7 @@ def _source(ocp: OCP, sampled: Sampling, stage: FunctionsSource, structure: Stru
 
 
 def _defaults(ocp: OCP) -> str:
-    """Return the default arrays of the exported problem as C definitions."""
+    """Return the defaults of the exported problem as C definitions: arrays, x0, and the struct of pointers to the arrays."""
     arrays = {
         "t": ocp.t,
         "dt": ocp.dt,

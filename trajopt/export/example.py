@@ -22,7 +22,7 @@ from trajopt.solvers.feedback import tracking_gains
 LARGEST_COST = 1e300
 """Cost above which a rollout counts as diverged, as in ``prefix_slq_step``."""
 WORSE = 10.0
-"""An open-loop rollout whose cost exceeds this multiple of the guess's cost is compared with closed-loop rollouts."""
+"""A rollout whose cost exceeds this multiple of the guess's cost is compared with rollouts with the next gains."""
 REMEDY = "solve it first and start the example at the solution"
 
 
@@ -36,11 +36,11 @@ class ExampleStart(NamedTuple):
 
 
 def example_start(ocp: OCP, guess: Guess | Solution | None = None) -> ExampleStart:
-    """Roll out a guess from x0: open loop, or with feedback gains if that diverges or costs more than WORSE times the guess.
+    """Roll out a guess from x0, if necessary with feedback gains.
 
-    guess: default: x0 at all knots with zero controls. The gains are those of a solution, which are tried first, or else of the
-    linear-quadratic regulator along the guess. Without a rollout that is cheap enough, returns the cheapest one. Raises ValueError
-    for a guess of wrong shape, and if all rollouts diverge.
+    guess: default: x0 at all knots with zero controls. Tried in turn are the gains of a solution (if it is one), open loop, and
+    the gains of the linear-quadratic regulator along the guess, until a rollout costs at most WORSE times the guess. Without such
+    a rollout, returns the cheapest one. Raises ValueError for a guess of wrong shape, and if all rollouts diverge.
     """
     N, n, m = ocp.horizon, ocp.manifold.ndx, ocp.nu
     if guess is None:
@@ -64,7 +64,9 @@ def example_start(ocp: OCP, guess: Guess | Solution | None = None) -> ExampleSta
 
 
 def _gains(ocp: OCP, guess: Guess | Solution, zero: Array) -> Iterator[Array]:
-    """Yield gains to try: those of a solution if they are finite, zero, and those of the regulator along the guess unless zero."""
+    """Yield gains to try: those of a solution if they are finite and of the shape of ``zero``, then ``zero``, then those of the
+    regulator along the guess unless they are zero.
+    """
     if isinstance(guess, Solution) and np.shape(guess.K) == zero.shape and np.isfinite(guess.K).all():
         yield np.array(guess.K, dtype=float)
     yield zero
@@ -102,8 +104,8 @@ FLAGS = ("-std=c99", "-O1", "-w")
 def run_example(files: Mapping[str, str]) -> list[float] | None:
     """Return the cost after each SLQ step of an exported example, or None without a C compiler.
 
-    files: texts by file name, from :func:`~trajopt.export.controller.controller_files`. Raises ValueError if the example
-    diverges, CompilerError if it does not compile.
+    files: texts by file name, from :func:`~trajopt.export.controller.controller_files`. Raises ValueError if the example fails,
+    for example because it diverges, CompilerError if it does not compile.
     """
     try:
         command = compiler_command()

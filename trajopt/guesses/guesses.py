@@ -15,7 +15,7 @@ Detours are random variations of a guess with the same end states,
 
     x_k (+) sin^2(pi t_k / T) delta,    delta normal in the first half of the tangent, zero in the second
 
-For a state (q, v), velocities change consistently with the positions.
+For a state (q, v) of a robot, velocities change consistently with the positions.
 """
 
 from __future__ import annotations
@@ -96,11 +96,10 @@ def regulator(ocp: OCP, u: Array | float = 0.0) -> Array:
 def resampled_guess(ocp: OCP, solution, shift: float = 0.0) -> Guess:
     """Resample a solution on the time grid of ``ocp``, starting ``shift`` seconds later.
 
-    States are interpolated on geodesics, controls are piecewise constant; both are constant after the end. A stage without duration
-    gets the values of such a stage of the solution at the same time.
-    ``solution``: any object with times (M + 1,), xs (M + 1, nx), us (M, nu). If phase durations are states of ``ocp``, the times of
-    its knots follow from the durations in the solution.
-    Raises ValueError if the sizes differ from those of the problem, or the shift is not finite.
+    States are interpolated on geodesics, controls are piecewise constant; both are constant before the start and after the end. A
+    stage without duration gets the values of such a stage of the solution at the same time. ``solution``: any object with times
+    (M + 1,), xs (M + 1, nx), us (M, nu). If phase durations are states of ``ocp``, the times of its knots follow from the
+    durations in the solution. Raises ValueError if the sizes differ from those of the problem, or the shift is not finite.
     """
     if not np.isfinite(shift):
         raise ValueError(f"shift = {shift}; expected a number of seconds")
@@ -223,8 +222,8 @@ DETOUR = 0.5
 def detour(ocp: OCP, guess: Guess, rng: np.random.Generator, size: float = DETOUR) -> Guess:
     """Guess with a random detour of the states between the ends, and the same controls; size: standard deviation [rad, m].
 
-    A random offset of the first half of the tangent, the positions, grows and vanishes as sin^2(pi t / T). Velocities follow if the
-    state is (q, v) of a robot model.
+    A random offset of the first half of the tangent, the positions, is scaled by sin^2(pi t / T), zero at both ends. Velocities
+    follow if the state is (q, v) of a robot model.
 
     >>> import numpy as np, trajopt as to
     >>> cart = to.FunctionMap(lambda x, u, t, p: [x[1], u[0]], 2, 1)

@@ -3,15 +3,16 @@
     find q:   e(q) = W (p* - p(q), w(q)) = 0,   q_lower <= q <= q_upper,   the solution nearest to q0
 
 p is the position of the frame, w the rotation vector from its orientation to that of the goal, in world axes. With a free axis, w
-is the smallest rotation that aligns this axis. W scales positions by the reach, the largest distance of the frame from the first
-joint, to make them comparable with angles. A batch of starts, q0 and random configurations, is improved in parallel by steps
+is the smallest rotation that aligns this axis. W divides positions by the reach, an upper bound on the distance of the frame from
+the first joint, to make them comparable with angles. A batch of starts, q0 and random configurations, is improved in parallel by
+steps
 
     dq = J' (J J' + lambda 1)^-1 e  +  g (1 - J^+ J) (q0 - q),       lambda = |e|^2 / 2 + MIN_DAMPING
 
 that exclude joints at a limit that would pass it. The damping by the squared residual (Sugihara 2011, IEEE Trans. Robotics 27(5),
-eq. 29) gives Gauss-Newton steps near a solution, and short steps if there is none. It grows after a step that does not reduce the
-error. The second term, which does not move the frame to first order, pulls redundant joints toward q0. Joints with a range of more
-than a turn are finally wrapped to within half a turn of q0, if their limits allow.
+eq. 29) gives Gauss-Newton steps near a solution, and short steps if there is none. It grows after a step that increases the
+error, which is rejected. The second term, which does not move the frame to first order, pulls redundant joints toward q0.
+Revolute joints are finally wrapped to within half a turn of q0, if their limits allow.
 
 The manipulability of a configuration is the product of the singular values of the scaled Jacobian of the goal, sqrt(det J J') for
 robots with enough joints (Yoshikawa 1985). The dexterity is the ratio of the smallest and the largest one. Both vanish at a
@@ -37,11 +38,12 @@ MORE_STARTS = 4
 """Factor on the number of starts in a second search, if the first one missed a goal."""
 ITERATIONS = 50
 PATIENCE = 5
-"""Iterations after the first start has converged, for others that may be nearer to q0."""
+"""Maximum number of iterations after each goal has a converged start; the other starts may end nearer to q0."""
 TOLERANCE = 1e-6
 """Convergence tolerance on |e|, with lengths in units of the reach."""
 NEAR = 5e-5
-"""Error relative to the reach below which a goal counts as reached; with a stretched arm, starts end slightly off the goal."""
+"""Error |e|, lengths in units of the reach, up to which a goal counts as reached; with a stretched arm, starts end slightly off.
+"""
 MIN_DAMPING = 1e-10
 MORE_DAMPING = 1e-7
 """Damping added after a failed step, multiplied by four after each further failure; near a singularity curvature matters."""
@@ -66,10 +68,11 @@ Clearance = Callable[[Array], Array]
 class IKResult(NamedTuple):
     """Result of inverse kinematics for each of N goals; without the axis N for a single goal.
 
-    q: (N, nq), the solution nearest to q0, collision-free ones first; without a solution, the configuration nearest to the goal.
-    reached: (N,) True if q is a solution, to within NEAR. position_error (N,) [m], rotation_error (N,) [rad]: errors of q.
-    manipulability, dexterity: (N,), see the module docstring. clear: (N,) True if q is free of obstacles. solutions: for each goal
-    its distinct solutions (M, nq), the nearest first.
+    q: (N, nq), the solution nearest to q0, collision-free ones first; without a solution, the configuration with the smallest
+    error. reached: (N,) True if q is a solution, to within NEAR. position_error (N,) [m], rotation_error (N,) [rad]: errors of q,
+    0 for a part that the goal leaves open. manipulability, dexterity: (N,), see the module docstring. clear: (N,) True if q is
+    free of obstacles. solutions: a tuple with the distinct solutions (M, nq) of each goal, also of a single one; collision-free
+    ones come first, and of these, as of the others, the nearest to q0 first.
     """
 
     q: Array
@@ -119,12 +122,13 @@ def inverse_kinematics(
 ) -> IKResult:
     """Find configurations that place a frame at a goal, or at each of N goals.
 
-    position: (3,) or (N, 3) [m] in the world. rotation: world from frame, in a form of :func:`~trajopt.rotation_matrix`, (3, 3) or
-    (N, 3, 3). Either may be omitted. free_axis: (3,) in the frame, axis of a free rotation. q0: (nq,) or (N, nq), reference
-    configuration, default the neutral one. clearance: ranks solutions in collision after the others. limits: enforce joint limits.
-    starts: number of starts of the search, q0 and random ones; if a goal is missed, MORE_STARTS times as many are tried once.
-    Raises UnknownName for a frame that the model does not have, ValueError for another shape, no goal, an invalid rotation, a frame
-    that no joint moves, or a model with quaternions.
+    position: (3,) or (N, 3) [m] in the world. rotation: world from frame, in a form of :func:`~trajopt.rotation_matrix`, (3, 3)
+    or (N, 3, 3). Either may be omitted. free_axis: (3,) in the frame, axis of a free rotation. q0: (nq,) or (N, nq), reference
+    configuration, default the neutral one. clearance: ranks solutions in collision after the others. limits: enforce joint
+    limits. starts: number of starts of the search, q0 and random ones; if a goal is missed, the search for all goals is repeated
+    once with MORE_STARTS times as many. Raises UnknownName for a frame that the model does not have, ValueError for another
+    shape, no goal, an invalid rotation or axis, numbers that are not finite, starts < 1, a frame that no joint moves, or a model
+    with quaternions.
 
     >>> import numpy as np, trajopt as to
     >>> arm = to.load_robot("iiwa7")
@@ -157,7 +161,8 @@ def inverse_kinematics(
 def _goals(position: Array | None, rotation: Array | None, axis: Array | None) -> tuple[_Goal, bool]:
     """Goals as batches of equal length, with a normalized axis, and True if a single goal was given.
 
-    Raises ValueError without a goal, for wrong shapes, numbers that are not finite, and an axis without a rotation.
+    Raises ValueError without a goal, for wrong shapes or numbers of goals, numbers that are not finite, and an axis that is zero
+    or without a rotation.
     """
     if position is None and rotation is None:
         raise ValueError("inverse kinematics needs a goal: position, rotation, or both")
@@ -222,8 +227,9 @@ class _Search:
     def run(self, q: Array, starts: int) -> tuple[Array, _Errors]:
         """Improve the start configurations q; returns their final configurations and errors. starts: number of rows of each goal.
 
-        Redundant joints are drawn toward q0 first. The search ends PATIENCE iterations after each goal has a converged start, or
-        after ITERATIONS.
+        If more joints move the frame than the error has components, at most the first GAIN_STEPS steps also draw them toward q0.
+        The search ends after ITERATIONS, or at most PATIENCE iterations after each goal has a converged start. Finally, revolute
+        joints are wrapped (:meth:`unwound`).
         """
         left, drawn = ITERATIONS, self.on_path.sum() > self.rows
         errors = self.errors(q)
@@ -329,7 +335,10 @@ class _Search:
 
 
 def reach_of(model: Model, frame: int) -> float:
-    """Largest distance of a frame from the first joint of its chain [m], with prismatic joints at zero; at least 1 mm."""
+    """Upper bound on the distance [m] of a frame from the first joint of its chain, the sum of the lengths between the joints.
+
+    Prismatic joints are at zero. At least 1 mm.
+    """
     f = model.frames[frame]
     lengths, body = [float(np.linalg.norm(f.p))], f.body
     while model.parent[body] >= 0:
@@ -343,8 +352,9 @@ def _selected(
 ) -> IKResult:
     """Select the best start of each goal, and its distinct solutions.
 
-    n: number of goals. clearance: distance of configurations from obstacles [m], None for no obstacles. single: remove the axis of
-    goals. Starts are ranked by: goal reached, free of obstacles, then distance from q0, or the error if the goal is not reached.
+    n: number of goals. clearance: distance of configurations from obstacles [m], None for no obstacles. single: remove the axis
+    of goals, but not from the tuple ``solutions``. Starts that reach the goal rank first, those free of obstacles before the
+    others, each by the distance from q0; then those that miss it, by the error.
     """
     norms = np.linalg.norm(errors.e, axis=1).reshape(n, -1)
     good = norms <= NEAR
@@ -370,7 +380,7 @@ def _selected(
 
 
 def _distinct(q: Array) -> Array:
-    """Configurations without repetitions (SAME_SOLUTION), in their order."""
+    """Configurations in their order, without those that agree with an earlier one to SAME_SOLUTION in all joints."""
     distinct: list[Array] = []
     for candidate in q:
         if all(np.abs(candidate - k).max() > SAME_SOLUTION for k in distinct):

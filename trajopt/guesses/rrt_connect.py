@@ -41,9 +41,10 @@ def rrt_connect(
 ) -> Array | None:
     """Corners (K, nq) of a collision-free path from start to goal within bounds, or None if none was found.
 
-    time_limit: processor time of this thread [s], so that other load does not shorten the search. Returns None immediately if start
-    or goal is in collision, because ompl would wait without using processor time. Coordinates without a bound are searched half a
-    turn beyond start and goal. Raises ModuleNotFoundError without ompl.
+    touches, line_touches: collision checks of a configuration and of a line. time_limit: processor time of this thread [s], so
+    that other load does not shorten the search. Returns None immediately if start or goal is in collision, because ompl would
+    wait without using processor time. Bounds that exclude start or goal are widened to include it. Coordinates without a bound
+    are searched pi [rad, m] beyond start and goal. Raises ModuleNotFoundError without ompl.
     """
     base, geometric, util = _ompl()
     if touches(start) or touches(goal):
@@ -93,7 +94,8 @@ def rrt_connect(
 def short_cut(path: Array, line_touches: LineInCollision, *, seed: int = 0, attempts: int = SHORT_CUTS) -> Array:
     """Shorten a path of corners (K, nq) by random collision-free short-cuts; returns its new corners, with the same ends.
 
-    The straight line between the ends is tried first. attempts: number of short-cuts tried.
+    If the straight line between the ends is collision-free, it is returned. attempts: number of random short-cuts tried
+    otherwise.
     """
     rng = np.random.default_rng(seed)
     path = np.asarray(path, float)

@@ -3,9 +3,11 @@
 A finer grid splits each time step into equal ones. A coarser grid merges several steps into one with as many substeps, so that the
 integration stays as accurate. Durations, phases and stages without duration are unchanged. Values by knot are converted as follows:
 
-    weights, bounds on controls, constraints that read controls       constant over the old time step
-    parameters, references                                            interpolated (states on geodesics); constant over the old time
-                                                                      step at jumps, and if the weights of the term differ by knot
+    weights, bounds on controls, parameters of the dynamics,
+    constraints that read controls, with their parameters             constant over the old time step
+    parameters of other terms and constraints, such as references     interpolated (states on geodesics), constant in the last
+                                                                      step of a phase; constant over the old time step if the
+                                                                      weights of the term differ by knot
     bounds of other constraints                                       unchanged at the old knots, between them the looser of the two
 """
 
@@ -37,7 +39,7 @@ class _Grid(NamedTuple):
     dt: Array
 
     def repeated(self, rows: Array) -> Array:
-        """Rows (M, n), constant over the old steps with rows (K, n)."""
+        """Rows (M, n) of the new steps: those of the old steps, rows (K, n), that contain their starts."""
         return rows[self.at]
 
     def between(self, rows: Array) -> Array:
@@ -181,7 +183,11 @@ def _term(term: CostTerm, grid: _Grid) -> CostTerm:
 
 
 def _quadrature(term: CostTerm, values: dict[str, Array], dt: Array) -> dict[str, Array]:
-    """Parameters with the factors of trapezoidal quadrature recomputed for time steps dt (M,), if the term has some."""
+    """Return the parameters ``values``, with the factors of trapezoidal quadrature replaced, in place, by those for time steps dt
+    (M,).
+
+    Unchanged if the term has no such factors.
+    """
     if QUADRATURE in values:
         factors = trapezoidal_factors(dt)[:, None]
         values[QUADRATURE] = np.sqrt(factors) if term.squared else factors
@@ -222,8 +228,8 @@ def _constraint(c: Constraint, grid: _Grid, *, first: bool) -> Constraint:
     """Constraint on the new grid.
 
     If it reads controls, values by knot are repeated; else parameters are interpolated, and bounds are the looser of adjacent
-    knots. first: it belongs to the first phase with duration, whose first state is fixed; its bounds there do not widen those that
-    follow.
+    knots. first: no phase with duration precedes its phase, whose first state is fixed; if only the bounds there differ from
+    those of the other knots, they do not widen those of new knots in the first old step.
     """
     if c.residual.nu:
         low, high = (grid.repeated(b) if b.ndim == 2 else b for b in (c.lower, c.upper))

@@ -5,8 +5,9 @@ path. Coordinates are scaled by the velocity limits, so the path length r has th
 
     |q'| sqrt(y) <= v_max,     |q''| y <= CURVED a_max,     |dy/dr| <= 2 min_i (a_max - |q''| y_max)_i / |q'_i|
 
-and the largest feasible y follows from one forward and one backward sweep (J. E. Bobrow, S. Dubowsky, J. S. Gibson,
-Time-optimal control of robotic manipulators along specified paths, IJRR 4, 1985, with bounds that do not depend on y).
+with y_max the largest y by the first two limits, and the largest feasible y follows from one forward and one backward sweep (J.
+E. Bobrow, S. Dubowsky, J. S. Gibson, Time-optimal control of robotic manipulators along specified paths, IJRR 4, 1985, with
+bounds that do not depend on y).
 
 A motion of N steps with constant accelerations cannot pass through all points of another motion without oscillations. The
 least-squares fit to its positions and velocities, with the same ends, is a linear map of these. If steps begin exactly when the
@@ -34,9 +35,9 @@ import numpy as np
 from dynamics_backends.protocol import Array
 
 POINTS = 240
-"""Number of grid intervals of a path; limits hold at the grid points."""
+"""Number of grid intervals of a rounded path; the times at which it passes the grid points obey the limits there."""
 ROUNDED = 0.12
-"""Length [s] of the running mean that rounds corners."""
+"""Length [s] of the path over which running means round a corner."""
 CURVED = 0.7
 """Fraction of the acceleration limits available for the curvature of the path."""
 
@@ -55,8 +56,8 @@ def timed_motion(
 ) -> Motion:
     """Motion from rest to rest near the corners (K, n) of a path, with the same ends.
 
-    velocity, acceleration (n,): limits, infinite for none. steps: number of equal time steps, or their fractions (N,) of the
-    duration. shortest: minimum duration [s].
+    velocity, acceleration (n,): limits, infinite for none; the fit to constant accelerations may exceed them. steps: number of
+    equal time steps, or their fractions (N,) of the duration. shortest: minimum duration [s].
     """
     q, r = rounded(np.asarray(path, float), velocity)
     t = passing_times(q, r, velocity, acceleration)
@@ -135,7 +136,10 @@ def held_accelerations(q: Array, t: Array, steps: int | Array) -> Motion:
 
 @lru_cache(maxsize=8)
 def _fit_matrix(fractions: tuple[float, ...]) -> Array:
-    """Matrix (N, 2 N) of the least-squares fit: from positions and velocities / N after each step to accelerations, duration 1."""
+    """Matrix (N, 2 N) of the least-squares fit: from positions and velocities / N after each step to accelerations, duration 1.
+
+    The last position and velocity are met exactly.
+    """
     h, N = np.array(fractions), len(fractions)
     end = np.cumsum(h)
     before = np.tri(N, dtype=bool)
@@ -176,7 +180,7 @@ def steps_of_slowest(distance: Array, velocity: Array, acceleration: Array, step
 
 
 SHORT = 0.25
-"""Minimum time at the velocity limit, as a fraction of a step, for steps aligned with the slowest coordinate."""
+"""Half of the minimum time at the velocity limit, as a fraction of a step, for steps aligned with the slowest coordinate."""
 
 
 GRID = 400
@@ -217,7 +221,8 @@ def has_toppra() -> bool:
 def time_optimal(points: Array, along: Array, limits: PathLimits, grid: int = GRID) -> Timing | None:
     """Fastest motion within limits along the spline through points (K, n) at path parameters along (K,), from rest to rest.
 
-    Returns None if TOPP-RA finds none. Infinite torque limits are left out. Raises ModuleNotFoundError without toppra.
+    Limits hold at the grid points. Returns None if TOPP-RA finds none. Infinite torque limits are left out, other infinite limits
+    replaced by UNBOUNDED. Raises ModuleNotFoundError without toppra.
     """
     toppra, algorithm, constraint = _toppra()
     path = toppra.SplineInterpolator(along, points)
@@ -261,7 +266,9 @@ def _torque_constraint(constraint: Any, limits: PathLimits) -> Any:
             self.identical = True
 
         def compute_constraint_params(self, path: Any, gridpoints: Array, *args: Any, **kwargs: Any) -> tuple:
-            """Coefficients a, b, c at the grid points, and bounds F tau <= g of the limited torques, as toppra expects them."""
+            """Return (a, b, c, F, g, None, None) as toppra expects them: a, b, c at the grid points, and the bounds F tau <= g of
+            the limited torques; no further bounds.
+            """
             q, slope, second = (np.asarray(path(gridpoints, order)) for order in range(3))
             still, bounded = np.zeros_like(q), np.isfinite(limits.torque)
             c = limits.torques(q, still, still)

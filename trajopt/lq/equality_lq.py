@@ -10,11 +10,12 @@ and eliminates both by Gauss-Jordan with full pivoting:
 
     T [H B  H A; D  C] = [E  X; 0  H'; 0  0]
 
-E is square: the identity on the controls with a pivot, and zero rows for the other controls. With free controls w,
-du = -X dx - t + (1 - E) w. Quu must be positive definite on the free controls only, that is, the reduced Hessian must be positive
-definite. The Cholesky factor is that of (1 - E)'Quu (1 - E), with ones on the diagonal for the controls with a pivot. H' is passed
-to the previous knot. Zero rows are linearly dependent equations; a nonzero right-hand side means that they contradict the others.
-Multipliers are recovered through T' in the forward sweep.
+H on the left is that of the next knot, H' that of this one. E is square: the identity on the controls with a pivot, and zero rows
+for the other controls. With free controls w and t, the first rows of the right-hand side T [H d + h; e], du = -X dx - t + (1 - E)
+w. Quu must be positive definite on the free controls only, that is, the reduced Hessian must be positive definite. The Cholesky
+factor is that of (1 - E)'Quu (1 - E), with ones on the diagonal for the controls with a pivot. H' is passed to the previous knot.
+Zero rows are linearly dependent equations; a nonzero right-hand side means that they contradict the others. Multipliers are
+recovered through T' in the forward sweep.
 
 ``soft`` dynamics may be violated, A dx + B du + d - dx_next = s lambda: P of the next knot is replaced by P (1 + s P)^-1.
 """
@@ -112,8 +113,8 @@ class EqualityLQ:
     def factor(self, shift: float = 0.0, soft: float = 0.0) -> int | None:
         """Factor the matrices in memory by a backward sweep, with ``shift`` added to the diagonals of Q and R.
 
-        soft: softness s of the dynamics, 0 for exact; problems with equations need 0. Returns the knot where the reduced Hessian is
-        not positive definite, or None after a success.
+        soft: softness s of the dynamics, 0 for exact; problems with equations need 0. Returns the knot where the reduced Hessian,
+        or 1 + s P, is not positive definite, or None after a success.
         """
         if soft > 0.0:
             self.soften()
@@ -122,7 +123,7 @@ class EqualityLQ:
         return None if failed < 0 else int(failed)
 
     def soften(self) -> None:
-        """Allocate memory for soft dynamics, whose defects may be s times their costates, once.
+        """Allocate memory for soft dynamics, whose defects are s times their costates; does nothing if it is allocated.
 
         :meth:`factor` calls it for soft > 0.
         """

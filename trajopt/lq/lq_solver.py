@@ -57,13 +57,13 @@ GRADIENT_TOLERANCE = 1e-14
 FLOOR = 1e-6
 """Smallest reflected eigenvalue, relative to the largest absolute one."""
 MARGIN = 1e-4
-"""Eigenvalues below MARGIN times the floor count as not positive."""
+"""Eigenvalues up to MARGIN times the floor, FLOOR times the largest absolute one, count as not positive."""
 MAX_SWEEPS = 8
 """Maximum number of sweeps about trajectories within bounds."""
 ENOUGH = 1e-2
 """Tolerance on the projected gradient of a problem with bounds, relative to its size at du = 0."""
 LENGTHS = 8
-"""Number of step lengths 1, 1/2, ... that are tried after such a sweep."""
+"""Number of step lengths 1, 1/2, ... that are tried after a sweep about a trajectory."""
 _CONSTANTS = {
     "MAX_SWEEPS": MAX_SWEEPS,
     "ENOUGH": ENOUGH,
@@ -134,7 +134,7 @@ _CHANGES = Struct("i i 4P")
 
 
 class CurvaturePart(ctypes.Structure):
-    """Struct lq_curvature of kernels/riccati.h: second derivatives of the knots first .. last."""
+    """Struct lq_curvature of kernels/riccati.h: second derivatives of the knots from first to before last."""
 
     _fields_ = [
         ("first", ctypes.c_long),
@@ -196,11 +196,13 @@ class LQSolver:
     def solve_bounded(
         self, lq: LQProblem, bounds: Bounds, mu: float = 0.0, regularize: str = "control"
     ) -> tuple[Policy, LQStep]:
-        """Solve within bounds on du, each (N, m), to the tolerance :data:`ENOUGH`.
+        """Solve within bounds on du, each (N, m), by at most MAX_SWEEPS sweeps about trajectories.
 
-        Returns the policy, whose gains are zero for the controls that the last sweep clamped, and a trajectory within the bounds,
-        which is zero if ``failed_at`` of the policy reports a failure. Regularization on "control" is part of the problem,
-        mu/2 |du|^2; on "state" it damps one sweep.
+        The sweeps end at the tolerance :data:`ENOUGH`, or earlier if a sweep fails or no step length lowers the cost. Returns the
+        policy, whose gains are zero for the controls that the last sweep clamped, and a trajectory within the bounds; if
+        ``failed_at`` of the policy reports a failure of the first sweep, the trajectory is zero except for dx_0. mu on "control"
+        adds mu/2 |du|^2 to the problem. On "state" it damps V'xx in each sweep; then sweeps about trajectories, which would undo
+        this, are left out, except for one if du is zero.
         """
         data = _contiguous(lq)
         N, n, m = data[1].shape
@@ -222,12 +224,12 @@ class LQSolver:
         curvature: KnotCurvatures | None = None,
         modify: bool = True,
     ) -> tuple[LQProblem, Policy]:
-        """Make Quu positive definite by reflecting negative eigenvalues, and solve, in one sweep.
+        """Make the damped Quu positive definite by reflecting its negative eigenvalues, and solve, in one sweep.
 
-        Return modified problem and policy. The shift that reflects is added to R; Q, S, R are copies. curvature: second derivatives
-        of the dynamics, contracted with V'x + V'xx d and added during the sweep
+        Returns the modified problem and the policy. The shift that reflects is added to R; Q, S, R are copies. curvature: second
+        derivatives of the dynamics, contracted with V'x + V'xx d and added during the sweep
         (:meth:`~trajopt.stage.evaluation.StageEvaluator.knot_curvatures`, :func:`tensor_curvatures`). modify: False leaves Quu
-        unchanged.
+        unchanged; then ``failed_at`` of the policy reports an indefinite one.
         """
         lq = lq._replace(Q=lq.Q.copy(), S=lq.S.copy(), R=lq.R.copy())
         data = _contiguous(lq)
@@ -251,7 +253,9 @@ class LQSolver:
         return policy._replace(failed_at=None if failed < 0 else int(failed))
 
     def adjoint(self, lq: LQProblem) -> tuple[Array, Array]:
-        """Return costates lambda_k = q + A'lambda_(k+1), (N + 1, n), at du = 0, and the reduced gradient r + B'lambda_(k+1)."""
+        """Return costates lambda_k = q + A'lambda_(k+1), (N + 1, n), at dx = 0 and du = 0, and the reduced gradient r +
+        B'lambda_(k+1), (N, m).
+        """
         lam, gradient = np.empty(lq.q.shape), np.empty(lq.r.shape)
         data = _contiguous(lq)
         self._adjoint(_problem(data), address(lam), address(gradient))

@@ -87,7 +87,8 @@ class Annotations:
         return tuple(body for body in self.bodies if not _is_floor(body))
 
     def corners(self) -> Array:
-        """Points (k, 3) [m] whose convex hull contains goals, curves, spheres, bodies and targets, without half-spaces.
+        """Points (k, 3) [m] of the extent of the annotations: goals, points of curves, vertices of the triangulated spheres,
+        bodies and targets. Half-spaces are omitted.
 
         A moving body appears at the corners of the box that contains its path offsets.
         """
@@ -142,9 +143,10 @@ _GOALS = {
 def problem_annotations(ocp: Any) -> Annotations:
     """Annotations of a problem, with goals and obstacles of its cost terms and constraints where the annotations have none.
 
-    ocp: an :class:`~trajopt.OCP`. Goals of frames and centers of mass, unless their weight is zero, are added if the annotations
-    have neither goals nor targets, spheres of :func:`~trajopt.sphere_obstacle` if they have neither spheres nor bodies. Goals and
-    centers given by knot become moving targets and bodies over the times of the knots.
+    ocp: an :class:`~trajopt.OCP`. Goals of frames and centers of mass, unless all their weights are zero, are added if the
+    annotations have neither goals nor targets, spheres of :func:`~trajopt.sphere_obstacle` (with the largest of several radii) if
+    they have neither spheres nor bodies. Goals and centers given by knot become moving targets and bodies over the times of the
+    knots.
     """
     annotations = Annotations() if ocp.annotations is None else ocp.annotations
     goals, targets, spheres, moving = [], [], [], []

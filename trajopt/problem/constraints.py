@@ -5,8 +5,8 @@
 
 A residual is the same kind of map as in :mod:`trajopt.problem.terms`, and every cost term can be turned into a constraint
 (:func:`bounded`). Bounds and parameters are run-time values, constant or one per knot. A running constraint that reads no
-controls is not imposed on x0, which is fixed; :func:`final_constraints` imposes it on x_N too. Bounds on controls, such as torque
-limits, are fields of the OCP.
+controls is not imposed on x0, which is fixed; :func:`final_constraints` imposes it on x_N too, unless it has values by knot.
+Bounds on controls, such as torque limits, are fields of the OCP.
 
 Bounds can be costs instead. The quadratic barrier 1/2 w |g - P(g)|^2, with P the projection on [lower, upper], is zero within the
 bounds and once differentiable at them (Crocoddyl's ActivationModelQuadraticBarrier). For continuous second derivatives, use
@@ -43,7 +43,8 @@ UNBOUNDED = 1e20
 
 
 class Composition(NamedTuple):
-    """Parts of a residual psi(r(x, u, t, p), p) with psi convex or concave, for the Hessian of SCQP.
+    """Parts of a residual psi(r(x, u, t, p), p) with psi convex or concave, for Hessians of sequential convex quadratic
+    programming (SCQP).
 
     inner: r. outer: psi, a twice differentiable map of the state r in R^k without controls. convex: True if psi is convex, False if
     it is concave.
@@ -401,7 +402,7 @@ def tube(
     nu: int = 0,
     parameters: Mapping[str, Values] | None = None,
 ) -> Constraint:
-    """Constraint that keeps a frame within ``radius`` [m] of a path.
+    """Constraint that keeps a frame within ``radius`` [m] of the point of a path that belongs to each knot.
 
     path: one point (3,) or one per knot (N, 3) [m], stored as the parameter ``path``; or a function ``path(x, u, t, p)`` of three
     scalars, for example of a path parameter that is part of the state. nu, parameters: number of controls and parameters that this

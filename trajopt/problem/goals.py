@@ -1,7 +1,7 @@
 """Goals: requirements on a motion that costs encourage but do not enforce, checked after a solve.
 
-A goal by cost is met if the final error is below ``FAR`` times the initial distance, or below ``NEAR`` or ``NEAR_ANGLE``.
-A goal that is a constraint needs no such check: it is part of feasibility.
+A goal by cost is met if the final error is at most ``FAR`` times the initial distance, or at most ``NEAR`` or ``NEAR_ANGLE``. A
+goal that is a constraint needs no such check: it is part of feasibility.
 """
 
 from __future__ import annotations
@@ -19,7 +19,10 @@ from dynamics_backends.protocol import Array
 FAR = 0.02
 """Tolerance relative to the distance from the start to a goal."""
 NEAR, NEAR_ANGLE = 5e-3, 0.02
-"""Absolute tolerances: [m] for positions and prismatic joints, [rad] for orientations and revolute joints."""
+"""Absolute tolerances: [m] for positions and prismatic joints, [rad] for orientations and revolute joints.
+
+:func:`state_goal` applies NEAR_ANGLE to all directions, in their units.
+"""
 
 Sentences = Callable[[Array, Array], Sequence[str]]
 """Function from states (N + 1, nx) at times (N + 1,) [s] to sentences for reports."""

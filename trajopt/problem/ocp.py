@@ -54,7 +54,7 @@ class Sampling(NamedTuple):
 
 
 MAX_STEPS = 10_000_000
-"""Maximum number of time steps of a phase; derivatives at more knots exceed the memory of most machines."""
+"""Maximum number of time steps, and of substeps, of a phase; derivatives at more knots exceed the memory of most machines."""
 
 StepContraction = Callable[[Array, Array, "Array | float", "Array | float", "Parameters | None", Array], Hessians]
 """Function of x, u, t, dt, p and lam (N, ndx) in the tangent space at x_next. It returns the second derivatives at 0 of
@@ -96,8 +96,9 @@ class DiscreteMap(Protocol):
 class Phase:
     """Consecutive knots that share dynamics, running cost terms and constraints.
 
-    dt: (N,) time steps [s]. terms: running cost. parameters: of the dynamics, each (n,) or (N, n). constraints: on every knot.
-    Raises ValueError for more than MAX_STEPS time steps or substeps.
+    dt: (N,) time steps [s]. terms: running cost. parameters: of the dynamics, each (n,) or (N, n). constraints: on every knot,
+    but without controls not on x0. Raises ValueError for more than MAX_STEPS time steps or substeps, TypeError for terms that are
+    no cost terms and constraints that are none.
     """
 
     dynamics: DiscreteMap
@@ -181,13 +182,14 @@ class OCP:
 
     x0: (nx,). u_lower, u_upper: None, a number for all controls, (nu,) or (N, nu), infinite for no bound. model: robot model of
     the state (q, v), if any; used for checks and reports, never to solve. annotations: goals, obstacles and shapes for viewers
-    (:class:`~trajopt.Annotations`), never used to solve. Without goals or spheres in annotations, viewers show those of cost terms
-    and constraints. start: t at the first knot [s], for residuals and dynamics that read it. goals: requirements checked after a
-    solve; default: the goals of frames in terminal costs (see :mod:`trajopt.validation.reach`). replay_tolerance: allowed
+    (:class:`~trajopt.Annotations`), never used to solve. Goals or obstacles that annotations lack are those of cost terms and
+    constraints in viewers. start: t at the first knot [s], for residuals and dynamics that read it. goals: requirements checked
+    after a solve; default: the goals of frames in terminal costs (see :mod:`trajopt.validation.reach`). replay_tolerance: allowed
     deviation of the replay from the plan [rad, m, or fraction of a component's range]; default by kind of robot, see
     :mod:`trajopt.validation.replay`.
 
-    Raises ValueError for a problem without phases, and for a tolerance that is not positive.
+    Raises ValueError for a problem without phases, and for a tolerance that is not positive, TypeError for terminal costs or
+    constraints of another type.
     """
 
     phases: tuple[Phase, ...]
@@ -244,12 +246,14 @@ class OCP:
     ) -> OCP:
         """Problem with one phase of ``horizon`` knots; dt: a number or (horizon,) [s]; ``fields`` as in :class:`OCP`.
 
-        quadrature: rule for the running costs, "rectangle", with the value at the beginning of each time step, or "trapezoidal", of
-        second order in dt, for terms that read only the state (:func:`~trajopt.problem.terms.trapezoidal`).
-        constraints: at every knot. Those on the state alone without values by knot also hold at the last state x_N, unless
-        terminal_constraints contain one with the same name. Those of a :class:`Phase` hold before x_N only.
+        quadrature: rule for the running costs, "rectangle", with the value at the beginning of each time step, or "trapezoidal",
+        of second order in dt, for terms that read only the state (:func:`~trajopt.problem.terms.trapezoidal`). constraints: at
+        every knot, but without controls not at x0. Those on the state alone without values by knot also hold at the last state
+        x_N, unless terminal_constraints contain one with the same name, or fix a state that satisfies them. Those of a
+        :class:`Phase` hold before x_N only.
 
-        Raises TypeError for a horizon that is not an integer, ValueError for another quadrature, and for a dt of another length.
+        Raises TypeError for a horizon that is not an integer, ValueError for a negative one, for another quadrature, and for a dt
+        of another length.
 
         >>> import trajopt as to
         >>> robot = to.FreeBody(to.chain(2))

@@ -77,7 +77,8 @@ def frame_placement(model: Model, frame: int, x: Rows, u: Rows, t: Scalar, p: Pa
 def frame_axis(
     model: Model, frame: int, axis: Sequence[float], x: Rows, u: Rows, t: Scalar, p: Parameters
 ) -> list[Scalar]:
-    """Error (position - p_goal, s_1'R axis, s_2'R axis) of a frame, (5); the last two vanish if R axis is parallel to its goal.
+    """Error (position - p_goal, s_1'R axis, s_2'R axis) of a frame, (5) [m, 1]; the last two vanish if R axis is parallel or
+    opposite to its goal direction.
 
     s_1, s_2: directions perpendicular to the goal direction of the axis, the parameter ``across`` (6). p_goal: ``position``.
     """
@@ -201,7 +202,8 @@ def tube_clearance(model: Model, frame: int, path: Path, x: Rows, u: Rows, t: Sc
 
 
 def path_offset(model: Model, frame: int, path: Path, x: Rows, u: Rows, t: Scalar, p: Parameters) -> list[Scalar]:
-    """Position of a frame minus the point of a path."""
+    """Position of a frame minus the point of a path, (3) in the world [m]. path: function of (x, u, t, p) that returns the point.
+    """
     position, center = kinematics.frame_position(model, x[: model.nq], frame), path(x, u, t, p)
     return [position[i] - center[i] for i in range(3)]
 

@@ -98,8 +98,8 @@ def residual_cost(
     """Cost term with a user-defined residual, a function ``function(x, u, t, p)`` of rows.
 
     The function returns rows or a list of ``n_out`` scalars and uses arithmetic, indexing and :mod:`dynamics_backends.scalar`.
-    nu: number of controls that it reads, that of the problem; with nu = 0 (required for a terminal term) ``u`` is empty.
-    Raises ValueError for a parameter (a goal, a reference) that is not finite.
+    nu: number of controls of the problem, if the function reads u; with nu = 0 (required for a terminal term) ``u`` is empty.
+    Raises ValueError for a parameter (a goal, a reference) that is not finite, and for an invalid weight, see :class:`CostTerm`.
 
     >>> import numpy as np, trajopt as to
     >>> plane = to.Manifold.vector(2)
@@ -128,8 +128,8 @@ def objective_term(
 
     A running term is integrated over time (Lagrange term), a terminal term is added once (Mayer term). The function returns one
     scalar, or a list of one, and need not be a square. All solvers use its exact Hessian, which may be indefinite. For a function
-    1/2 r'r, prefer :func:`residual_cost`: the Gauss-Newton Hessian works better far from the optimum. nu: number of controls that
-    it reads, that of the problem. Raises ValueError for parameters that are not finite.
+    1/2 r'r, prefer :func:`residual_cost`: the Gauss-Newton Hessian works better far from the optimum. nu: number of controls of
+    the problem, if the function reads u, else 0. Raises ValueError for parameters that are not finite.
 
     >>> import numpy as np, trajopt as to
     >>> far = to.objective_term("minus the distance", lambda x, u, t, p: [-x[0]], to.vector_space(2))
@@ -180,7 +180,7 @@ def linear_cost(
 
 
 QUADRATURE = "quadrature"
-"""Parameter of running terms with the trapezoidal rule: the factor of each knot."""
+"""Parameter of terms with the trapezoidal rule: the factor of each knot, or its square root if the term is squared."""
 
 
 def trapezoidal(running: Sequence[CostTerm], dt: Array) -> tuple[list[CostTerm], list[CostTerm]]:

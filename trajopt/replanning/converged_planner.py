@@ -1,4 +1,4 @@
-"""Planner by complete solves with any solver; and wrappers that simulate failing and slow planners."""
+"""Planner by complete solves with any solver, and wrappers that simulate failing and slow planners."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from trajopt.stage.evaluation import Direction, Shooting
 from trajopt.stage.evaluators import evaluator_for
 
 WARM_BARRIER = 1e-6
-"""Initial barrier parameter of IPOPT for a warm start from its last plan."""
+"""Initial barrier parameter of ``dms`` and ``ipm`` for a warm start with multipliers, which the plans of these solvers have."""
 REUSE_MULTIPLIERS = ("sqp", "ipm")
 """Solvers that start from the multipliers of the last plan."""
 
@@ -32,10 +32,11 @@ class ConvergedPlanner:
 
     IPOPT (``dms``) is warm-started with a small barrier parameter and its own estimate of the multipliers, because multipliers of
     the last plan belong to a different problem and often increase the iterations severalfold. ``sqp`` and ``ipm`` reuse the
-    multipliers.
+    multipliers; ``ipm`` also starts with the small barrier parameter.
 
-    follow: start from a rollout under the feedback of the last plan instead of its states, as single shooting needs for unstable
-    systems. Raises UnknownName for an unknown solver or option, and the errors of :func:`trajopt.solve` for invalid options.
+    solver: name. options: of the solver, as its dataclass or a mapping; None: the defaults. follow: start from a rollout under the
+    feedback of the last plan instead of its states, as single shooting needs for unstable systems. Raises UnknownName for an
+    unknown solver or option, TypeError and ValueError for other invalid options.
     """
 
     def __init__(self, solver: str = "slq", options: Any = None, *, follow: bool = False) -> None:
@@ -50,8 +51,8 @@ class ConvergedPlanner:
     def respond(self, x0: Array) -> Solution:
         """Solve the stored problem from x0 (nx,) with its warm start, or with a rollout under the last feedback if ``follow``.
 
-        The problem is checked only if the warm start has no multipliers. A solution that can be executed but has no gains gets
-        tracking gains.
+        If the warm start has multipliers, the problem is not validated and the solution not checked (``check=False`` of
+        :func:`trajopt.solve`). A solution that can be executed but has only zero gains gets tracking gains.
         """
         ocp, warm = replace(self._ocp, x0=x0), self._warm
         guess, warm_started = feedback_rollout(ocp, warm) if self.follow else warm.guess, bool(warm.multipliers)
@@ -66,7 +67,10 @@ class ConvergedPlanner:
 
 
 def feedback_rollout(ocp: OCP, warm: WarmStart) -> Guess:
-    """Rollout from the problem's x0 under u = us + K (x (-) xs) about the guess of a warm start; K = 0 if it has no gains."""
+    """Rollout from the problem's x0 under u = us + K (x (-) xs), clipped to the bounds, about the guess (xs, us) of a warm start.
+
+    K: gains of the warm start, 0 if it has none.
+    """
     (xs, us), N, ndx = warm.guess, ocp.horizon, ocp.manifold.ndx
     off = ocp.manifold.difference(xs[:1].T, ocp.x0[:, None])[:, 0]
     K, start = np.zeros((N, ocp.nu, ndx)) if warm.K is None else warm.K, us.copy()
@@ -78,7 +82,7 @@ def feedback_rollout(ocp: OCP, warm: WarmStart) -> Guess:
 
 
 class Failing:
-    """Fault simulation: a planner that fails at every ``every``-th response, alternately with an error and with NaN."""
+    """Fault simulation: a planner that fails at every ``every``-th response, alternately with an error and with NaN controls."""
 
     def __init__(self, planner: Planner, every: int) -> None:
         self.planner, self.every = planner, every
@@ -89,7 +93,10 @@ class Failing:
         self.planner.prepare(ocp, warm)
 
     def respond(self, x0: Array) -> Solution:
-        """Return the wrapped planner's solution; every ``every``-th call raises RuntimeError and returns NaN controls in turn."""
+        """Return the wrapped planner's solution, except at every ``every``-th call.
+
+        These calls in turn raise RuntimeError, without calling the wrapped planner, and return its solution with NaN controls.
+        """
         self._count += 1
         if self._count % self.every:
             return self.planner.respond(x0)
@@ -100,7 +107,7 @@ class Failing:
 
 
 class Slowed:
-    """Fault simulation: a planner whose responses take ``factor`` times as long, in wall-clock time."""
+    """Fault simulation: a planner whose responses take ``factor`` (at least 1) times as long, in wall-clock time."""
 
     def __init__(self, planner: Planner, factor: float) -> None:
         self.planner, self.factor = planner, factor

@@ -21,7 +21,7 @@ from trajopt.replanning.setpoints import Setpoint, setpoint
 from trajopt.replanning.workers import Clock, SimulatedClock, SimulatedWorker, Timing, Worker
 
 MAX_STATE = 1e6
-"""Largest entry of a plant state, in SI units; beyond it the simulation counts as diverged."""
+"""Largest magnitude of an entry of a plant state, in SI units; beyond it the simulation counts as diverged."""
 
 
 class Plant(Protocol):
@@ -37,7 +37,10 @@ class Plant(Protocol):
 
 
 class Now(NamedTuple):
-    """Snapshot of a run after a tick: time t [s], true state x (nx,), current plan, true object positions by name."""
+    """Snapshot of a run after a tick: current plan, and true object positions by name.
+
+    The time t [s], the true state x (nx,) and the positions are those at the beginning of the tick.
+    """
 
     t: float
     x: Array
@@ -48,11 +51,13 @@ class Now(NamedTuple):
 class ReplanningLoop:
     """One run of replanning.
 
-    initial_plan: initial plan. estimator: of the state, default exact. objects: moving objects of the world. worker: runs the
-    solves. clock: simulated or wall time; by default time is simulated and each solve takes its measured duration. on_tick: called
-    with the time [s] after each tick; a KeyboardInterrupt that it raises ends the run. until: called with the time [s] and the
-    true state (nx,) after each tick; a non-empty result ends the run and becomes an event. watch: called with a snapshot after
-    each tick.
+    initial_plan: executed until the first solve gives a plan. estimator: of the state; default: the true state at each tick.
+    objects: moving objects of the world. worker: runs the solves. clock: simulated or wall time; by default time is simulated and
+    each solve takes its measured duration. on_tick: called after each tick with the time [s] of its beginning; a KeyboardInterrupt
+    that it raises ends the run. until: called after each tick with the time [s] and the true state (nx,) at its end; a nonempty
+    result ends the run and becomes the message of an event. watch: called after each tick with its snapshot.
+
+    Raises ValueError for a horizon without a problem at the start of the initial plan.
     """
 
     def __init__(
@@ -86,9 +91,11 @@ class ReplanningLoop:
         return self._planning.plan
 
     def run(self, duration: float) -> RunLog:
-        """Run for ``duration`` seconds, or until the plant diverges, ``until`` ends the run, or Ctrl-C; returns the log.
+        """Run for ``duration`` seconds, rounded to whole ticks, and return the log.
 
-        Raises KeyboardInterrupt only before the end of the first tick; later it becomes an event.
+        The run ends earlier if the plant diverges, ``until`` returns a reason, or the user presses Ctrl-C. Raises KeyboardInterrupt
+        only before the end of the first tick; later it becomes an event. Raises ValueError if not even one tick was run, because
+        the duration rounds to zero ticks or the first state counts as diverged.
         """
         try:
             for k in range(round(duration / self._tick)):
@@ -120,10 +127,10 @@ class ReplanningLoop:
         return setpoint(self.plan.problem, self.plan, t, feet)
 
     def _move(self, k: int, t: float, lag: float) -> Tick | None:
-        """One control tick: measure, compute the control, step the plant; returns its record, or None if the plant has diverged.
+        """One control tick: measure, compute the control, step the plant; returns its record, with values before the step.
 
-        A state beyond MAX_STATE or not finite counts as diverged and becomes an event. k: number of the tick. lag: delay of the
-        tick [s], for the log.
+        If the state at its beginning is beyond MAX_STATE or not finite, the plant has diverged: then records an event and returns
+        None, without a step. k: number of the tick, from 0. lag: delay of the tick [s], for the log.
         """
         truth = np.array(self._plant.state(), dtype=float)
         if not (np.abs(truth) <= MAX_STATE).all():

@@ -30,20 +30,23 @@ class Measurement(NamedTuple):
 
 
 class Estimator(Protocol):
-    """State estimator. patience: longest regular time [s] without a measurement."""
+    """State estimator. patience: longest regular time [s] without a measurement; longer gaps become events of a run."""
 
     patience: float
 
     def measure(self, t: float, truth: Array) -> Measurement | None:
-        """Return the measurement that arrives at t [s], or None; called at every tick, in order, with the true state (nx,)."""
+        """Return the measurement that arrives at t [s], or None; called at every tick, in order.
+
+        truth: true state (nx,) at t.
+        """
         ...
 
 
 class Sensor:
-    """Sensor that samples a state on a manifold every ``period`` [s] and reports it ``delay`` [s] later.
+    """Sensor that samples a state on a manifold every ``period`` [s] (0: at each call) and reports it ``delay`` [s] later.
 
-    noise: standard deviation, a number or (ndx,), in the tangent space. dropped, corrupted: time windows without measurements, and
-    with NaN measurements. seed: of the noise.
+    noise: standard deviation, a number or (ndx,), in the tangent space. dropped, corrupted: windows of the sampling time without
+    measurements, and with NaN measurements. seed: of the noise.
     """
 
     def __init__(
@@ -68,7 +71,8 @@ class Sensor:
     def measure(self, t: float, truth: Array) -> Measurement | None:
         """Sample the true state if a sample is due; return the newest sample whose delay has passed at t [s], or None.
 
-        Each sample is returned at most once; no sample is taken within ``dropped``.
+        At most one sample is taken at each call, and none within ``dropped``. Each sample is returned at most once; samples older
+        than the returned one are discarded.
         """
         if t >= self._due - SAME_TIME:
             self._due += self.period if self.period else t - self._due
@@ -96,8 +100,8 @@ def _inside(windows: Sequence[Window], t: float) -> bool:
 class Track(NamedTuple):
     """Motion estimate of an object: position (n,) and velocity (n,) at a time [s].
 
-    The predicted velocity decays as exp(-t / memory), the mean of a randomly changing velocity; it is constant for infinite memory
-    [s].
+    The predicted velocity decays as exp(-(t - time) / memory), the mean of a randomly changing velocity; it is constant for
+    infinite memory [s].
     """
 
     time: float
@@ -114,8 +118,8 @@ class Track(NamedTuple):
     def updated(self, measured: Measurement, max_speed: float = np.inf, smoothing: float = 0.0) -> Track:
         """Updated track after a measurement; a motion faster than ``max_speed`` counts as a jump, after which the object rests.
 
-        A measurement that is not newer changes only the position. smoothing: time constant [s] of the running mean of measured
-        velocities.
+        A measurement that is not newer changes only the position. max_speed [m/s]. smoothing: time constant [s] of the running mean
+        of measured velocities; 0: the latest one.
         """
         elapsed = measured.time - self.time
         if elapsed <= SAME_TIME:
@@ -140,8 +144,9 @@ class MovingObject:
     """Moving object that the problem depends on: a goal or an obstacle.
 
     name: of the cost terms and constraints that read it. parameter: their parameter for its position. truth: true position (n,) at
-    a time [s]. sensor: measures it. max_speed [m/s]: faster motions count as jumps. smoothing [s]: of the velocity. predict_motion:
-    extrapolate with the velocity; False: predict rest. memory [s]: of the prediction, see :class:`Track`.
+    a time [s]. sensor: measures it. max_speed [m/s], smoothing [s]: see :meth:`Track.updated`. predict_motion: extrapolate with the
+    velocity; False: predict rest. memory [s]: of the prediction, see :class:`Track`. track: current estimate, at first the true
+    position at time 0, at rest.
     """
 
     name: str
@@ -189,7 +194,10 @@ class Observer:
         self._time, self._state = 0.0, np.array(x0, dtype=float)
 
     def correct(self, measured: Measurement) -> None:
-        """Restart the prediction from a finite measurement, which may be delayed; later controls are applied again."""
+        """Restart the prediction from a finite measurement, which may be delayed.
+
+        The controls applied since the time of the measurement are predicted again by the next :meth:`state`.
+        """
         starts = [t for t, _ in self._controls]
         del self._controls[
             : max(bisect_right(starts, measured.time + SAME_TIME) - 1, 0)
@@ -201,9 +209,9 @@ class Observer:
         self._controls.append((t, u))
 
     def state(self, t: float, fallback: Array) -> Array:
-        """Predict the state (nx,) at t [s], and store it; it is constant before the first control.
+        """Predict the state (nx,) at t [s] from the last measurement or prediction, and store it.
 
-        Returns ``fallback`` if the prediction is not finite, and stores that.
+        The state is constant before the first control. If the prediction is not finite, stores and returns ``fallback`` (nx,).
         """
         while self._at < len(self._controls):
             begun, u = self._controls[self._at]
@@ -241,7 +249,8 @@ class Perception:
     def measure(self, t: float, truth: Array) -> None:
         """Pass the measurement that arrives at t [s] to the observer, and update the objects.
 
-        Missing measurements, and those that are not finite, become events. truth: true state of the plant (nx,).
+        A gap longer than the estimator's patience and a tick, and a measurement that is not finite, become events; the latter is
+        not passed on. truth: true state of the plant (nx,).
         """
         measured = self._estimator.measure(t, truth)
         if measured is None:
@@ -261,16 +270,17 @@ class Perception:
         return [np.array(o.truth(t), dtype=float) for o in self.objects]
 
     def _record_missing(self, t: float) -> None:
-        """Record one event for each period without measurements that exceeds the patience."""
+        """Record an event if no finite measurement has arrived for longer than the patience; one event for each such gap."""
         if self._last_measurement is not None and t - self._last_measurement > self._patience:
             self._last_measurement = None
             self._recorder.event(t, EventKind.NO_MEASUREMENT, "no state measurements; using the model prediction")
 
 
 class Wandering:
-    """Random motion in a box with center (n,) and half sizes (n,) [m], at a maximum speed [m/s]; seed: of the positions.
+    """Random motion in a box with center (n,) and half sizes ``size`` (n,) [m], at a maximum speed [m/s]; seed: of the positions.
 
-    Raises ValueError for a box without extent or a speed that is not positive.
+    See the module docstring. Raises ValueError for a box without extent or with a negative half size, and for a speed that is not
+    positive.
     """
 
     def __init__(self, center: Array, size: Array, speed: float, seed: int) -> None:

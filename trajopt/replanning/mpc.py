@@ -34,25 +34,29 @@ from trajopt.solvers.solve import solve
 REAL_TIME = "real_time"
 """Solver name for one iteration per step."""
 RECENT = 100_000
-"""Number of latest steps in the statistics."""
+"""Maximum number of latest solves, and of latest events, in the statistics."""
 
 
 class MPC:
     """Model-predictive controller of a plant.
 
-    ocp: the problem at each time, with its first knot at the current time; the first plan starts from its x0.
+    ocp: the problem at each time, with its first knot at the start of each plan; the first plan starts from its x0.
     solver: "real_time", one iteration per step (:class:`RealTimeSLQ`, or :class:`RealTimeSQP` for constraints other than bounds on
-    controls); the name of a solver, which runs until its options stop it; or a :class:`~trajopt.Planner`. options: of the solver.
-    horizon: function from a time [s] to the problem, in place of a constant ``ocp``: :class:`~trajopt.ShrinkingHorizon` or
-    :class:`~trajopt.RecedingHorizon`.
+    controls); the name of a solver, which runs until its options stop it; or a :class:`~trajopt.Planner`. options: of the solver,
+    see :func:`planner_of`.
+    horizon: function from a time [s] to the problem, in place of a constant ``ocp``, such as a :class:`~trajopt.ShrinkingHorizon`
+    or :class:`~trajopt.RecedingHorizon`; ``ocp`` then gives x0, the sizes and the problem of the first solve.
     period [s]: between plans. tick [s]: between steps, default the period.
     delay [s]: from a measurement until its control acts; the state is predicted over this time.
-    deadline [s]: plans that take longer are dropped like failed ones, and the last plan is tracked with its feedback.
-    worker: runs the planner, by default within each step; a :class:`~trajopt.ThreadWorker` plans in parallel, for one period later.
-    initial_plan: initial plan; default: the solution from x0.
+    deadline [s]: plans that take longer are dropped, and the last plan is tracked with its feedback; default: none are dropped.
+    worker: runs the planner, by default within each step; a :class:`~trajopt.ThreadWorker` plans in parallel. With a worker, plans
+    start one period after the start of their solve.
+    initial_plan: plan or solution that is tracked first; default: the solution from x0.
 
-    The constructor solves once and compiles missing code, so that steps do not. Raises ValueError if that solve finds no plan,
-    UnknownName for an unknown solver or option, and the errors of :func:`trajopt.solve` for an invalid problem.
+    The constructor solves once, unless ``initial_plan`` is given, and runs the planner once, so that missing code is compiled
+    before the first step. Raises ValueError if that solve finds no plan and for invalid times, TypeError for a solver that is
+    neither a name nor a planner, UnknownName for an unknown solver or option, and the errors of :func:`trajopt.solve` for an
+    invalid problem.
 
     >>> import trajopt as to
     >>> cart = to.FunctionMap(lambda x, u, t, p: [x[1], u[0]], 2, 1, second_order=True)
@@ -102,7 +106,10 @@ class MPC:
         self._latest = -np.inf
 
     def _first_solution(self, solver: str | Planner, options: Any) -> Solution:
-        """Solution from x0, by the named solver or else by the default one. Raises ValueError if it cannot be executed."""
+        """Solution of ``ocp`` from x0, by the named solver; by the default solver and options for "real_time" and a planner.
+
+        Raises ValueError if it cannot be executed.
+        """
         named = isinstance(solver, str) and solver != REAL_TIME
         result = solve(self._ocp, solver=solver, options=options) if named else solve(self._ocp)  # type: ignore[arg-type]
         fault = fault_of(result)
@@ -112,10 +119,10 @@ class MPC:
 
     # -- steps --------------------------------------------------------------------------------------------------------
     def step(self, x: Array | None, t: float | None = None) -> Array:
-        """Control (nu,) for the state x (nx,) measured at t [s], to be applied until the next step.
+        """Control (nu,) for the state x (nx,) measured at t [s], to be applied from ``delay`` later until that of the next step.
 
-        x: None or NaN without a measurement; the model then predicts the state. t: default one tick after the last step.
-        Raises ValueError for a state of another shape, and for a time before the last step.
+        x: None, or with NaN, without a measurement; the model then predicts the state. t: default one tick after the last step, at
+        first 0. Raises ValueError for a state of another shape, and for a time before the last step.
         """
         if x is not None and np.shape(x) != (self._ocp.manifold.nx,):
             raise ValueError(f"x has shape {np.shape(x)}; expected (nx = {self._ocp.manifold.nx},)")
@@ -157,7 +164,7 @@ class MPC:
 
     # -- values -------------------------------------------------------------------------------------------------------
     def set(self, name: str, values: Values | None = None, **changes: Values) -> None:
-        """Change values of the cost terms and constraints with this name, from the next step on.
+        """Change values of the cost terms and constraints with this name, from the next solve on.
 
         values: of their only parameter, such as a goal. changes: parameters by name, ``weight`` of a term, ``lower`` and ``upper``
         of a constraint. Each is one row (n,), or rows (N, n) by knot, or (N + 1, n) with the final knot. Raises ValueError for an
@@ -194,14 +201,14 @@ class MPC:
     # -- results ------------------------------------------------------------------------------------------------------
     @property
     def plan(self) -> Plan:
-        """Current plan, with its start in the time of the caller."""
+        """Current plan, with its start in the time of the caller; before the first step, the initial plan as it was given."""
         if self._origin is None:
             return self._first_plan
         plan = self._control.planning.plan
         return replace(plan, start=plan.start + self._origin)
 
     def statistics(self) -> Mapping[str, Any]:
-        """Statistics of the latest RECENT steps: counts of solves, failed and late ones, milliseconds, iterations, events."""
+        """Statistics of at most RECENT latest solves and events, see :func:`~trajopt.replanning.run_log.statistics_of`."""
         recorder = self._recorder
         return statistics_of(recorder.solves, self._worker.spells(), recorder.events)
 
@@ -209,8 +216,10 @@ class MPC:
 def planner_of(ocp: OCP, solver: str | Planner, options: Any = None) -> Planner:
     """Planner for a solver name, see :class:`MPC`; a planner is returned unchanged.
 
-    "real_time" gives a :class:`RealTimeSQP` for a problem with constraints, else a :class:`RealTimeSLQ`; other names give a
-    :class:`ConvergedPlanner`. Raises TypeError for another object, UnknownName for an unknown name.
+    "real_time" gives a :class:`RealTimeSQP` for a problem with constraints other than bounds on controls, else a
+    :class:`RealTimeSLQ`; other names give a :class:`ConvergedPlanner`. options: SQPOptions of the first, a mapping of keyword
+    arguments of the second, options of the solver of the third; not used for a planner. Raises TypeError for another object,
+    UnknownName for an unknown name, and the errors of the planners for invalid options.
     """
     if not isinstance(solver, str):
         if not (hasattr(solver, "prepare") and hasattr(solver, "respond")):

@@ -1,16 +1,16 @@
 """MuJoCo as a plant: an independent simulator, loaded from the URDF or MJCF of the same robot, with its ground.
 
-The file provides only the kinematic tree, its inertias and its joints; shapes are omitted. Damping, rotor inertia and springs are
-those of the model; joint limits, equalities, actuators and mimic joints are not enforced. Joints are matched by name; for
-conventions see :mod:`~dynamics_backends.rigid_body.mjcf.mujoco_states`.
+The file provides only the kinematic tree, its inertias and its joints; its shapes touch nothing. Damping, rotor inertia and springs
+are those of the model; joint limits, dry friction, equalities, actuators and mimic joints are not enforced. Joints are matched by
+name; for conventions see :mod:`~dynamics_backends.rigid_body.mjcf.mujoco_states`.
 
 MuJoCo rejects links with physically impossible inertias, such as massless roots and cameras, although the moving bodies that
-contain them may be valid. For such a robot, the kinematics are MuJoCo's, and each moving body gets the mass and inertia of the
-model, including all links fixed to it. MuJoCo balances inertias that still violate A + B >= C.
+contain them may be valid. For a URDF of such a robot, the kinematics are MuJoCo's, and each moving body gets the mass and inertia
+of the model, including all links fixed to it. MuJoCo balances inertias that still violate A + B >= C.
 
 The ground is a level or tilted plane, with boxes on it, and balls at the contact points of the robot. MuJoCo's contacts differ from
-those of plans in law, friction and shape, like real contacts. The ground of MuJoCo is lowered by the radius of the balls, so that
-contact points touch the ground at the height of the plan's ground.
+those of plans in law, friction and shape, like real contacts. The ground of MuJoCo is lowered by the radius of the balls (a plane
+along its normal), so that contact points touch the ground at the height of the plan's ground.
 """
 
 from __future__ import annotations
@@ -37,9 +37,10 @@ WORLD = "world_of_the_plant"
 
 
 def mujoco_urdf(text: str, floating: bool, *, inertial: bool = True) -> str:
-    """URDF text for MuJoCo, without shapes and extensions such as Gazebo's. floating: add a floating joint if the base has none.
+    """URDF text for MuJoCo, without shapes and extensions such as Gazebo's.
 
-    inertial: keep masses and inertias.
+    floating: add a link above the root link with a floating joint between them, unless the only joint below the root link is
+    floating. inertial: keep masses and inertias.
     """
     from xml.etree.ElementTree import SubElement, tostring
 
@@ -67,9 +68,10 @@ def mujoco_urdf(text: str, floating: bool, *, inertial: bool = True) -> str:
 
 
 def urdf_spec(text: str, model: Model) -> Any:
-    """MuJoCo specification (mujoco.MjSpec) of a robot's URDF. Raises ValueError if MuJoCo rejects the robot.
+    """MuJoCo specification (mujoco.MjSpec) of a robot's URDF, given as text.
 
-    If it rejects masses or inertias of the file, those of the model's moving bodies replace them.
+    If MuJoCo rejects masses or inertias of the file, those of the model's moving bodies replace them. Raises ValueError if it
+    rejects the robot for another reason.
     """
     import mujoco
 
@@ -94,7 +96,7 @@ def link_of(model: Model, body: int) -> Frame:
 
 
 def _set_inertia(target: Any, model: Model, b: int) -> None:
-    """Set mass and inertia of a body of a specification to those of moving body b of the model."""
+    """Set mass, center of mass and inertia of a body of a specification to those of moving body b of the model."""
     link = link_of(model, b)
     inertia = link.R.T @ np.asarray(model.inertia[b]) @ link.R
     target.mass, target.explicitinertial = float(model.mass[b]), True
@@ -118,9 +120,9 @@ class MujocoGround:
 
     feet: frames of the robot that touch the ground. radius: of the balls about them [m]. friction: Coulomb coefficient. slope:
     upward slope of the ground along x [rad]. boxes: rows (x, y, half size along x, half size along y, height) [m] of boxes on the
-    plane z = 0.
+    plane z = 0, which the slope does not tilt.
 
-    Raises ValueError for values out of range.
+    Raises ValueError for no feet, a radius that is not positive, a negative friction, and a slope of a right angle or more.
     """
 
     feet: tuple[str, ...]
@@ -139,9 +141,10 @@ class MujocoGround:
             )
 
     def add_to(self, spec: Any, model: Model) -> None:
-        """Add ground and feet to a specification (mujoco.MjSpec) of the robot, and disable all other contacts.
+        """Add the ground and a massless ball at each foot to a specification (mujoco.MjSpec), and disable all other contacts.
 
-        Raises UnknownName for a foot that the robot does not have, ValueError for one that does not move.
+        Raises UnknownName for a foot that the robot does not have, ValueError for one that does not move, or whose body MuJoCo does
+        not have.
         """
         import mujoco
 
@@ -169,7 +172,10 @@ class MujocoGround:
             spec.worldbody.add_geom(type=kinds.mjGEOM_BOX, size=size, pos=at, **common)
 
     def configure(self, simulated: Any) -> None:
-        """Enable contacts in the compiled model (mujoco.MjModel), and set time constant, friction cone and integrator."""
+        """Enable contacts in the compiled model (mujoco.MjModel), and disable its automatic reset of diverged states.
+
+        Sets time constant, priority, friction cone and impedance ratio of the contacts, and the integrator "implicitfast".
+        """
         import mujoco
 
         simulated.opt.disableflags &= ~int(mujoco.mjtDisableBit.mjDSBL_CONTACT)
@@ -218,10 +224,10 @@ MISSING = "the plant 'mujoco' needs the package mujoco: pip install 'urdf-trajop
 def load_mujoco(
     source: str | os.PathLike[str], model: Model, ground: MujocoGround | None = None
 ) -> tuple[Any, MujocoStates]:
-    """Load a URDF or MJCF, file or text, as a MuJoCo model with the free dynamics of ``model``; also returns its state conversion.
+    """Load a URDF or MJCF, file or text, as a MuJoCo model (mujoco.MjModel) with the free dynamics of ``model``.
 
-    ground: ground under the robot, None for none. Raises ModuleNotFoundError without mujoco, ValueError for a robot that MuJoCo
-    rejects or that has other joints.
+    Also returns the conversion of its states. ground: ground under the robot; None: no contacts. Raises ModuleNotFoundError without
+    mujoco, ValueError for a robot that MuJoCo rejects or that has other joints, and the errors of :meth:`MujocoGround.add_to`.
     """
     try:
         import mujoco
@@ -261,11 +267,12 @@ def _grounded(spec: Any, model: Model, ground: MujocoGround | None) -> Any:
 
 
 class MujocoPlant:
-    """Robot in MuJoCo with time steps of at most ``step`` [s], integrated by RK4 without ground.
+    """Robot in MuJoCo with time steps of at most ``step`` [s]; by RK4 without ground, by "implicitfast" with ground.
 
-    source: path or text of its URDF or MJCF. forces: (nv, nu) maps the controls u (nu,) of the plan to joint forces (nv,); pushes
-    are added to these. limit: of the controls. mass_factor: multiplies all masses and inertias. ground: ground under the robot, or
-    None.
+    source: path or text of its URDF or MJCF. x0 (nx,): initial state. forces: (nv, nu) maps the controls u (nu,) of the plan to
+    joint forces (nv,), default the identity; pushes, forces (nv,), are added to these. limit: largest magnitude of the controls, a
+    number or (nu,). mass_factor: multiplies all masses and inertias. ground: ground under the robot, or None. Raises the errors of
+    :func:`load_mujoco`.
     """
 
     def __init__(

@@ -1,11 +1,12 @@
 """Plans in absolute time, horizons (the problem at a time), and warm starts from plans.
 
 A plan is valid from its start on. Between knots, states are interpolated on geodesics, and controls and gains are constant. A plan
-is executed with feedback about its states,
+is executed with feedback about its states x_ref(t),
 
     u(t) = us_k + K_k (x (-) x_ref(t)),     t_k <= t - start < t_(k+1),
 
-so that a plan on any time grid can be tracked at any rate. After its end, the reference is the last state.
+so that a plan on any time grid can be tracked at any rate. After its end, the reference is the last state, and us_k and K_k are
+those of the last knot whose control is applied.
 """
 
 from __future__ import annotations
@@ -26,12 +27,12 @@ from trajopt.results.solution import Solution
 from trajopt.results.status import StatusCode
 
 MIN_STEP = 0.5
-"""A first knot shorter than this fraction of its time step is merged with the next one, because its gains would be huge."""
+"""A first knot shorter than this fraction of its time step is merged with the next one, if any, because its gains would be huge."""
 
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """Trajectory with feedback gains from the time ``start`` [s] on; arrays as in a Solution, with times from 0.
+    """Trajectory with feedback gains from the time ``start`` [s] on; arrays as in a Solution, with times from 0 at its first knot.
 
     problem: the solved problem, if known.
     """
@@ -65,12 +66,15 @@ class Plan:
         return (int(held[0]), int(held[-1])) if len(held) else (0, len(self.us) - 1)
 
     def knots(self, times: Array) -> Array:
-        """Knots (M,) whose controls are applied at times (M,) [s]; impacts, whose stages have no duration, are excluded."""
+        """Knots (M,) whose controls are applied at times (M,) [s], see :meth:`knot`."""
         at = np.searchsorted(self.times, np.asarray(times) - self.start + SAME_TIME, side="right") - 1
         return np.clip(at, *self._controlled_knots)
 
     def knot(self, t: float) -> int:
-        """Knot whose control is applied at t [s], never that of an impact; the first or last one outside of the plan."""
+        """Knot whose control is applied at t [s]; outside of the plan, the first or last one.
+
+        Impacts, whose stages have no duration, are excluded, unless no stage has a duration.
+        """
         first, last = self._controlled_knots
         return min(max(self._stage(t), first), last)
 
@@ -134,7 +138,8 @@ def fault_of(solution: Solution) -> str | None:
 def warm_start(plan: Plan, ocp: OCP, start: float) -> WarmStart:
     """Warm start from a plan, resampled on the time grid of a problem whose first knot is at ``start`` [s].
 
-    Gains and multipliers are those of the plan's last knot at or before each time.
+    Gains and multipliers are those of the plan's last knot at or before each time. Multipliers without a row for each knot, such as
+    those of the last knot alone, are unchanged.
     """
     guess = resampled_guess(ocp, plan, start - plan.start)
     t = times_in(ocp, plan.xs) + (start - plan.start)
@@ -143,7 +148,7 @@ def warm_start(plan: Plan, ocp: OCP, start: float) -> WarmStart:
 
 
 def _at_knots(value: Array, at: Array, plan: Plan) -> Array:
-    """Resample multipliers with rows for N knots, for N + 1 knots, or for the last knot alone, which are unchanged."""
+    """Rows of multipliers at the knots ``at`` of a plan; of those with N + 1 rows also the last one. Others are unchanged."""
     if len(value) == len(plan.us):
         return value[at]
     return value[[*at, -1]] if len(value) == len(plan.xs) else value
@@ -172,7 +177,10 @@ class Following(Protocol):
 
 @dataclass(frozen=True)
 class RecedingHorizon:
-    """Horizon with the same problem at all times, whose time starts at 0; ``moved`` updates its references for a start at t [s]."""
+    """Horizon with the same problem at all times, whose time starts at 0.
+
+    moved: function from the problem and a start t [s] to the problem with references for that start; None: no change.
+    """
 
     ocp: OCP
     moved: Callable[[OCP, float], OCP] | None = None
@@ -191,7 +199,7 @@ class ShrinkingHorizon:
     min_time: float = 0.0
 
     def __call__(self, t: float) -> OCP | None:
-        """Remaining problem at t [s]; None if fewer than ``min_knots`` or ``min_time`` remain."""
+        """Remaining problem at t [s], see :func:`remaining`; None if fewer than ``min_knots`` or less than ``min_time`` remain."""
         rest = remaining(self.ocp, t)
         return None if rest is None or rest.horizon < self.min_knots or rest.times[-1] < self.min_time else rest
 
@@ -200,7 +208,8 @@ class ShrinkingHorizon:
 class ResampledHorizon:
     """Remaining part of a single-phase problem that begins at time 0, on a constant number of knots; None below ``min_time`` [s].
 
-    The number of knots is constant, and the time steps shrink. Raises ValueError for a problem with several phases.
+    The time steps shrink. Values by knot are those of the knot of the problem at or before each new one. Raises ValueError for a
+    problem with several phases.
     """
 
     ocp: OCP
@@ -234,8 +243,8 @@ class ResampledHorizon:
 def remaining(ocp: OCP, elapsed: float) -> OCP | None:
     """Problem without its first ``elapsed`` seconds; None if nothing remains; the problem itself for ``elapsed`` <= 0.
 
-    The current time step is shortened, or merged with the next one of its phase if little of it remains. The time t that residuals
-    and dynamics read continues.
+    The current time step is shortened, or merged with the next one of its phase if little of it remains (MIN_STEP). The time t that
+    residuals and dynamics read continues; x0 is unchanged.
     """
     if elapsed <= 0.0:
         return ocp
@@ -252,9 +261,9 @@ def remaining(ocp: OCP, elapsed: float) -> OCP | None:
 
 
 def _remaining_phase(phase: Phase, elapsed: float) -> Phase | None:
-    """Phase without its first ``elapsed`` seconds; None if nothing remains.
+    """Phase without its first ``elapsed`` seconds; the phase itself for ``elapsed`` <= 0, None if nothing remains.
 
-    A time step cut to less than MIN_STEP of its length is merged with the next one.
+    A time step cut to less than MIN_STEP of its length is merged with the next one, if there is one.
     """
     if elapsed <= 0.0:
         return phase

@@ -2,10 +2,10 @@
 
 At each replanning period, if the planner is idle, a solve starts with
 
-    initial state   predicted under the current plan to the start of the new plan, ``lead`` seconds later (or the duration of the
-                    last solve, if that was longer)
+    initial state   predicted under the current and pending plans to the start of the new plan, ``lead`` seconds later (or the
+                    duration of the last solve, if that was longer)
     problem         of the horizon at that start, with the predicted positions of objects at each knot
-    guess           the last plan, shifted in time
+    guess           the plan that is valid at that start, shifted in time; with ``prepare_early``, that of the last solve
 
 The new plan is executed from its start on, or as soon as it is available. With a lead longer than a period, several plans are
 pending; a new plan replaces those that do not begin earlier. After a failed solve, the last plan stays current; late plans may be
@@ -35,7 +35,10 @@ class Planner(Protocol):
     """Solver interface of a replanning loop; ``prepare`` and ``respond`` alternate, one pair for each solve."""
 
     def prepare(self, ocp: OCP, warm: WarmStart) -> None:
-        """Do all work that does not need the current state: ``ocp`` has a predicted x0, ``warm`` holds the shifted last plan."""
+        """Do all work that does not need the current state.
+
+        ocp: problem, whose x0 is the first state of the guess. warm: the last plan, shifted to the start of the problem.
+        """
         ...
 
     def respond(self, x0: Array) -> Solution:
@@ -54,8 +57,8 @@ class _Job(NamedTuple):
 class Planning:
     """Current and pending plans, and the solves that replace them.
 
-    initial_plan: initial plan. objects: moving objects of the world. recorder: receives events and solves.
-    Raises ValueError for a horizon without a problem at the start of the first plan.
+    initial_plan: executed until the first new plan starts. objects: moving objects of the world. recorder: receives events and
+    solves. Raises ValueError for a horizon without a problem at the start of the initial plan.
     """
 
     def __init__(
@@ -85,15 +88,15 @@ class Planning:
 
     @property
     def plan(self) -> Plan:
-        """Plan whose start has passed most recently, at the last tick."""
+        """Plan that was valid at the last tick: of the plans that start by then, the last one, or else the first plan."""
         return self._plans[0]
 
     def reference(self, t: float) -> Array:
-        """Reference state (nx,) at t [s] of the plan that is valid then."""
+        """Reference state (nx,) at t [s] of the plan that is valid then, as far as it is known now."""
         return self._plan_at(t).reference(t, self.manifold)
 
     def control(self, t: float, x: Array) -> Array:
-        """Control (nu,) at t [s] of the plan that is valid then, clipped to the bounds of its problem."""
+        """Control (nu,) at t [s] in the state x (nx,) by the plan that is valid then, clipped to the bounds of its problem."""
         plan = self._plan_at(t)
         u, bounds = plan.control(t, x, self.manifold), plan.bounds(t)
         return u if bounds is None else np.clip(u, *bounds)
@@ -102,7 +105,7 @@ class Planning:
         """Add the plan of a finished solve, and start the next solve if it is due, from the state x (nx,) at tick k.
 
         A horizon that follows the state receives it first. If the planner is still running, the due solve is skipped, which becomes
-        an event. Plans before the one valid at t [s] are dropped.
+        an event. A plan that is available immediately is added too. Plans before the one valid at t [s] are dropped.
         """
         if isinstance(self._horizon, Following):
             self._horizon.observe(t, x)
@@ -125,11 +128,11 @@ class Planning:
         self._plans = [*(plan for plan in self._plans if plan.start < new.start - SAME_TIME), new]
 
     def _start_solve(self, k: int, t: float, x: Array) -> None:
-        """Start a solve at tick k and t [s] from the state x, for a plan that begins ``lead`` seconds later.
+        """Start a solve at tick k and t [s] from the state x (nx,), for a plan that begins ``lead`` seconds later.
 
-        Its initial state is predicted under the current plans. The problem is prepared first, unless it was prepared after the last
-        solve.
-        After the end of the horizon, planning stops, which becomes an event.
+        If a problem with a start from t up to that time was prepared after the last solve, the plan begins at its start; else the
+        problem is prepared first. The initial state is predicted under the known plans; its SO(2) angles are shifted by whole
+        turns to those of the last plan. After the end of the horizon, planning stops, which becomes an event.
         """
         ready = self._prepared_for is not None and t - SAME_TIME <= self._prepared_for < t + self._lead + SAME_TIME
         valid = self._prepared_for if ready and self._prepared_for is not None else t + self._lead
@@ -169,7 +172,7 @@ class Planning:
         self._worker.start(respond, prepare, k)
 
     def _predict(self, x: Array, t: float, until: float) -> Array:
-        """State predicted from x at t to ``until`` [s] by the model, under the plans' controls, tick by tick.
+        """State (nx,) predicted from x at t to ``until`` [s] by the model, under the plans' controls, tick by tick.
 
         Returns the reference state if the prediction is not finite.
         """
@@ -180,14 +183,21 @@ class Planning:
         return x if np.isfinite(x).all() else self.reference(until)
 
     def _prepare(self, problem: OCP, start: float, last: Plan, known: Sequence[Prediction]) -> None:
-        """Prepare the planner for a problem at ``start`` [s], warm-started by the plan ``last``, with predictions of objects."""
+        """Prepare the planner for a problem at ``start`` [s], warm-started by the plan ``last``, with its first state as x0.
+
+        known: predictions of the objects, from which the problem gets their positions at each knot.
+        """
         for item, prediction in zip(self._objects, known, strict=True):
             problem = with_values(problem, item.name, {item.parameter: prediction.at(start + problem.times)})
         warm = warm_start(last, problem, start)
         self._planner.prepare(replace(problem, x0=warm.guess.xs[0]), warm)
 
     def _collect(self, k: int, t: float) -> None:
-        """Add the plan of a finished solve, if any, unless it failed or is late and dropped; record the solve and its faults."""
+        """Add the plan of a finished solve, if any, unless it failed or is late and dropped.
+
+        Records the solve, a failure, and lateness. Sets the lead of the next solve to the duration of this one, in whole ticks, but
+        at least to ``timing.lead``.
+        """
         answer = self._worker.poll(k)
         if answer is None or self._job is None:
             return
@@ -215,7 +225,7 @@ def _answer_fault(answer: Answer) -> str | None:
 
 
 class Control:
-    """Controls of the current plan from the observed state; a control that is not finite is replaced by the last one.
+    """Controls of the current plan from the observed state; a control that is not finite is replaced by the last one, or zero.
 
     x0: (nx,) the state at t = 0. recorder: receives events.
     """

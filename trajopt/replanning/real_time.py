@@ -1,6 +1,6 @@
 """Real-time iteration: planners that take one step per call about the shifted plan (xs, us), in two parts.
 
-    prepare   all work that does not need the current state
+    prepare   work that does not need the current state
     respond   the solution from the current state, as fast as possible
 
 A solve is a generator: it prepares, yields to receive the state, and returns the solution from that state.
@@ -10,6 +10,8 @@ SLQ, one Gauss-Newton step:
     prepare   derivatives and Riccati sweep about the shifted plan, before the state is known
     respond   dx_0 = x0 (-) xs_0, linear rollout (dx, du) of the policy with gains K, and the new plan
 
+With finite bounds on controls, the response solves a bounded LQ problem in place of sweep and linear rollout.
+
 | search | new plan | reference |
 |---|---|---|
 | no | xs (+) dx, us + du: the full step of multiple shooting | Diehl, Bock, Schloeder, SIAM J. Control Optim. 43, 2005 |
@@ -17,13 +19,13 @@ SLQ, one Gauss-Newton step:
 
 Full steps are suitable for slowly changing problems. After a jump of a goal, or with an unreachable goal, they may oscillate
 forever. The search tries alpha = 1, 1/2, 1/4, 1/8 and 0 (the feedback of the plan alone) in one batch. Shortened steps raise the
-regularization of the next sweep.
+regularization of the next sweep, full steps lower it.
 
 With large residuals, such as those of an unreachable goal, the neglected second-order terms dominate the Gauss-Newton Hessian:
-steps overshoot, and gains drive the robot away from its plan. So after MAX_SHORTENED consecutive shortened steps, Q is computed
-from the exact Hessian of the cost, if that is compiled: the nearest positive semidefinite blocks, without negative eigenvalues (N.
-J. Higham, Linear Algebra Appl. 103, 1988). The unmodified Q may also give a convex problem, but often one whose gains make a robot
-fall. The option ``curved`` selects the exact Hessian from the first step on.
+steps overshoot, and gains drive the robot away from its plan. So after MAX_SHORTENED consecutive shortened steps, all later steps
+use the exact Hessian of the cost, if that is compiled. Its blocks Q are replaced by the nearest positive semidefinite ones, without
+negative eigenvalues (N. J. Higham, Linear Algebra Appl. 103, 1988). The unmodified Q may also give a convex problem, but often one
+whose gains make a robot fall. The option ``curved`` selects the exact Hessian from the first step on.
 
 SQP, for problems with constraints, one step of direct multiple shooting:
 
@@ -31,7 +33,7 @@ SQP, for problems with constraints, one step of direct multiple shooting:
     respond   solution of the QP with its first state fixed (:mod:`trajopt.solvers.direct.real_time_iteration`); the full step is
               the plan
 
-Multipliers are passed from one call to the next while the number of knots is constant.
+Multipliers are passed from one call to the next while the numbers of variables and constraints are constant.
 """
 
 from __future__ import annotations
@@ -69,7 +71,7 @@ SolveGenerator = Generator[None, Array, Solution]
 
 
 class RealTimePlanner(ABC):
-    """Base of a :class:`~trajopt.replanning.planning.Planner` with one generator for each :meth:`prepare` and :meth:`respond`."""
+    """Base of a :class:`~trajopt.replanning.planning.Planner`: :meth:`prepare` and :meth:`respond` run one generator together."""
 
     _running: SolveGenerator | None = None
 
@@ -86,7 +88,8 @@ class RealTimePlanner(ABC):
     def respond(self, x0: Array) -> Solution:
         """Resume :meth:`solve` with the current state x0 (nx,), and return its solution.
 
-        Raises RuntimeError if :meth:`prepare` was not called before.
+        Raises RuntimeError unless :meth:`prepare` was called since the last response, TypeError if the generator yields again, and
+        the errors of :meth:`solve`.
         """
         if self._running is None:
             raise RuntimeError("call prepare before respond")
@@ -107,7 +110,11 @@ ROUNDING = 1e-12
 
 
 class Trajectory(NamedTuple):
-    """Trajectory, its cost, the length of its step, and the largest gap before that step."""
+    """Trajectory xs (N + 1, nx), us (N, nu) after a step, and numbers of the step for its record.
+
+    cost: of the trajectory, or of the guess if only that is known. alpha: step length. defect: largest gap of the guess; 0 for a
+    rollout.
+    """
 
     xs: Array
     us: Array
@@ -119,7 +126,7 @@ class Trajectory(NamedTuple):
 class RealTimeSLQ(RealTimePlanner):
     """:class:`~trajopt.replanning.planning.Planner` with one SLQ step per response; see the module docstring.
 
-    hessian: Hessian of the cost, "gauss_newton" (until steps are shortened), or "exact", without negative eigenvalues.
+    hessian: Hessian of the cost, "gauss_newton" (until steps are shortened), or "exact", with Q without negative eigenvalues.
     regularization: minimum regularization on the diagonal of Quu. search: see the module docstring. curved: use the exact Hessian
     from the first step on, if it is compiled. With finite bounds on controls, the response solves a bounded LQ problem
     (:mod:`trajopt.lq.lq_solver`).
@@ -140,9 +147,11 @@ class RealTimeSLQ(RealTimePlanner):
         return max(self.min_regularization, self._regularization.mu)
 
     def solve(self, ocp: OCP, warm: WarmStart) -> SolveGenerator:
-        """One SLQ step about the guess of a warm start, as a generator that receives the state x0 after the Riccati sweep.
+        """One SLQ step about the guess of a warm start, as a generator that receives the state x0 after its preparation.
 
-        Raises ValueError for constraints other than bounds on controls.
+        The preparation computes the derivatives and, without finite bounds on controls, the Riccati sweep. The solution has the
+        gains of the step and no feed-forward (k = 0). If Quu is not positive definite, it is the guess. Raises ValueError for
+        constraints other than bounds on controls.
         """
         reject_constraints(ocp, "RealTimeSLQ")
         if not self._started and (self.search or self.curved) and not self._curved:
@@ -190,8 +199,8 @@ class RealTimeSLQ(RealTimePlanner):
     def _searched(self, evaluator: Evaluator, plan: Guess, x0: Array, policy: Policy, step: LQStep) -> Trajectory:
         """Cheapest rollout from x0 among the step lengths alpha of STEP_LENGTHS; the feedback on dx_0 is applied in full with each.
 
-        Full steps lower the regularization, shortened ones raise it. After MAX_SHORTENED consecutive shortened steps, or if no
-        rollout is finite, later steps use the exact Hessian, if it is compiled.
+        Without a finite rollout, it is that for alpha = 0. Full steps lower the regularization, shortened ones raise it. After
+        MAX_SHORTENED consecutive shortened steps, or if no rollout is finite, later steps use the exact Hessian, if it is compiled.
         """
         answer = policy.K[0] @ step.dx[0]
         xs, us, dx, du = plan.xs.copy(), plan.us.copy(), step.dx.copy(), step.du.copy()
@@ -236,7 +245,10 @@ def _finite_bounds(ocp: OCP, us: Array) -> Bounds | None:
 
 
 class RealTimeSQP(RealTimePlanner):
-    """:class:`~trajopt.replanning.planning.Planner` with one SQP step per response; uses options hold, hessian and qp_solver."""
+    """:class:`~trajopt.replanning.planning.Planner` with one SQP step per response; see the module docstring.
+
+    options: hold, hessian and qp_solver are used; tolerances only for messages. Default: the Gauss-Newton Hessian.
+    """
 
     def __init__(self, options: SQPOptions | None = None) -> None:
         self.options = options or SQPOptions(hessian="gauss_newton")
@@ -245,7 +257,8 @@ class RealTimeSQP(RealTimePlanner):
     def solve(self, ocp: OCP, warm: WarmStart) -> SolveGenerator:
         """One SQP step about the guess of a warm start, as a generator that receives the state x0 after the preparation of the QP.
 
-        Raises ValueError if the guess gives NaN.
+        The solution is the full step, or the guess if the QP was not solved, with tracking gains about the guess and k = 0. Raises
+        ValueError if the guess gives NaN or infinity.
         """
         from trajopt.solvers.direct.direct_sqp import staged_program
         from trajopt.solvers.direct.real_time_iteration import RealTimeIteration
@@ -291,7 +304,10 @@ def _record(
     mu: float = 0.0,
     length: float = 1.0,
 ) -> IterationRecord:
-    """Record of a step of largest entry ``size``, accepted with this length; numbers that a step does not compute are NaN."""
+    """Record of a step with largest entry ``size`` and step length ``length``; numbers that a step does not compute are NaN.
+
+    defect: largest gap. violation: largest violation of constraints. mu: regularization. The merit is the cost.
+    """
     unknown = float("nan")
     return IterationRecord(
         iteration=0,

@@ -52,9 +52,10 @@ class Event(NamedTuple):
 
 
 class Solve(NamedTuple):
-    """Record of a solve. start: time of its state; valid: intended start of its plan; known: time when the plan was available [s].
+    """Record of a solve. start: its start; valid: intended start of its plan; known: when its answer was available, times in [s].
 
-    seconds: duration of the response. success: True if the plan could be executed.
+    seconds: duration of the response. success: True if the plan can be executed, also if it was late and dropped; else iterations
+    is 0 and cost NaN.
     """
 
     start: float
@@ -67,7 +68,7 @@ class Solve(NamedTuple):
 
 
 class Tick(NamedTuple):
-    """Values at a tick, see :class:`RunLog`. objects: true positions, in the order of the objects."""
+    """Values at a tick, see :class:`RunLog`. objects: true positions (n,), in the order of the objects."""
 
     time: float
     x: Array
@@ -82,10 +83,11 @@ class Tick(NamedTuple):
 class RunLog:
     """Log of a run with M ticks.
 
-    times (M,) [s]; xs (M, nx) true states; estimates (M, nx); references (M, nx) of the current plan; us (M, nu).
-    objects: true positions (M, n) by name. lags (M,): delay of each tick [s]. spells: see
+    tick: control period [s]. times (M,) [s] of the beginnings of ticks; xs (M, nx) true states, estimates (M, nx) of them and
+    references (M, nx) of the current plan at these times; us (M, nu) controls applied from then on. objects: true positions (M, n)
+    by name. lags (M,): delay of each tick [s]. solves, events: in the order of their recording. spells: see
     :class:`~trajopt.replanning.workers.Spell`. meta: JSON-like. clearances: distance (M,) [m] from an object, by its name.
-    manifold: of the states.
+    manifold: of the states, None if unknown.
     """
 
     tick: float
@@ -110,10 +112,11 @@ class RunLog:
     def statistics(
         self, manifold: Manifold | None = None, distances: Mapping[str, Array] | None = None
     ) -> dict[str, Any]:
-        """Statistics of the run: solves, tracking errors, lag of ticks, events, and clearances by minimum and last value.
+        """Statistics of the run by name: those of :func:`statistics_of`, tracking errors, lag of ticks, and clearances.
 
-        distances: arrays (M,) by name, reported by minimum, last value, median and rms. manifold: of the states, default that of
-        the log, or a vector space if the log has none.
+        The tracking error is the true state minus the reference, in the tangent space; its rms norm and its largest entry are
+        reported. Clearances are reported by minimum and last value. distances: arrays (M,) by name, reported by minimum, last
+        value, median and rms. manifold: of the states, default that of the log, or a vector space if the log has none.
         """
         manifold = manifold or self.manifold or Manifold.vector(self.xs.shape[1])
         planning = statistics_of(self.solves, self.spells, self.events)
@@ -135,7 +138,11 @@ class RunLog:
         return numbers
 
     def save(self, folder: str | os.PathLike[str], statistics: Mapping[str, Any] | None = None) -> list[Path]:
-        """Write run.npz and run.json to a folder, which is created if needed; returns their paths. Raises OSError."""
+        """Write run.npz and run.json to a folder, which is created if needed; returns their paths.
+
+        statistics: written to run.json. Raises OSError if a file cannot be written, TypeError for ``meta`` or statistics that JSON
+        cannot represent.
+        """
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         arrays = {key: getattr(self, key) for key in _ARRAYS}
@@ -155,7 +162,10 @@ class RunLog:
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str]) -> RunLog:
-        """Read a log written by :meth:`save`. Raises OSError, and ValueError for other or damaged files."""
+        """Read a log written by :meth:`save`, without its statistics.
+
+        Raises OSError if a file cannot be read, ValueError for other or damaged files.
+        """
         folder = Path(folder)
         try:
             record = parse_json((folder / RUN_FILE).read_text(encoding="utf-8"))
@@ -195,9 +205,9 @@ class RunLog:
 
 
 def _check_shapes(arrays: Mapping[str, Array]) -> None:
-    """Check that the arrays of a run are numeric, with one number of ticks, at least 1, and one size of states.
+    """Check that the arrays by tick of a run are numeric, with one number of ticks, at least 1, and one size of states.
 
-    Raises ValueError.
+    Raises ValueError if they are not. Other arrays, such as "solves", are not checked.
     """
     ticks = arrays["times"].shape
     for name, values in arrays.items():
@@ -226,7 +236,10 @@ class RunRecorder:
         self.events.append(Event(t, kind, message))
 
     def log(self, tick: float, names: Sequence[str], spells: Sequence[Spell], manifold: Manifold) -> RunLog:
-        """Log of the run so far. names: names of the objects. Raises ValueError for a run without ticks."""
+        """Log of the run so far, of what is stored. tick: control period [s]. names: names of the objects, in their order.
+
+        Raises ValueError for a run without ticks.
+        """
         if not self.ticks:
             raise ValueError("the run has no ticks; give a duration of at least one tick")
         *columns, objects = zip(*self.ticks, strict=True)
@@ -237,7 +250,10 @@ class RunRecorder:
 
 
 def statistics_of(solves: Iterable[Solve], spells: Iterable[Spell], events: Iterable[Event]) -> dict[str, Any]:
-    """Statistics of planning: counts of solves, milliseconds of responses and preparations, iterations, and counts of events."""
+    """Statistics of planning by name: numbers of solves, failed ones, late plans and skipped solves, and of events by kind.
+
+    Also percentiles of the milliseconds of responses and preparations, and of the iterations.
+    """
     solves, kinds = list(solves), [event.kind for event in events]
     return {
         "solves": len(solves),

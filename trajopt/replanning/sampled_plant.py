@@ -34,8 +34,8 @@ def pushed(pushes: Sequence[Push], t: float, size: int) -> Array:
 class SampledPlant:
     """Plant with the dynamics of a time-invariant discrete map, in time steps of at most ``step`` [s].
 
-    forces: (nf, nu) maps the controls u (nu,) of the plan to the inputs (nf,) of the map; pushes are added to these. limit: of the
-    controls, (nu,). parameters: of the map.
+    x0 (nx,): initial state. forces: (nf, nu) maps the controls u (nu,) of the plan to the inputs (nf,) of the map, default the
+    identity; pushes are added to these. limit: largest magnitude of the controls, a number or (nu,). parameters: of the map.
     """
 
     def __init__(
@@ -73,9 +73,9 @@ class SampledPlant:
 
 
 class BesidePath:
-    """Plant extended by a path parameter of the controller: states (x, s, sdot), controls (u, w), sddot = w.
+    """Plant extended by a path parameter s of the controller: states (x, s, sdot), controls (u, w), sddot = w.
 
-    inputs: function from the state x of the plant and the controls u to its inputs (nu,); default u.
+    start: initial (s, sdot). inputs: function from the state x of the plant and the controls u to its inputs (nu,); default u.
     """
 
     def __init__(self, plant: Plant, start: Array, inputs: Callable[[Array, Array], Array] = lambda x, u: u) -> None:

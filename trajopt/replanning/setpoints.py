@@ -4,7 +4,7 @@ At time t, between the knots k and k + 1 of a plan, a setpoint contains
 
     x, xdot   the state on the geodesic between the knots, and its rate
     u, K      feed-forward and gains of knot k; the controller applies  u + K (y (-) x)  in its measured state y
-    forces    contact forces at (x, u), in world axes; for contacts of long steps the mean forces of the step from knot k on
+    forces    contact forces at (x, u), in world axes; if the dynamics compute means over time steps, those of the step from knot k
     feet      positions and velocities of frames in the world
 
 If the states of a plan contain phase durations (`problem.time = "free"`, arms in scenes), times follow from these durations.
@@ -45,10 +45,10 @@ FORCE, WRENCH = 3, 6
 class Setpoint(NamedTuple):
     """Setpoint of a controller at one time.
 
-    t [s]; x (nx,), followed by phase durations if these are free; rate (ndx,): its derivative, joint velocities and accelerations;
-    u (nu,) feed-forward, with joint forces in place of joint accelerations; K (nu, ndx) gains; forces by contact: (3,) [N], or (6,)
-    with the moment [N m], in world axes, zero without contact; feet, foot_velocities by frame: (3,) [m], [m/s] in the world; last:
-    True at the end of the plan.
+    t [s]; x (nx,): state, with phase durations at its end if these are free; rate (ndx,): its derivative, such as joint velocities
+    and accelerations, zero after the end of the plan; u (nu,) feed-forward, with joint forces in place of joint accelerations;
+    K (nu, ndx) gains; forces by contact: (3,) [N], or (6,) with the moment [N m], in world axes, zero without contact; feet,
+    foot_velocities by frame: (3,) [m], [m/s] in the world; last: True at and after the end of the plan.
     """
 
     t: float
@@ -62,7 +62,10 @@ class Setpoint(NamedTuple):
     last: bool
 
     def control(self, y: Array, manifold: Any) -> Array:
-        """Control (nu,), feed-forward and feedback, in the measured state y (nx,), which may omit phase durations at its end."""
+        """Control (nu,), feed-forward and feedback, in the measured state y (nx,), which may omit phase durations at its end.
+
+        It is not clipped to bounds.
+        """
         whole = np.append(y, self.x[len(y) :])
         return self.u + self.K @ np.asarray(manifold.difference(self.x[:, None], whole[:, None]))[:, 0]
 
@@ -73,7 +76,7 @@ def setpoints(
     """Stream the setpoints of a solution that begins at ``start`` [s], or of a plan, every 1/rate seconds and at its end.
 
     ocp: the solved problem. rate [Hz]: of the controller. feet: frames to report. Raises ValueError for a rate that is not
-    positive, UnknownName for a foot that the robot does not have.
+    positive and finite, and for feet without a robot model, UnknownName for a foot that the robot does not have.
 
     >>> import trajopt as to
     >>> body = to.FreeBody(to.load_robot("double_pendulum"))
@@ -97,7 +100,7 @@ def setpoint(ocp: OCP, plan: Plan, t: float, feet: Sequence[str] = ()) -> Setpoi
     """Setpoint of a plan at time t [s]; after its end, its last state with a rate of zero.
 
     ocp: the problem that the plan solves. feet: frames whose positions and velocities are returned. Raises UnknownName for a foot
-    that the robot does not have.
+    that the robot does not have, ValueError for feet without a robot model.
     """
     return next(_setpoint_stream(ocp, in_seconds(ocp, plan), np.array([t]), feet))
 
@@ -132,7 +135,7 @@ def _setpoint_stream(ocp: OCP, plan: Plan, times: Array, feet: Sequence[str]) ->
 
 
 def _references(plan: Plan, ks: Array, times: Array, manifold: Any) -> Array:
-    """States (M, nx) at times after knots ks, on geodesics to the next knots; after the end, the last state."""
+    """States (M, nx) at times (M,) [s] after knots ks (M,), on geodesics to the next knots; after the end, the last state."""
     dt = plan.times[ks + 1] - plan.times[ks]
     fraction = np.where(dt > 0.0, (times - plan.start - plan.times[ks]) / np.where(dt > 0.0, dt, 1.0), 1.0)
     one, other = plan.xs[ks].T, plan.xs[ks + 1].T
@@ -171,7 +174,10 @@ def _accelerated(model: Model, plan: Plan, k: int, times: Array, xs: Array) -> A
 
 
 def _driving_forces(model: Model, x: Array, u: Array, K: Array) -> tuple[Array, Array]:
-    """Convert u and K from joint accelerations to joint forces by inverse dynamics, in a state x that begins with (q, v)."""
+    """Convert u (nu,) and K (nu, ndx), whose first rows are joint accelerations, to joint forces by inverse dynamics.
+
+    x: state, which begins with (q, v). The rows of other controls are unchanged.
+    """
     n = model.nv
     q, v, a = x[:n], x[n : 2 * n], u[:n]
     (by_q, by_v, M), gains = inverse_dynamics_derivatives(model, q, v, a), K.copy()
@@ -189,7 +195,7 @@ def _rate(plan: Plan, k: int, manifold: Any) -> Array:
 
 
 def _forces(ocp: OCP, plan: Plan, ks: Array, xs: Array) -> dict[str, Array]:
-    """Contact forces at states xs (M, nx) after knots ks (M,), rows by name; zero in phases without the contact."""
+    """Contact forces (M, 3) or (M, 6) by name at states xs (M, nx) after knots ks (M,); zero in phases without the contact."""
     forces: dict[str, Array] = {}
     for phase, knots in zip(ocp.phases, ocp.phase_slices, strict=True):
         sampling = phase.dynamics.sampling
@@ -214,14 +220,14 @@ _SIZES: WeakKeyDictionary[Any, dict[str, int]] = WeakKeyDictionary()
 
 
 def _at(phase: Phase, rows: Array) -> dict[str, Array]:
-    """Parameters of a phase at some of its knots."""
+    """Parameters of a phase: rows of some of its knots; constant ones unchanged."""
     return {key: value[rows] if value.ndim == 2 else value for key, value in phase.parameters.items()}
 
 
 def _outputs(ocp: OCP, plan: Plan, system: Any, p: dict[str, Array], ks: Array, xs: Array) -> dict[str, Array]:
     """Contact forces (3 or 6, M) by name of a system at states xs (M, nx) after knots ks; p: parameters of the phase.
 
-    Systems with forces of whole steps use the states of the knots. Outputs with other numbers of rows are omitted.
+    Systems whose forces are means over time steps use the states of the knots. Outputs with other numbers of rows are omitted.
     """
     if isinstance(system, NeedsScheme):
         xs, p = plan.xs[ks], {**p, IMPLICIT_STEP: ocp.dt[ks][:, None]}

@@ -35,7 +35,7 @@ def _shared(dynamics: DiscreteMap) -> dict[tuple[int, float], _Ready]:
 class Simulator:
     """Simulator of a time-invariant discrete map, on the engine of its backend. parameters: of the map, each (n,).
 
-    It uses solver stages, so that compiled dynamics are called once for several steps.
+    It uses the stages of solvers, so that compiled dynamics are called once for several steps.
     """
 
     def __init__(self, dynamics: DiscreteMap, parameters: Parameters | None = None) -> None:
@@ -54,7 +54,7 @@ class Simulator:
         return motion.xs[0, -1]
 
     def _evaluator(self, x: Array, n: int, h: float, parameters: Parameters) -> Evaluator:
-        """Cached evaluator of n steps of length h [s]; updated if the parameters differ."""
+        """Cached evaluator of n steps of length h [s]; replaced by a new one if the parameters differ."""
         known = self._ready.get((n, h))
         if known is not None and _same(known.parameters, parameters):
             return known.evaluator
@@ -68,7 +68,7 @@ class Simulator:
 
 
 _DIGITS = 9
-"""Number of digits to which time steps [s] are rounded, so that rounding errors of tick sums do not create new evaluators."""
+"""Number of decimals to which time steps [s] are rounded, so that rounding errors of tick sums do not create new evaluators."""
 
 
 class Model:
@@ -79,7 +79,10 @@ class Model:
         self._simulator = Simulator(problem.phases[0].dynamics)
 
     def step(self, x: Array, u: Array, t: float, dt: float) -> Array:
-        """State (nx,) dt [s] after x under the control u (nu,), with the parameters of the phase's first knot; t is ignored."""
+        """State (nx,) after one time step of length dt [s] from x under the control u (nu,); t is ignored.
+
+        The parameters are those of the first knot of the phase.
+        """
         phase = self.problem.phases[0]
         if self._simulator.dynamics is not phase.dynamics:
             self._simulator = Simulator(phase.dynamics)

@@ -2,7 +2,7 @@
 
 | worker | runs a job | answer available |
 |---|---|---|
-| SimulatedWorker | immediately | after the charged time: deterministic |
+| SimulatedWorker | immediately | after the charged time, by default the measured one |
 | ThreadWorker | in a separate thread | when the response is done |
 | ImmediateWorker | immediately | immediately, unless the response took longer than a deadline |
 | ScriptedWorker | immediately | at the tick of an earlier run: a replay |
@@ -38,7 +38,8 @@ class Timing:
     tick: control period. period: time between the starts of solves. lead: time from the start of a solve to the start of its plan.
     deadline: of a solve, from its start; default the lead, or the period if the lead is 0. drop_late: drop plans that miss the
     deadline; otherwise they are executed as soon as they are available. prepare_early: prepare the next solve before its
-    measurement. Raises ValueError for values that are not positive.
+    measurement. Raises ValueError for a tick, period or deadline that is not positive, a negative lead, and a period shorter than
+    the tick.
     """
 
     tick: float = 0.001
@@ -66,7 +67,7 @@ class Timing:
 
 
 class Answer(NamedTuple):
-    """Result of a response, or its error. seconds: duration of the response. tick: tick at which the answer was available."""
+    """Result of a response, or its error, the other one None. seconds: duration of the response. tick: when it was available."""
 
     value: Any
     error: Exception | None
@@ -91,8 +92,7 @@ class Worker(Protocol):
         """Start a job.
 
         ``prepare`` is called with the response, or with None after an error. EXPECTED_ERRORS of ``respond`` become the answer,
-        those of
-        ``prepare`` are ignored.
+        those of ``prepare`` are ignored.
         """
         ...
 
@@ -105,7 +105,7 @@ class Worker(Protocol):
         ...
 
     def spells(self) -> list[Spell]:
-        """Time spans of all jobs so far."""
+        """Time spans of the jobs so far, or of the latest ones."""
         ...
 
 
@@ -130,7 +130,7 @@ class SimulatedWorker:
     """Worker that runs jobs immediately and charges time for them.
 
     tick: length of a tick [s]. charge: function from the measured to the charged seconds of response and preparation; default: the
-    measured ones.
+    measured ones. The charged time is rounded up to whole ticks.
     """
 
     def __init__(self, tick: float, charge: Callable[[float, float], tuple[float, float]] | None = None) -> None:
@@ -171,8 +171,8 @@ class SimulatedWorker:
 class ImmediateWorker(SimulatedWorker):
     """Worker that runs jobs immediately, and charges time only for responses that exceed a deadline.
 
-    The answer is available immediately or, if the response took longer than the deadline [s], after the time that it took. recent:
-    number of latest jobs that :meth:`spells` returns.
+    The answer is available immediately or, if the response took longer than the deadline [s], after the time that it took.
+    Preparations are free. deadline: None for none. recent: maximum number of latest jobs that :meth:`spells` returns.
     """
 
     def __init__(self, tick: float, deadline: float | None, recent: int) -> None:
@@ -212,7 +212,7 @@ class ThreadWorker:
         response: Future = Future()
 
         def work() -> float:
-            """Set the response of the future, then prepare the next solve; returns the seconds of the preparation."""
+            """Set the result of the future, then prepare the next solve; returns the seconds of the preparation."""
             answer = _timed(respond)
             response.set_result(answer)
             return _timed(lambda: prepare(answer[0]))[2]
@@ -260,7 +260,7 @@ class Clock(Protocol):
     """Clock of the loop: real or simulated time."""
 
     def wait_until(self, t: float) -> float:
-        """Wait until t [s] after the first call; returns the delay [s] if that time has already passed, else 0."""
+        """Wait until t [s]; returns the delay [s] if that time has already passed, else 0. The time of the first call is its t."""
         ...
 
 

@@ -1,7 +1,7 @@
 """Atomic file writes, archives of named arrays (``.npz``) without pickled objects, and checks of the archives of solutions.
 
-The checks require consistent sizes, and values of the right type. Each raises ValueError with a message that names the array or
-key.
+The functions ``check_...`` require consistent sizes, and values of the right type. Each raises ValueError with a message that names
+the array or key.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _CHUNK = 1 << 24
 
 
 class ForeignFile(InputError):
-    """Error for a file that is not an archive of arrays."""
+    """Error for a file that is not an archive of arrays of numbers and texts."""
 
 
 class DamagedArchive(InputError):
@@ -43,7 +43,10 @@ class DamagedArchive(InputError):
 
 
 def write_atomically(path: Path, write: Callable[[IO[bytes]], object]) -> None:
-    """Write a temporary file, then rename it to the target, so that readers never see a partial file. Raises OSError."""
+    """Write a temporary file in the same folder, then rename it to the target, so that readers never see a partial file.
+
+    write: writes the content to an open binary file. Raises OSError, which names the target, if writing fails.
+    """
     try:
         _write_atomically(path, write)
     except OSError as error:
@@ -71,14 +74,15 @@ class Header(NamedTuple):
 
 
 def read_archive(path: Path, check: Callable[[Mapping[str, Header]], None] = lambda headers: None) -> dict[str, Array]:
-    """Read all arrays of a file.
+    """Read all arrays of a file, by name.
 
     Headers are read first, and memory is allocated only after their sizes have been checked. An archive is rejected if it unpacks
     to more than SMALL bytes and more than LARGEST_RATIO times its own size.
 
-    check: called with all headers by name; its exceptions are passed on.
+    check: called with all headers by name before the arrays are read; its exceptions are passed on.
 
-    Raises OSError, :class:`ForeignFile` and :class:`DamagedArchive`.
+    Raises OSError if the file cannot be read, :class:`ForeignFile` if it is not an archive of arrays of numbers and texts,
+    :class:`DamagedArchive` if it is incomplete, modified, rejected for its size or too large for the memory.
     """
     with path.open("rb") as file:
         if file.read(len(_BEGINNING)) != _BEGINNING:  # numpy would treat other files as pickles
@@ -96,7 +100,7 @@ def read_archive(path: Path, check: Callable[[Mapping[str, Header]], None] = lam
 
 @contextmanager
 def _damage_reported(path: Path) -> Iterator[None]:
-    """Context that converts exceptions of reading a modified zip file, of many types, to DamagedArchive.
+    """Context that converts exceptions of reading a modified zip file, of many types, to DamagedArchive; also MemoryError.
 
     Disk errors, ForeignFile and DamagedArchive itself are passed on.
     """
@@ -117,8 +121,8 @@ def _damage_reported(path: Path) -> Iterator[None]:
 def _members(path: Path, archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
     """Members of an archive by array name, without ".npy".
 
-    Raises ForeignFile for members of another suffix, DamagedArchive for repeated names, unknown compression, and sizes beyond the
-    limits.
+    Raises ForeignFile for members of another suffix, DamagedArchive for more than MAX_ARRAYS members, repeated names, encryption,
+    unknown compression, and unpacked sizes beyond the limits.
     """
     members = archive.infolist()
     members_by_name = {member.filename.removesuffix(".npy"): member for member in members}
@@ -137,7 +141,8 @@ def _members(path: Path, archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]
 def _header(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Header:
     """Header of an array.
 
-    Raises DamagedArchive for an unknown format or a size other than that of the member, ForeignFile for an array of objects.
+    Raises DamagedArchive for an unknown format or a size other than that of the member, ForeignFile for an array of objects,
+    records or subarrays.
     """
     with archive.open(member) as file:
         version = np.lib.format.read_magic(file)
@@ -203,9 +208,9 @@ ARRAYS = ("xs", "us", "K", "k", "times")
 
 
 def check_headers(headers: Mapping[str, Header]) -> None:
-    """Check that a solution's arrays are all present, with consistent shapes and numeric types, before their content is read.
+    """Check that a solution's arrays are all present, with consistent shapes, numeric types, and a text as metadata.
 
-    Raises ValueError.
+    It needs only their headers. Raises ValueError if they are not.
     """
     missing = [name for name in (*ARRAYS, "cost", "history", "metadata") if name not in headers]
     if missing:
@@ -234,7 +239,7 @@ def check_headers(headers: Mapping[str, Header]) -> None:
 
 
 def check_times(times: Array) -> None:
-    """Check that the times (N + 1,) [s] of knots are finite and do not decrease. Raises ValueError."""
+    """Check that the times (N + 1,) [s] of knots are finite and do not decrease. Raises ValueError if not."""
     if not np.isfinite(times).all() or (np.diff(times) < 0.0).any():
         raise ValueError("its times decrease or are not finite")
 
@@ -302,9 +307,9 @@ _META: dict[str, tuple[Check, str]] = {
 
 
 def check_metadata(metadata: Mapping[str, Any]) -> None:
-    """Check the required keys of a file's metadata, and optional keys of ``meta``, by type. Raises ValueError.
+    """Check the types of the required keys of a file's metadata, of "robot", if present, and of optional keys of ``meta``.
 
-    The optional keys are those that reports and viewers read.
+    The optional keys are those that reports and viewers read. Raises ValueError for a missing key or a value of another type.
     """
     for key, (check, expected) in _REQUIRED.items():
         if key != "robot" and key not in metadata:
@@ -334,7 +339,7 @@ _KINDS: dict[Any, Check] = {
 def status_from_data(values: Mapping[str, Any]) -> Status:
     """Status from the metadata of a file; the field "asked" of version 0.1 is ignored.
 
-    Raises ValueError for a missing or unknown field, and for a value of the wrong type.
+    Raises ValueError for an unknown field, a missing field without a default, and a value of the wrong type.
     """
     hints, known = get_type_hints(Status), {field.name for field in fields(Status)}
     values = {key: value for key, value in values.items() if key != "asked"}  # a field of version 0.1

@@ -42,12 +42,12 @@ OTHER = "other"
 
 @dataclass(frozen=True)
 class IterationRecord:
-    """One iteration: the iterate at its start, and its step.
+    """One iteration: the iterate at its start, and its step. The last record may be that of the solution, without a step.
 
     cost, merit (cost + penalty * l1 norm of the defects), gradient (infinity norm of the projected reduced gradient),
-    defect (largest entry of any gap), constraint_violation (of the bounds on the controls): of the iterate at the
+    defect (largest entry of any gap), constraint_violation (largest violation of bounds and constraints): of the iterate at the
     start. stop: max(gradient / its tolerance, defect / its tolerance); at most 1 means converged. regularization: mu
-    used. step_norm: largest entry of the change (dx, du). expected_decrease, actual_decrease: of the merit.
+    used. step_norm: largest entry of the change (dx, du), 0 for a rejected step. expected_decrease, actual_decrease: of the merit.
     step_length: alpha, 0 for a rejected step. hessian: second derivatives in the quadratic model of the step: the value of
     that option, "newton" or "true" if DDP added the curvature of the dynamics with these costates, or "mixed".
     times: seconds by phase. kkt: scaled KKT error (:mod:`trajopt.solvers.shooting.iterate`, for nonlinear programs
@@ -129,9 +129,10 @@ class Journal:
         self.add(None, iteration=0, **unknown)
 
     def add(self, trajectory: Trajectory | None = None, **numbers: Any) -> None:
-        """Add a record and call the callback. numbers: fields of an :class:`IterationRecord` without its times.
+        """Add a record and call the callback, if any. numbers: fields of an :class:`IterationRecord` without times and iterate.
 
-        trajectory: returns states and controls of the iterate; called only while the callback runs.
+        trajectory: returns states and controls of the iterate, for the ``iterate`` of the record that the callback gets, which may
+        call it only while it runs; None: that record has no iterate.
         """
         record = _record(numbers, self._clock)
         self._clock = {}
@@ -149,7 +150,7 @@ class Journal:
 
 
 def _record(numbers: dict[str, Any], times: dict[str, float]) -> IterationRecord:
-    """Record from ``numbers``, with defaults for missing fields, and times; five times as fast as the constructor."""
+    """Record from ``numbers``, with defaults for missing fields, and ``times``; five times as fast as the constructor."""
     record = object.__new__(IterationRecord)
     record.__dict__.update(_DEFAULTS, **numbers, times=times)
     assert len(record.__dict__) == _FIELDS, sorted(record.__dict__)

@@ -68,7 +68,7 @@ class Reported(Protocol):
 
 
 def cost_and_iterations(solution: Reported) -> str:
-    """Text with cost and iterations; without the cost if it is not finite."""
+    """Text with the cost and the number of iterations; without the cost if it is not finite."""
     cost = f"cost {solution.cost:.10g}, " if math.isfinite(solution.cost) else ""
     return f"{cost}{solution.iterations} iterations"
 
@@ -81,9 +81,10 @@ class Line(NamedTuple):
 
 
 def report_lines(solution: Reported) -> list[Line]:
-    """Report of a solution: status, cost and time, relaxed problems and attempts with other solvers, then :func:`check_lines`.
+    """Report of a solution: status, cost, iterations and time, relaxed problems, barrier strategy, attempts of ``auto``, checks.
 
-    A relaxed problem that was not solved gives a warning.
+    Parts that ``meta`` does not contain are left out. A relaxed problem that was not solved gives a warning. Checks: as in
+    :func:`check_lines`.
     """
     meta = solution.meta
     times = ", ".join(f"{name} {value:.3f} s" for name, value in solution.time_total.items())
@@ -113,6 +114,7 @@ def check_lines(solution: Reported) -> list[Line]:
     """Part of a report on the motion: results of the checks after the solve, from ``meta``; empty if the cost is not finite.
 
     Goals and replay come first, then refinement, violations between knots, and limits; missed goals and other warnings are last.
+    Missed goals and violations between knots are left out if the status describes them.
     """
     meta = solution.meta
     if not math.isfinite(solution.cost):
@@ -140,7 +142,7 @@ def report(solution: Reported) -> str:
 def _limits(limits: Sequence[Mapping[str, Any]], self_collision: str, usable: bool) -> list[Line]:
     """Lines on exceeded limits, warnings for those that the problem does not enforce; without any, a line that all are satisfied.
 
-    self_collision: sentence to include, or "". usable: False adds that the motion is no solution.
+    self_collision: sentence to include, or "". usable: False adds to the latter line that the motion is no solution.
     """
     if not limits:
         iterate = "" if usable else " (by an iterate that is not a solution)"
@@ -155,7 +157,10 @@ _RUNS = {"open": "with its controls held", "gains": "with its feedback gains"}
 
 
 def replayed(solution: Reported) -> list[str]:
-    """Sentences on the replay with finer dynamics: deviations of its runs from the plan, or the reason why there was no replay."""
+    """Sentences on the replay with finer dynamics: deviations of its runs from the plan, or the reason why there was no replay.
+
+    Empty if ``meta`` contains neither.
+    """
     runs = solution.meta.get("replay", {})
     if reason := runs.get(LEFT_OUT):
         return [f"not replayed on finer dynamics: {reason}"]
@@ -209,7 +214,7 @@ class ConsoleTable:
         self._rows += 1
 
     def finish(self, solution: Reported) -> None:
-        """Print the footer, the status of the solve, the final cost, and the time by phase; nothing with verbosity 0."""
+        """Print the footer, the status, cost and iterations of the solve, and the time by phase; nothing with verbosity 0."""
         if self.verbosity == 0:
             return
         self.footer()
@@ -254,7 +259,10 @@ class Panel(NamedTuple):
 
 
 def as_html(rows: Mapping[str, object], sentence: str, success: bool, panels: Sequence[Panel]) -> str:
-    """HTML with a sentence, a table of ``rows``, and the panels side by side; panels with fewer than two points are left out."""
+    """HTML with a sentence, a table of ``rows``, and the panels side by side; panels with fewer than two points are left out.
+
+    success: True for a green bar beside the sentence, else red.
+    """
     color = COLORS[2] if success else COLORS[3]
     cells = "".join(
         f"<tr><td style='text-align:left'><b>{html.escape(key)}</b></td>"
@@ -319,7 +327,7 @@ def _range(curves: Array) -> tuple[float, float]:
 
 
 def _text(x: float, y: float, text: str, anchor: str, *, bold: bool = False, color: str = "#333333") -> str:
-    """SVG element of a text at (x, y) in pixels."""
+    """SVG element of a text at (x, y) in pixels; anchor: the part of the text at this point, "start" or "end"."""
     weight = ' font-weight="bold"' if bold else ""
     return (
         f'<text x="{x:.1f}" y="{y:.1f}" font-size="10" font-family="sans-serif" text-anchor="{anchor}" '
@@ -328,7 +336,7 @@ def _text(x: float, y: float, text: str, anchor: str, *, bold: bool = False, col
 
 
 def _legend(panel: Panel) -> str:
-    """SVG elements with the names of the curves; "" without names and for too many curves."""
+    """SVG elements with the names of the curves; "" without names and for more than NAMED of them."""
     if not panel.names or len(panel.names) > NAMED:
         return ""
     return "".join(

@@ -58,14 +58,15 @@ class Solution:
     """Trajectory with its feedback policy, status and iteration history.
 
     xs (N + 1, nx), us (N, nu), K (N, nu, ndx) feedback gains, k (N, nu) the last feed-forward step, times (N + 1,) [s] of the
-    states, computed from the durations in the states if phase durations are free. iterations: steps taken. history: one record per
-    iteration. meta: JSON-like; options, solver, backend, digest; "hessian": second derivatives in the quadratic models of the
-    steps, with the same names for all solvers: "exact" (of the Lagrangian), "exact cost" (of the cost alone), "mixed"
-    (Gauss-Newton for the cost with the exact curvature of the time steps), "gauss_newton", "scqp", "limited_memory"; for ipm
-    "barrier_strategy" at the end, and "monotone_since", the iteration at which an adaptive barrier became monotone for lack of
-    progress. multipliers: by name, if the solver has them: "dynamics" (N, ndx), and (K, nr) of each constraint. model: robot of
-    the problem, if any, for viewers. annotations: goals, obstacles and shapes of the problem, for viewers. problem: the solved
-    :class:`~trajopt.OCP`; None for a solution from a file, a batch or another process.
+    states, computed from the durations in the states if phase durations are free. iterations: steps taken. history: one record
+    per iteration, for some solvers also one of the solution. meta: JSON-like; options, solver, backend, digest; "hessian": second
+    derivatives in the quadratic models of the steps, with the same names for all solvers: "exact" (of the Lagrangian), "exact
+    cost" (of the cost alone), "mixed" (Gauss-Newton for the cost with the exact curvature of the time steps), "gauss_newton",
+    "scqp", "limited_memory"; for ipm "barrier_strategy" at the end, and "monotone_since", the iteration at which an adaptive
+    barrier became monotone for lack of progress. multipliers: by name, if the solver has them: "dynamics" (N, ndx), (K, nr) of
+    each constraint, "terminal NAME" at the final knot, "bounds on x" (N + 1, ndx) and "bounds on u" (N, nu). model: robot of the
+    problem, if any, for viewers. annotations: goals, obstacles and shapes of the problem, for viewers. problem: the solved
+    :class:`~trajopt.OCP`; None for a solution from a file, a batch, another process or a real-time planner.
     """
 
     xs: Array
@@ -107,8 +108,8 @@ class Solution:
     def report(self) -> str:
         """Text that ``trajopt solve`` prints: status, cost and time, goals, replay, limits, and warnings.
 
-        After a solve with ``check=False`` it has only the first lines. Self-collision is checked now if it was not checked before;
-        the first check of a robot reads its meshes, which may take seconds.
+        After a solve with ``check=False`` it has no results of checks. Self-collision is checked now if the other checks were made
+        without it; the first check of a robot reads its meshes, which may take seconds.
         """
         from trajopt.results.report import report
 
@@ -133,7 +134,7 @@ class Solution:
         return f"Solution({self.status.code}: cost {self.cost:.8g}, {self.iterations} iterations, {horizon})"
 
     def _repr_html_(self) -> str:
-        """HTML for notebooks: a table, and plots of states, controls and convergence."""
+        """HTML for notebooks: a table, and plots of states (of a robot only its positions), controls and convergence."""
         from trajopt.results.report import Panel, as_html
 
         meta, nq = self.meta, self.xs.shape[1] if self.model is None else self.model.nq
@@ -266,7 +267,7 @@ def _model_of(metadata: Mapping[str, Any]) -> Model | None:
 
 
 def _loaded_annotations(metadata: Mapping[str, Any]) -> Annotations | None:
-    """Goals and obstacles from checked metadata; None without any. Raises ValueError if they cannot be built."""
+    """Annotations from checked metadata; None without any. Raises ValueError if they cannot be built."""
     if not metadata.get("marks"):
         return None
     try:
@@ -276,7 +277,10 @@ def _loaded_annotations(metadata: Mapping[str, Any]) -> Annotations | None:
 
 
 def _history(values: Array, metadata: Mapping[str, Any]) -> tuple[IterationRecord, ...]:
-    """Records from checked metadata; values: (iterations, columns). Raises ValueError for other columns or row counts."""
+    """Records from checked metadata; values: (records, columns).
+
+    Raises ValueError for other columns or row counts, and for an iteration number that is not finite.
+    """
     columns, hessians, times = metadata["history_columns"], metadata["hessian"], metadata["phase_times"]
     if not _NEEDED <= set(columns) <= set(NUMBERS) or len(set(columns)) < len(columns):
         raise ValueError(f"the columns of its history are {quoted(columns)}")

@@ -8,7 +8,10 @@ from typing import Any
 
 
 class StatusCode(StrEnum):
-    """Result of a solve. The first two are passed checks of :mod:`trajopt.solvers.success`, the others are kinds of failure."""
+    """Result of a solve. The first two are passed checks of :mod:`trajopt.solvers.success`, the others failed ones or early ends.
+
+    Solvers report COST_CONVERGED and PRECISION_LIMIT before the checks; with a small KKT error these count as success.
+    """
 
     CONVERGED = "converged"
     """Feasible, optimal, confirmed by the replay, and the goals are met; without checks, feasible and optimal."""
@@ -29,17 +32,17 @@ class StatusCode(StrEnum):
     MAX_ITERATIONS = "max_iterations"
     TIME_LIMIT = "time_limit"
     LINE_SEARCH_FAILED = "line_search_failed"
-    """No step length was accepted, even with the largest regularization."""
+    """No further step: no step length was accepted, even with the largest regularization, or a QP could not be solved."""
     NOT_POSITIVE_DEFINITE = "not_positive_definite"
-    """Quu could not be factorized, even with the largest regularization."""
+    """Quu could not be factorized, even with the largest regularization; in a real-time iteration, with the present one."""
     NON_FINITE = "non_finite"
     """NaN or infinity in the dynamics, the cost, or their derivatives."""
     INFEASIBLE = "infeasible"
-    """No point satisfies the constraints: they contradict each other."""
+    """No point satisfies the constraints, or in a real-time iteration the linearized ones: they contradict each other."""
     LOCALLY_INFEASIBLE = "locally_infeasible"
     """Stationary point of the violation, far above its tolerance: no nearby point is feasible, but distant ones may be."""
     STALLED = "stalled"
-    """The violation hardly decreases, but the point is not proved to be locally infeasible."""
+    """The violation hardly decreases, but the point is not proved to be locally infeasible; or more equations than variables."""
     UNBOUNDED = "unbounded"
     """The objective decreases without bound."""
     INTERRUPTED = "interrupted"
@@ -49,11 +52,11 @@ class StatusCode(StrEnum):
 
 
 STOPPED = (StatusCode.INTERRUPTED, StatusCode.TIME_LIMIT)
-"""Status codes after which ``auto`` tries no other solver."""
+"""Status codes of a solve stopped by the user or the clock; no other start or solver is tried then."""
 SOLVED = 1e-6
-"""Scaled KKT error below which a stop at the limit of double precision counts as converged."""
+"""Scaled KKT error up to which a stop at the limit of double precision counts as converged."""
 STATIONARY = 1e-4
-"""Tolerance on the scaled KKT error; below it, a stop because the cost hardly decreases counts as converged."""
+"""Tolerance on the scaled KKT error; up to it, a stop because the cost hardly decreases counts as converged."""
 _ENOUGH = {
     StatusCode.CONVERGED: float("inf"),
     StatusCode.COST_CONVERGED: STATIONARY,

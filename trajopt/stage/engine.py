@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     from trajopt.stage.compiled.choice import CompiledChoice
 
 Engine = Literal["auto", "numpy", "compiled"]
-"""auto: the engine of each phase's backend. compiled: the C library for all phases, an error if that is impossible."""
+"""auto: the engine of each phase's backend. numpy: NumPy for all phases. compiled: the C library for all phases of sampled
+systems, an error if that is impossible.
+"""
 
 
 class StageOperations(NamedTuple):
@@ -39,8 +41,9 @@ def stages_of(ocp: OCP, wanted: StageOperations, engine: Engine = "auto") -> lis
     """Return the stages (evaluators of knots) of each phase and, last, of the final knot, for the operations ``wanted``.
 
     engine: "auto" uses C code where a phase's backend requests it; parts that cannot be compiled run in NumPy, with a report.
-    "numpy": NumPy stages only. "compiled": C code also for backends on NumPy; raises ValueError if they have no C source. The final
-    knot is compiled with the last compiled phase.
+    "numpy": NumPy stages only. "compiled": C code also for backends on NumPy; raises ValueError for a backend without C source,
+    TooLong or TraceError for a phase that cannot be compiled as a whole. In both cases phases that are no sampled systems run in
+    NumPy. The final knot is compiled with the last phase that has C code, if that phase is compiled as a whole.
     """
     path = wanted.path or [()] * len(ocp.phases)
     *plain, end = _plain(ocp, wanted)
@@ -56,7 +59,7 @@ def stages_of(ocp: OCP, wanted: StageOperations, engine: Engine = "auto") -> lis
 
 
 def may_follow(stages: Sequence[Stages]) -> bool:
-    """True if the stages can take the values of another problem: all of them fully compiled, with no term in NumPy."""
+    """True if the stages can take the values of another problem: all are compiled, with no cost term or constraint in NumPy."""
     if not all(s.compiled for s in stages):
         return False
     from trajopt.stage.compiled.compiled_end import CompiledEnd
@@ -67,7 +70,9 @@ def may_follow(stages: Sequence[Stages]) -> bool:
 
 
 def follow(stages: Sequence[Stages], previous: OCP, ocp: OCP, wanted: StageOperations) -> bool:
-    """Load the values of ``ocp`` into stages made for ``previous``; return False, and load nothing, if the two differ in structure.
+    """Load the values of ``ocp`` into stages made for ``previous``; return True.
+
+    If the two problems differ in structure, load nothing and return False.
 
     stages: stages for which :func:`may_follow` is True. wanted: the operations that they were made for, with the constraints of
     ``ocp``.
@@ -109,10 +114,11 @@ def _plain(ocp: OCP, wanted: StageOperations) -> list[NumpyStages]:
 def _compiled(
     ocp: OCP, i: int, wanted: StageOperations, plain: NumpyStages, end: NumpyStages, engine: Engine
 ) -> CompiledChoice | None:
-    """Return the choice of compiled code for phase i, or None if NumPy evaluates it.
+    """Return the choice of compiled code for phase i, or None if NumPy evaluates the phase.
 
-    That is, if its backend requests NumPy (and engine is not "compiled"), has no C source, which is reported, or it is no sampled
-    system. plain, end: NumPy stages of the phase and of the final knot. Raises ValueError for engine = "compiled" without C source.
+    NumPy evaluates a phase that is no sampled system, whose backend requests NumPy (unless engine is "compiled"), or whose
+    backend has no C source, which is reported. plain, end: NumPy stages of the phase and of the final knot. Raises ValueError for
+    a backend without C source if engine is "compiled".
     """
     sampling = ocp.phases[i].dynamics.sampling
     if sampling is None or (engine != "compiled" and sampling.backend.engine != "compiled"):

@@ -53,9 +53,10 @@ class Evaluator(Protocol):
     def rollout(self, xs: Array, us: Array, direction: Direction, alphas: Array, shooting: Shooting) -> Candidates:
         """Return trajectories (controls, states, defects, costs) along a direction for the step lengths alphas (L,).
 
-        Controls are u = us + alpha du + K (x (-) (xs (+) alpha dx)), clipped to the bounds on u. To first order, trajectories equal
-        (xs (+) alpha dx, us + alpha du) for every kind of shooting. With linear gaps, segments between nodes are rolled out in
-        parallel from xs (+) alpha dx. With nonlinear gaps, they are rolled out in sequence.
+        Controls are u = us + alpha du + K (x (-) (xs (+) alpha dx)), clipped to the bounds on u. Without clipping, trajectories
+        equal (xs (+) alpha dx, us + alpha du) to first order for every kind of shooting. With linear gaps, segments between nodes
+        are rolled out in parallel from xs (+) alpha dx. With nonlinear gaps, they are rolled out in sequence, and the fraction
+        1 - alpha of each gap remains.
         """
         ...
 
@@ -71,8 +72,8 @@ class Evaluator(Protocol):
 class StageEvaluator:
     """Evaluator of an OCP for shooting solvers, composed of the stages (evaluators of knots) of its phases.
 
-    hessian: Hessian of the cost, "gauss_newton" or "exact". engine: see :mod:`trajopt.stage.engine`. Compiled and NumPy phases may
-    be mixed.
+    hessian: Hessian of the cost, "gauss_newton" or "exact". engine: see :data:`trajopt.stage.engine.Engine`. Compiled and NumPy
+    phases may be mixed.
     """
 
     def __init__(self, ocp: OCP, hessian: str = "gauss_newton", engine: Engine = "numpy") -> None:
@@ -85,13 +86,13 @@ class StageEvaluator:
 
     @cached_property
     def may_follow(self) -> bool:
-        """True if the evaluator can take over another problem of the same structure (:meth:`follow`): all stages are compiled."""
+        """True if the evaluator can take over another problem of the same structure (:meth:`follow`): nothing runs in NumPy."""
         return may_follow(self.stages)
 
     def follow(self, ocp: OCP) -> bool:
-        """Load the values of another problem into this evaluator, in place; return False if that is impossible.
+        """Load the values of another problem into this evaluator, in place; return True.
 
-        It is if the structure differs or a stage is not compiled; nothing changes then.
+        If the structure differs or a stage is not fully compiled, change nothing and return False.
         """
         if not self.may_follow or not follow(self.stages, self.ocp, ocp, self._wanted):
             return False
@@ -101,7 +102,7 @@ class StageEvaluator:
     def finer(self, pieces: Sequence[int]) -> StageEvaluator:
         """Return an evaluator for rollouts with each substep of phase i split into pieces[i].
 
-        It shares unchanged stages with this one.
+        It shares unchanged stages (pieces[i] = 1, the final knot) with this one.
         """
         result = copy(self)
         phases = [own if n == 1 else own.finer(n) for own, n in zip(self.stages, pieces, strict=False)]
@@ -124,7 +125,7 @@ class StageEvaluator:
 
     @property
     def alone(self) -> bool:
-        """True if all stages are compiled and one thread is used, because the problem is small or only one is available."""
+        """True if nothing runs in NumPy, and one thread is used, because the problem is small or only one is available."""
         if not self.may_follow:
             return False
         stages: list[Any] = self.stages[:-1]
@@ -136,7 +137,7 @@ class StageEvaluator:
     def expand(self, xs: Array, us: Array) -> Expansion:
         """Return the LQ approximation about xs (N + 1, nx), us (N, nu), with the cost of the trajectory and the next states.
 
-        Controls that nothing reads get R = 1, so that they keep their values.
+        Trailing controls that neither dynamics nor cost terms of their phase read get R = 1, so that they keep their values.
         """
         N, n, m, nx = len(us), self.manifold.ndx, self.ocp.nu, self.manifold.nx
         A, B, d, x_next = np.empty((N, n, n)), np.empty((N, n, m)), np.empty((N, n)), np.empty((N, nx))
@@ -156,7 +157,8 @@ class StageEvaluator:
         return Expansion(LQProblem(A, B, d, Q, q, S, R, r, dx0), float(cost.sum()), x_next)
 
     def rollout(self, xs: Array, us: Array, direction: Direction, alphas: Array, shooting: Shooting) -> Candidates:
-        """Return trajectories of u = us + alpha du + K (x (-) (xs (+) alpha dx)), clipped to bounds, for the lengths alphas (L,).
+        """Return trajectories of u = us + alpha du + K (x (-) (xs (+) alpha dx)), clipped to bounds, for step lengths
+        alphas (L,).
 
         See :meth:`Evaluator.rollout`.
         """
@@ -181,8 +183,9 @@ class StageEvaluator:
         return out
 
     def knot_curvatures(self, xs: Array, us: Array) -> Any | None:
-        """Return the second derivatives of the steps from xs (N + 1, nx), us (N, nu), for a C sweep to evaluate knot by knot.
+        """Return the arguments with which a C sweep evaluates second derivatives of the steps from xs (N + 1, nx), us (N, nu).
 
+        The sweep evaluates them knot by knot, with its multipliers.
         Returns None unless the second derivatives of all phases are compiled.
         """
         parts: list[Any] = []

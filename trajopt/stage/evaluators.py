@@ -13,10 +13,10 @@ def evaluator_for(ocp: OCP, hessian: str = "gauss_newton") -> StageEvaluator:
 
 
 def cached_evaluator(cache: SolverCache | None, ocp: OCP, hessian: str = "gauss_newton") -> StageEvaluator:
-    """Return the cached evaluator of this Hessian, loaded with the values of a problem, or a new one if its structure differs.
+    """Return the cached evaluator of this Hessian, loaded with the values of a problem, or a new one.
 
-    hessian: of the cost, "gauss_newton" or "exact". The evaluator is stored in the cache if all its stages are compiled. cache:
-    None to create a new evaluator.
+    It is new if the cache has none, or one of another structure. hessian: of the cost, "gauss_newton" or "exact". The evaluator
+    is stored in the cache if all its stages are fully compiled. cache: None to create a new evaluator.
     """
     known: StageEvaluator | None = None if cache is None else cache.prepared.pop(hessian, None)
     if known is None or not known.follow(ocp):

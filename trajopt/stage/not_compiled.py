@@ -53,7 +53,10 @@ class NotCompiled(NamedTuple):
 
 @dataclass
 class NumpyWork:
-    """NumPy evaluations in a solve on the compiled engine: the problem parts concerned, and seconds spent in all NumPy stages."""
+    """NumPy evaluations in a solve on the compiled engine: the problem parts concerned, and seconds spent in all NumPy stages.
+
+    running: True during a timed evaluation (:func:`timed`).
+    """
 
     parts: list[NotCompiled] = field(default_factory=list)
     seconds: float = 0.0
@@ -76,7 +79,8 @@ class NumpyWork:
     def engines(self, requested: Sequence[str]) -> list[str]:
         """Return the names of the engines used in the solve: those requested, and "numpy" if parts ran in NumPy; no duplicates.
 
-        "compiled" is left out if every phase that requested it ran in NumPy. requested: the engine that each phase requested.
+        "compiled" is left out if every phase that requested it ran as a whole in NumPy. requested: the engine that each phase
+        requested.
         """
         whole = sum(part.part.startswith(WHOLE) for part in self.parts)
         result = dict.fromkeys(requested) | ({"numpy": None} if self.parts else {})
@@ -86,7 +90,7 @@ class NumpyWork:
 
 
 def _joined(parts: Sequence[str]) -> str:
-    """Return the names of parts as one text: at most two of them, and the number of the others."""
+    """Return the names of one or more parts as one text: at most two of them, and the number of the others."""
     first, *others = parts
     if not others:
         return first
@@ -139,7 +143,8 @@ def by_differences(backend: DynamicsBackend) -> MissingCapability:
 def report_not_compiled(ocp: OCP, phase: int, reason: Exception, what: str = "") -> None:
     """Report that a phase, or its part ``what``, is not compiled: to the solve's :func:`gathered` block and the log, once each.
 
-    Logged as a warning, or as information if the same reason was reported for another part or logged already.
+    Logged as a warning, or as information if the block has the same reason for another part, or ``reason`` was logged already.
+    Outside of such a block the report is only logged, as a warning.
     """
     from dynamics_backends.compiled.interface import TraceError
 
@@ -158,7 +163,7 @@ def report_not_compiled(ocp: OCP, phase: int, reason: Exception, what: str = "")
 
 @lru_cache(maxsize=64)
 def _log_once(text: str) -> None:
-    """Log a warning, unless the same text was logged before."""
+    """Log a warning, unless it is one of the last 64 texts logged here."""
     _LOG.warning("%s", text)
 
 
@@ -183,7 +188,7 @@ def may_be_long(parts: Sequence[CostTerm | Constraint], variables: int) -> bool:
 
 
 def explained(ocp: OCP, phase: int, reason: Exception) -> str:
-    """Return the text of the reason; one that names a group of terms or constraints also gets the member with most operations."""
+    """Return the text of the reason, with the largest term or constraint if it says that these take too many operations."""
     text = str(reason).rstrip(".")
     end, parts = text.startswith(("the terminal", "the final")), ocp.phases[phase]
     groups: dict[str, Sequence[CostTerm | Constraint]] = {

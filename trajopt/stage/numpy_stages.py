@@ -26,8 +26,9 @@ from trajopt.step.sensitivities import contraction_of
 class NumpyStages:
     """Evaluation of the K knots of a phase, or of the final knot, in NumPy (:class:`~trajopt.stage.stages.Stages`).
 
-    dynamics: None for the final knot. t (K,) and dt (K,) [s]. nu: length of u. start: index of the first knot in the horizon.
-    hessian: Hessian of the cost, "gauss_newton" or "exact". scale (K,): weights of the cost, default dt.
+    dynamics: None for the final knot. t (K,) and dt (K,) [s]: times and time steps. nu: length of u. parameters: of the dynamics.
+    start: index of the first knot in the horizon. hessian: Hessian of the cost, "gauss_newton" or "exact". scale (K,): weights of
+    the cost at the knots, default dt.
     """
 
     compiled: ClassVar[bool] = False
@@ -51,7 +52,7 @@ class NumpyStages:
     def values(self, x: Array, u: Array, nodes: Array) -> StageValues:
         """Return next states, defects, weighted costs and constraints at the knots.
 
-        No next states and defects at the final knot.
+        At the final knot, next states and defects have no columns.
         """
         cost = phase_cost(self.terms, x[None], u[None], self.t, self._scale)[0]
         batches = (residual_batch(c.residual, x, u, self.t, c.parameters) for c in self.constraints)
@@ -76,7 +77,7 @@ class NumpyStages:
     ) -> StageDerivatives:
         """Return values and first derivatives, in ``out`` if given, with Q, S, R of the cost if ``quadratic``.
 
-        ``pool`` is not used. Derivatives of the defects are in the tangent spaces at the nodes.
+        ``pool`` is not used: the result is valid on return. Derivatives of the defects are in the tangent spaces at the nodes.
         """
         if out is None:
             n, size = self.manifold.ndx, sum(c.residual.n_out for c in self.constraints)
@@ -99,7 +100,7 @@ class NumpyStages:
         return np.ascontiguousarray(self.manifold.gap(nodes.T, x_next.T).T)
 
     def _step_into(self, dynamics: DiscreteMap, x: Array, u: Array, nodes: Array, out: StageDerivatives) -> None:
-        """Write next states, defects, and their Jacobians A and B in the tangent spaces at the nodes to ``out``."""
+        """Write next states, defects, and Jacobians A and B of the defects in the tangent spaces at the nodes to ``out``."""
         m = dynamics.nu
         x_next, A, B = dynamics.linearize(x, u[:, :m], self.t, self.dt, self.parameters)
         d = self._gap(nodes, x_next)
@@ -168,7 +169,7 @@ class NumpyStages:
         return replace(self, terms=(), constraints=(), t=self.t[knots], dt=self.dt[knots], parameters=p, scale=None)
 
     def _add_constraints(self, H: Array, x: Array, u: Array, y: Array) -> None:
-        """Add the Hessian of y'g to H (K, n + m, n + m), in place; constraints with zero multipliers are skipped."""
+        """Add the Hessian of y'g to H (K, n + m, n + m), in place; constraints with zero multipliers at all knots are skipped."""
         at, n = 0, self.manifold.ndx
         for c in self.constraints:
             own = y[:, at : (at := at + c.residual.n_out)]
@@ -178,7 +179,7 @@ class NumpyStages:
                 _add(H, n, Hessians(full[:, :k, :k], full[:, k:, :k], full[:, k:, k:]))
 
     def _step_hessian(self, dynamics: DiscreteMap, x: Array, u: Array, nodes: Array, lam: Array) -> Hessians:
-        """Return the Hessian of lam' (x_next (-) node), of the time step and of (-), which is curved on a Lie group."""
+        """Return the Hessian blocks of lam' (x_next (-) node) in (dx, du), including second derivatives of (-) on Lie groups."""
         arguments = (x, u[:, : dynamics.nu], self.t, self.dt, self.parameters)
         contract = contraction_of(dynamics, from_source=True)
         if self.manifold.is_flat:
@@ -200,15 +201,15 @@ class NumpyStages:
         return replace(self, dynamics=dynamics)
 
     def shortened(self, share: float) -> NumpyStages:
-        """Return a copy with the time steps multiplied by ``share``, and with them default cost weights."""
+        """Return a copy with the time steps multiplied by ``share``; cost weights ``scale`` that were given stay."""
         return replace(self, dt=share * self.dt)
 
     @timed
     def rollout(self, trials: Trials, pause: Callable[[float], None] | None = None) -> Array:
         """Write the trajectories of ``trials`` over these knots, in place; returns their costs (L,).
 
-        Segments are stepped in one batch. At the final knot only the costs are computed. pause: called after each step with the
-        completed fraction; it may raise to abort the rollout.
+        All step lengths, and all segments with linear gaps, are stepped in one batch. At the final knot only the costs are
+        computed. pause: called after each step of the batch with the completed fraction; it may raise to abort the rollout.
         """
         if self.dynamics is None:
             return phase_cost(self.terms, trials.X[:, -1:], trials.U[:, :1, :0], self.t, self._scale)[:, 0]
@@ -225,7 +226,10 @@ class NumpyStages:
 
 
 class _Run:
-    """State of a rollout over the knots of a phase."""
+    """State of a rollout over the knots of a phase. ahead: the states xs (+) alpha dx, (L, K + 1, nx).
+
+    The constructor writes the states from which segments start, and zero defects, to the trials.
+    """
 
     def __init__(self, stages: NumpyStages, dynamics: DiscreteMap, trials: Trials) -> None:
         self.stages, self.dynamics, self.trials, self.manifold = stages, dynamics, trials, stages.manifold
@@ -251,8 +255,8 @@ class _Run:
     def advance(self, knots: Array) -> None:
         """Take one time step from each of these knots, for all step lengths: write controls, next states and defects at nodes.
 
-        With nonlinear gaps, the state at a node is moved so that the fraction 1 - alpha of its gap remains; with linear gaps,
-        states at nodes stay.
+        With nonlinear gaps, the next state at a node is moved so that the fraction 1 - alpha of its gap remains, which is the
+        defect; with linear gaps, states at nodes stay, and the defect is the next state (-) the node.
         """
         trials, alphas = self.trials, self.trials.alphas
         x, u = trials.X[:, knots], self._controls(knots)
@@ -271,7 +275,7 @@ class _Run:
             trials.D[:, ends] = self._difference(self.ahead[:, ends + 1 - self.first], x_next[:, at_node])
 
     def _controls(self, knots: Array) -> Array:
-        """Return the controls (L, S, nu) at S knots by the policy, clipped to bounds."""
+        """Return the controls (L, S, nu) at S knots by the policy, clipped to the bounds if there are any."""
         trials, K = self.trials, self.trials.direction.K
         off_path = self._difference(self.ahead[:, knots - self.first], trials.X[:, knots])
         u = trials.us[knots] + trials.alphas[:, None, None] * self._du[:, knots]

@@ -14,9 +14,10 @@ threads would be slower than one, and would prevent the compiled loop that runs 
 
 
 class Work(NamedTuple):
-    """Work that calls call(first, last, workspace) on ranges of ``knots``, in blocks of ``lanes``.
+    """Work on ``knots`` knots: call(first, last, workspace) evaluates the knots first to last - 1.
 
-    numbers: count of numbers written for a knot. workspace: doubles of workspace.
+    lanes: knots of a block; ranges begin at a multiple of it. numbers: count of numbers written for a knot. workspace: its length
+    in doubles.
     """
 
     knots: int
@@ -37,7 +38,7 @@ class Pool:
         self._work.append(work)
 
     def run(self) -> None:
-        """Run all work added since the last run, on several threads if it is worth it, and wait for it.
+        """Run all work added since the last run, on several threads if each gets enough (NUMBERS_PER_THREAD), and wait for it.
 
         Does nothing without work.
         """
@@ -49,7 +50,7 @@ class Pool:
         ends = np.cumsum([-(-w.knots // w.lanes) for w in work]).tolist()
 
         def part(first: int, last: int, workspace: np.ndarray) -> None:
-            """Run the blocks of lanes ``first`` to ``last``, counted over all work."""
+            """Run the blocks of lanes ``first`` to ``last`` - 1, counted over all work."""
             for w, begin, end in zip(work, [0, *ends], ends, strict=False):
                 start, stop = max(first, begin) - begin, min(last, end) - begin
                 if start < stop:
@@ -65,7 +66,7 @@ def numbers_filled(n: int, m: int) -> int:
 
 
 def worth_sharing(blocks: int, lanes: int, numbers: int) -> bool:
-    """True if these blocks of knots are divided among threads: two threads get enough work, and more than one is available.
+    """True if these blocks of knots are divided among threads: there is enough work for two, and more than one is available.
 
     lanes: knots of a block. numbers: entries written per knot.
     """

@@ -1,7 +1,7 @@
 """Cache of solver workspaces, keyed by problem structure.
 
 Each thread caches the workspaces of the structures that it solved last: compiled stages, their memory, plans of calls. Values of a
-problem (x0, bounds, weights, references, parameters, time steps) are never cached.
+problem (x0, bounds, weights, references, parameters, time steps) are not reused: each solve loads its own.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ class SolverCache:
     """Workspaces of solvers for problems of one structure: memory, compiled code, plans of calls.
 
     The next solve of the structure reuses them with its own values, or replaces those that do not match. They serve one solve at a
-    time, in the thread that filled them. Other threads, pickled and copied instances start empty.
+    time, in the thread that filled them. Other threads, pickled and copied instances start empty. prepared: workspaces by key of
+    the solver. thread: identifier of the thread that filled them.
     """
 
     def __init__(self) -> None:
@@ -34,7 +35,7 @@ class SolverCache:
 
 
 class _ThreadCache(threading.local):
-    """Caches of a thread by structure, the latest last; each keeps its problem alive, because keys are object ids."""
+    """Problem, cache and problem size by structure, the latest last; problems stay alive, because keys contain object ids."""
 
     def __init__(self) -> None:
         self.by_structure: dict[Hashable, tuple[OCP, SolverCache, int]] = {}
@@ -47,9 +48,9 @@ _thread_cache = _ThreadCache()
 def borrowed(ocp: OCP, cache: SolverCache | None = None) -> Iterator[SolverCache | None]:
     """Context manager that lends the cached workspaces of a problem's structure, from ``cache``, else from the thread's cache.
 
-    Yields None if the problem is too large for the thread's cache. Contents of ``cache`` from another thread are not used. Inside
-    the block other solves get empty caches. An error in the block drops the workspaces; else they are stored again, and the
-    thread's oldest ones dropped beyond the limits.
+    Yields None if the problem is too large for the thread's cache. Contents of ``cache`` from another thread are dropped. Inside
+    the block, other solves of this structure, or with this ``cache``, get an empty one. An error in the block drops the
+    workspaces; else they are stored again, and the thread's oldest structures dropped beyond the limits.
     """
     if cache is not None:
         own, thread = SolverCache(), threading.get_ident()
@@ -78,7 +79,7 @@ def problem_size(ocp: OCP) -> int:
 def structure_of(ocp: OCP) -> Hashable:
     """Return a hashable key of a problem's structure, valid while the problem is alive.
 
-    It holds the ids of dynamics and of the residuals of terms and constraints, and knot counts.
+    It contains the ids of dynamics and of the residuals of terms and constraints, and knot counts.
     """
     groups = [(phase.dynamics, phase.knots, phase.terms, phase.constraints) for phase in ocp.phases]
     ends = ocp.terminal, ocp.terminal_constraints

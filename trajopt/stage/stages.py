@@ -5,7 +5,7 @@
     second    Hessian of sigma l + lam'(x_next (-) node) + y'g
     rollout   trajectories of a policy, for several step lengths
 
-Solvers use a problem only through these four operations. Two engines implement them: :mod:`trajopt.stage.numpy_stages` and
+Solvers evaluate knots by these four operations. Two engines implement them: :mod:`trajopt.stage.numpy_stages` and
 :mod:`trajopt.stage.compiled.compiled_stages`. Derivatives are in (dx, du) of x (+) dx, u + du, in the tangent space at x. The
 defect d is in the tangent space at a node: the next state of a trajectory with gaps, or the origin of a chart. The final knot has
 no time step and no controls: d has n = 0 columns, u has m = 0, and rollouts end there.
@@ -23,7 +23,10 @@ from trajopt.stage.pool import Pool
 
 
 class StageValues(NamedTuple):
-    """x_next (K, nx), d (K, n), cost (K,), constraints g (K, ng) of K knots."""
+    """Next states x_next (K, nx), defects d (K, n), weighted cost (K,), constraints g (K, ng) of K knots.
+
+    x_next and d have no entries at the final knot.
+    """
 
     x_next: Array
     d: Array
@@ -32,8 +35,10 @@ class StageValues(NamedTuple):
 
 
 class StageDerivatives(NamedTuple):
-    """Values, and derivatives of d, A (K, n, n), B (K, n, m); of the cost, lx (K, n), lu (K, m), Q (K, n, n), S (K, m, n),
-    R (K, m, m); of the constraints, gx (K, ng, n), gu (K, ng, m).
+    """Values, and derivatives at K knots in dx and du.
+
+    Of d: A (K, n, n), B (K, n, m). Of the cost: lx (K, n), lu (K, m), and the Hessian Q (K, n, n), S (K, m, n), R (K, m, m). Of
+    the constraints: gx (K, ng, n), gu (K, ng, m).
     """
 
     values: StageValues
@@ -51,7 +56,7 @@ class StageDerivatives(NamedTuple):
 class Direction(NamedTuple):
     """Search direction: dx (N + 1, ndx), du (N, nu), gains K (N, nu, ndx), gaps d (N, ndx) that a full step closes.
 
-    parabola: (ddx, ddu) of a parabolic path, with dx + alpha/2 ddx and du + alpha/2 ddu for dx and du; None: a straight line.
+    parabola: (ddx, ddu) of a parabolic path, with dx + alpha/2 ddx and du + alpha/2 ddu instead; None: a straight line.
     """
 
     dx: Array
@@ -63,7 +68,7 @@ class Direction(NamedTuple):
     def chord(self, alphas: Array) -> tuple[Array, Array]:
         """Return displacements dx (L or 1, N + 1, ndx), du (L or 1, N, nu) that, times alpha, lead to the trial points.
 
-        alphas (L,): step lengths. Displacements are the direction itself for a line search; along a parabola they depend on alpha.
+        alphas (L,): step lengths. Displacements are dx[None], du[None] without a parabola; with one they depend on alpha.
         """
         if self.parabola is None:
             return self.dx[None], self.du[None]
@@ -82,14 +87,17 @@ class Candidates(NamedTuple):
 
 @dataclass(frozen=True)
 class Shooting:
-    """Shooting nodes, increasing knots in 1 .. N whose state is a variable, and the closing of gaps, "linear" or "nonlinear"."""
+    """Shooting nodes, increasing knots in 1 .. N whose state is a variable, and the treatment of gaps in rollouts.
+
+    gaps: "linear" restarts a rollout at each node from xs (+) alpha dx; "nonlinear" continues it, with (1 - alpha) of the gap.
+    """
 
     nodes: tuple[int, ...] = ()
     gaps: str = "linear"
 
     @classmethod
     def every(cls, shooting: int | str, horizon: int, gaps: str) -> Shooting:
-        """Return the nodes of an option: "single" (none), "all" (each knot), or an integer K (one every K knots)."""
+        """Return the shooting of an option: no nodes ("single"), each knot from 1 on ("all"), or each K-th one (an integer K)."""
         named = {"single": horizon + 1, "all": 1}
         spacing = named[shooting] if isinstance(shooting, str) else shooting
         return cls(tuple(range(spacing, horizon + 1, spacing)), gaps)
@@ -97,7 +105,7 @@ class Shooting:
     def parts(self, first: int, last: int) -> tuple[list[int], list[int]]:
         """Return the first and the end knots of the segments of [first, last] that are rolled out in parallel.
 
-        Linear gaps separate segments at the nodes; nonlinear gaps have a single segment.
+        With linear gaps, segments begin at the nodes; with nonlinear gaps there is a single segment.
         """
         inner = [node for node in self.nodes if first < node < last and self.gaps == "linear"]
         return [first, *inner], [*inner, last]
@@ -122,10 +130,7 @@ class Trials(NamedTuple):
 
 
 class Stages(Protocol):
-    """K consecutive knots that share dynamics, cost terms and constraints; x (K, nx), u (K, m), nodes (K, nx).
-
-    compiled: True if compiled code evaluates them at present.
-    """
+    """K consecutive knots that share dynamics, cost terms and constraints; x (K, nx), u (K, m), nodes (K, nx)."""
 
     @property
     def compiled(self) -> bool:
@@ -151,8 +156,8 @@ class Stages(Protocol):
     ) -> StageDerivatives:
         """Return values and first derivatives of defects, costs and constraints.
 
-        quadratic: compute Q, S and R of the cost too. out: contiguous output arrays. pool: if given, the work may be added to it,
-        and the arrays are valid after its run.
+        nodes: as for ``values``. quadratic: compute Q, S and R of the cost too. out: contiguous output arrays. pool: if given,
+        the work may be added to it, and the arrays are valid after its run.
         """
         ...
 
@@ -201,7 +206,7 @@ class SweptStages(Protocol):
 
 
 def workspace_for(K: int, sizes: tuple[int, int, int, int, int], quadratic: bool = True) -> StageDerivatives:
-    """Return uninitialized output arrays for K knots; sizes: nx, ndx, length of d (0 at the final knot), nu, number of constraints.
+    """Return uninitialized output arrays for K knots; sizes: nx, ndx, length of d (0 at the final knot), nu, length of g.
 
     quadratic: False for empty Q, S and R.
     """

@@ -52,13 +52,17 @@ class FreeTime:
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """Names of the durations, as state components: "duration", or "duration of phase i" for several phases that take time."""
+        """Names of the durations, as state components: "duration", or "duration of phase i" for several phases that take time,
+        with i the number of the phase among these.
+        """
         n = len(self.nominal)
         return ("duration",) if n == 1 else tuple(f"duration of phase {i + 1}" for i in range(n))
 
     @cached_property
     def ocp(self) -> OCP:
-        """The problem with free durations as states; controls of an added instantaneous first phase choose them."""
+        """The problem with free durations as states; controls of an added instantaneous first phase set them, within their
+        bounds.
+        """
         ocp, n = self.given, len(self.names)
         manifold = widened(ocp.manifold, self.names)
         phases, timed = [], 0
@@ -123,7 +127,10 @@ class FreeTime:
         return min(MIN_RATIO, 0.5 * float(self.durations[place, 0] / self.nominal[place]))
 
     def _widened_residual(self, residual: Map) -> Map:
-        """Residual of a state with durations appended, which it ignores; its value is not scaled with time."""
+        """Residual of a state with durations appended, which it ignores; its value is not scaled with time.
+
+        A residual that does not read the state is returned unchanged.
+        """
         if not residual.manifold.nx:
             return residual
         return StretchedMap(residual, self.names, kind="unscaled", states=self.given.manifold, tangent=False)
@@ -173,7 +180,7 @@ class FreeTime:
     ) -> Guess:
         """Guess for ``ocp``, xs (N + 2, nx + n) and us (N + 1, nu), from a guess or a solution of the given problem.
 
-        durations: (n,) [s], default the nominal ones.
+        durations: (n,) [s], default the nominal ones, clipped to their bounds.
         """
         xs, us = as_guess(motion)
         T = self.ocp.x0[self.given.manifold.nx :] if durations is None else np.asarray(durations, dtype=float)
@@ -188,7 +195,7 @@ class FreeTime:
     def without(self, motion: Motion | tuple[Array, Array]) -> tuple[Guess, Array]:
         """Split a solution of ``ocp`` into a guess of the given problem, xs (N + 1, nx) and us (N, nu), and durations (n,) [s].
 
-        The added first stage is dropped.
+        The added first stage is dropped; the durations are those in the last state.
         """
         (xs, us), nx = as_guess(motion), self.given.manifold.nx
         return Guess(xs[1:, :nx], us[1:, : self.given.nu]), xs[-1, nx:]
@@ -258,7 +265,10 @@ def _is_half_step(term: CostTerm) -> bool:
 
 
 def _require_sampled(phase: Phase) -> None:
-    """Raise MissingCapability for dynamics that are neither a system with an integrator nor an impact."""
+    """Raise MissingCapability unless the dynamics are a :class:`SampledSystem` with the steps of its integrator, or an impact.
+
+    Discrete dynamics with a duration raise it, too.
+    """
     if isinstance(phase.dynamics, ImpactStage) and phase.dynamics.takes_time:
         raise MissingCapability(
             "the time steps of discrete dynamics have no derivative in their length; for a free duration pass xdot = f(x, u) to "

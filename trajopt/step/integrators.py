@@ -121,7 +121,8 @@ def semi_implicit_increment(xdot: Rows, h: Scalar) -> Rows:
 def stage_map(system: Map, scheme: str) -> Map:
     """System as the stages of a scheme evaluate it: with implicit damping if it has joint damping, else the system itself.
 
-    Schemes with several stages add controls for the velocity offset e at which the damping acts.
+    A system whose damping is implicit already is returned unchanged. Schemes with several stages add controls for the velocity
+    offset e at which the damping acts.
     """
     own = unwrapped(system)
     if damping_offsets(own) is not None or not isinstance(own, DampsImplicitly) or not own.damps:

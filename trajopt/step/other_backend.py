@@ -22,8 +22,9 @@ BackendChoice = str | Mapping[str, Any]
 def with_backend(ocp: OCP, backend: BackendChoice) -> OCP:
     """Problem with the backend of every phase replaced, on the same engine unless the choice names one.
 
-    Raises UnknownName for an unknown backend, ValueError for time steps that are not a sampled system and for dynamics that only
-    their own backend can evaluate, MissingCapability if the dynamics lack a method that the backend needs.
+    A user-defined backend has no such engine; its system gets the default one. Raises UnknownName for an unknown backend,
+    ValueError for a choice without a name, for time steps that are neither a sampled system nor an impact, and for dynamics that
+    only their own backend can evaluate, MissingCapability if the dynamics lack a method that the backend needs.
     """
     choice = {"name": backend} if isinstance(backend, str) else dict(backend)
     if "name" not in choice:
@@ -47,9 +48,10 @@ def _phase_with_backend(phase: Phase, i: int, choice: Mapping[str, Any]) -> Phas
 
 
 def _other_backend(backend: DynamicsBackend, i: int, choice: Mapping[str, Any]) -> DynamicsBackend:
-    """Backend ``choice`` (name, engine, options) for the system of another backend, of phase i; the same one if nothing differs.
+    """Backend ``choice`` (name, engine, options) for the system of another backend, of phase i.
 
-    Raises ValueError if only the given backend can evaluate the system.
+    Returns the given backend if name and engine are its own and the choice has no options. Raises ValueError if only the given
+    backend can evaluate the system.
     """
     name, engine = choice["name"], choice.get("engine", backend.engine)
     options = {key: value for key, value in choice.items() if key not in ("name", "engine")}
@@ -69,7 +71,8 @@ def _other_backend(backend: DynamicsBackend, i: int, choice: Mapping[str, Any]) 
 def on_library(ocp: OCP) -> OCP:
     """Problem for rollouts: the dynamics, on the engine "compiled", without costs and constraints.
 
-    Only values are traced: the derivatives are finite differences. Dynamics of a user's own backend or step stay as they are.
+    Only values are traced: the derivatives are finite differences. Impacts, and dynamics of a user's own backend or step, stay as
+    they are.
 
     >>> import numpy as np, trajopt as to
     >>> cart = to.FunctionMap(lambda x, u, t, p: [x[1], u[0]], 2, 1, second_order=True)
@@ -83,7 +86,7 @@ def on_library(ocp: OCP) -> OCP:
 
 
 def _on_library(dynamics: DiscreteMap) -> DiscreteMap:
-    """Dynamics with compiled values and finite differences; unchanged for user-defined steps and backends."""
+    """Dynamics with compiled values and finite differences; unchanged for impacts, user-defined steps and backends."""
     if type(dynamics) is not SampledSystem or not is_generic(dynamics.backend.map):
         return dynamics
     backend = make_backend(unwrapped(dynamics.backend.map), "central_difference", engine="compiled")

@@ -43,10 +43,9 @@ class SampledSystem:
 
     backend: backend of the system, or the system, which then gets its default backend: ``analytic`` if it has closed-form
     derivatives, else ``forward_ad``. scheme: one of :data:`~trajopt.step.integrators.SCHEMES`. substeps: steps of the scheme per
-    dt, with constant control.
-    ``stages`` is the backend that steps call: the given one, or one with implicit damping by the same method.
-    Raises UnknownName for an unknown scheme, ValueError for a scheme that does not fit the system, TypeError for an object that is
-    not a system.
+    dt, with constant control. ``stages`` is the backend that steps call: the given one, or one with implicit damping by the same
+    method. Raises UnknownName for an unknown scheme, ValueError for a scheme or a number of substeps that does not fit the
+    system, and for a map that does not return xdot (ndx,), TypeError for an object that is not a system.
     """
 
     takes_time = True
@@ -112,7 +111,8 @@ class SampledSystem:
 def stage_backend(backend: DynamicsBackend, scheme: str) -> DynamicsBackend:
     """Backend of the system as the stages of a scheme evaluate it, by the same derivative method.
 
-    Returns the given backend unless the system has implicit damping, which adds controls to the map.
+    Returns the given backend unless the system has joint damping, which is then implicit
+    (:func:`~trajopt.step.integrators.stage_map`).
     """
     if isinstance(backend, HoldsBackend):
         return backend.of_stages(lambda inner: stage_backend(inner, scheme))
@@ -128,8 +128,8 @@ def _overridden(kind: type) -> bool:
 def _check_scheme(backend: DynamicsBackend, scheme: str, substeps: int) -> None:
     """Raise UnknownName for an unknown scheme, ValueError, with the remedy, for substeps or a scheme that do not suit the system.
 
-    substeps: from 1 to MAX_SUBSTEPS. Semi-implicit Euler needs a second-order system; a system with its own time steps needs its
-    scheme.
+    substeps: from 1 to MAX_SUBSTEPS. The system returns xdot (ndx,). Semi-implicit Euler needs a second-order system; a system
+    with its own time steps needs its scheme.
     """
     if scheme not in SCHEMES:
         raise unknown_name("scheme", scheme, SCHEMES)
@@ -170,8 +170,8 @@ def has_source(dynamics: DiscreteMap) -> bool:
 def contraction_of(dynamics: DiscreteMap, *, from_source: bool = False) -> StepContraction:
     """Function for the second derivatives of a time step, contracted with a multiplier lam of x_next.
 
-    from_source: for a backend without second derivatives, use a complex step over dual numbers, which is exact and slower. Raises
-    MissingCapability, with the remedy, if the step has no second derivatives.
+    from_source: for a step without second derivatives of its own, differentiate its dynamics by a complex step over dual numbers,
+    which is exact and slower. Raises MissingCapability, with the remedy, if the step has no second derivatives.
     """
     own, sampling = dynamics.contract, dynamics.sampling
     if own is not None:

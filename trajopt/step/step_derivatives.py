@@ -138,7 +138,8 @@ class Field(NamedTuple):
 def substeps_of(
     backend: DynamicsBackend, scheme: str, count: int, x: Array, u: Array, t: Array, dt: Array, p: Parameters
 ) -> Iterator[Substep]:
-    """Yield ``count`` equal steps over dt (N,) from x (N, nx), u (N, nu), t (N,), each with its derivatives.
+    """Yield ``count`` equal steps over dt (N,) from x (N, nx), u (N, nu), t (N,), each with its derivatives in w = (dx, u) at its
+    own start.
 
     backend: backend of the stage map.
     """

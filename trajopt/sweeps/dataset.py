@@ -11,8 +11,8 @@
 | us, K | (n, N, nu), (n, N, nu, ndx) | likewise; K only with ``gains`` |
 | mark | (n, arrays) | 0 for a row that is not stored yet, else a hash of the study, the row and its content for each array |
 
-Rows are written shard by shard: each array has a file for each ``shard`` rows, unless all of them are empty. A file is written
-completely or not at all, and is on disk before the next one. The marks are written last. After a crash, a power cut or a full
+Each array has a file for each shard of ``shard`` rows, unless all of them are empty. A file is written completely or not at all,
+and is on disk before the next one. The marks of rows are written after their values. After a crash, a power cut or a full
 disk, the marked rows are intact. Unmarked files are removed when the study resumes, and their rows are solved again.
 The group attributes store the definition of the study (``study``), the array names in the order of the marks, and the package
 versions of each session.
@@ -65,8 +65,11 @@ def shard_size(n: int) -> int:
 class Dataset:
     """Dataset of a study, written by one process at a time.
 
-    Raises :class:`ForeignDataset` if the folder contains another study or damaged rows; OSError if the folder cannot be written,
-    or if another process is writing to it.
+    variations: those of the study. n: number of rows; a dataset with more rows keeps them. shard: rows per shard, None for that of
+    the dataset or :func:`shard_size`.
+
+    Raises :class:`ForeignDataset` if the folder contains another study, one of another package version or shard size, or damaged
+    rows; OSError if the folder cannot be written, or if another process is writing to it.
     """
 
     def __init__(
@@ -88,9 +91,9 @@ class Dataset:
             raise
 
     def _open(self, study: dict[str, Any], n: int, shard: int | None) -> Stored:
-        """Open the dataset of a study, or create it if the folder has none, or one without finished rows.
+        """Open the dataset of a study, or create it if the folder has none, or one without finished rows, which is overwritten.
 
-        Raises ForeignDataset for another study, another version or shard size, and for damaged rows.
+        Raises ForeignDataset for another study, other array names (of another version), another shard size, and damaged rows.
         """
         path = self.folder / FOLDER
         head = {"format": FORMAT, "format_version": FORMAT_VERSION, "study": study, "digest": digest(study)}
@@ -143,7 +146,7 @@ class Dataset:
                 settle(folder)
 
     def _start_session(self) -> int:
-        """Return the number of this session; stores its package versions as a new session unless they equal the last ones."""
+        """Return the number of this session, that of the last one if it has the same package versions; else stores a new one."""
         sessions = self._group.attrs["sessions"]
         made_by = versions() | {"zarr": require("zarr").__version__}
         if not sessions or sessions[-1] != made_by:
@@ -152,7 +155,7 @@ class Dataset:
         return len(sessions) - 1
 
     def missing(self, n: int) -> Iterator[range]:
-        """Yield a range of rows for each shard with missing rows below n, from its first to its last missing row.
+        """Yield a range of rows for each shard with missing rows below n, from the first to the last of them.
 
         Finished rows in between are included.
         """
@@ -166,7 +169,7 @@ class Dataset:
     def write(self, results: Sequence[Result]) -> None:
         """Store results of consecutive rows of one shard.
 
-        Raises OSError if writing fails; then none of these rows is stored, and earlier rows are intact.
+        Raises OSError if writing fails; then their marks are unchanged, so that new rows count as missing; other rows are intact.
         """
         try:
             self._write_all(results)
@@ -240,9 +243,10 @@ def _names(study: Mapping[str, Any]) -> list[str]:
 
 
 def column(values: Sequence[Any], variation: Variation) -> Array:
-    """Convert the values of a key to an array of numbers, booleans, equally long lists of numbers, or else of texts.
+    """Convert the values of a key to an array of numbers, booleans, equally long lists of these, or else of texts.
 
-    The type depends on the variation alone, so all rows have the same type.
+    Texts stay; other values of arrays of texts are written as JSON. The type depends on the variation alone, so all rows have the
+    same type.
     """
     if variation.kind not in LISTS:
         return np.array(values, dtype=int if variation.kind == "integers" else float)

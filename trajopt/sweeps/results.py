@@ -17,7 +17,10 @@ from trajopt.sweeps.stored import Stored, finished_rows, require
 
 
 class Trajectories(NamedTuple):
-    """Trajectories: rows (m,), times (m, N + 1), xs (m, N + 1, nx), us (m, N, nu); NaN after the last knot of a shorter one."""
+    """Trajectories of m rows: row numbers (m,), times (m, N + 1) [s], xs (m, N + 1, nx), us (m, N, nu).
+
+    NaN after the last knot of a shorter one, and for rows without a trajectory.
+    """
 
     rows: Array
     times: Array
@@ -29,9 +32,10 @@ class Trajectories(NamedTuple):
 class Sweep:
     """A study in a folder, finished or not; missing rows are omitted.
 
-    Every value read is checked against the marks of its row; a mismatch raises an error that names the place.
+    Every value that the methods read is checked against the marks of its row, except in datasets of format version 1; a mismatch
+    raises ForeignDataset, which names the file.
 
-    folder: folder of the study. Raises FileNotFoundError; ForeignDataset if it contains something else.
+    folder: folder of the study. Raises FileNotFoundError if it contains none, ForeignDataset if its dataset is no study's.
     """
 
     folder: Path
@@ -52,12 +56,12 @@ class Sweep:
 
     @property
     def study(self) -> Mapping[str, Any]:
-        """Definition of the study: the problem, the variations, the seed, the solver."""
+        """Definition of the study: problem, vary (variations as texts), seed, gains; solver and options if they were given."""
         return self.group.attrs["study"]
 
     @property
     def sessions(self) -> Sequence[Mapping[str, str]]:
-        """Package versions of each session."""
+        """Package versions of each session, by package."""
         return self.group.attrs["sessions"]
 
     @property
@@ -76,7 +80,10 @@ class Sweep:
         return list(self.study["vary"])
 
     def values(self, key: str) -> Array:
-        """Return the values of a varied key in the finished rows, (m,) or (m, k); lists of texts, and tables, as JSON."""
+        """Return the values of a varied key in the finished rows, (m,) or (m, k); None if nothing is stored yet.
+
+        Lists of texts or of different lengths, and tables, are JSON texts.
+        """
         marks = self._stored.marks()
         return self._stored.values(f"vary/{key}", finished_rows(marks), marks)
 
@@ -101,7 +108,8 @@ class Sweep:
     def trajectories(self, rows: Sequence[int] | None = None, success: bool = True) -> Trajectories:
         """Return the trajectories of rows; default: all finished rows. success: leave out rows without success.
 
-        Empty if no row has one. Raises IndexError for rows that are not finished.
+        If none is left, or no row of the study has a trajectory, times, xs and us are empty. Raises IndexError for rows that are
+        not finished.
         """
         marks = self._stored.marks()
         chosen = self._chosen(rows, success, marks)
@@ -135,8 +143,9 @@ class Sweep:
 class Items:
     """Rows of a study as a torch map-style dataset: ``len``, and items that are mappings of NumPy arrays.
 
-    An item contains row, times (N + 1,), xs (N + 1, nx), us (N, nu), cost, and the numeric varied values by key.
-    Instances can be pickled, so that the workers of a DataLoader open the files themselves.
+    An item contains row, times (N + 1,), xs (N + 1, nx), us (N, nu), cost, and the varied values that are numbers, booleans or
+    lists of them, by key (vary/KEY for the name of a result). Instances can be pickled, so that the workers of a DataLoader open
+    the files themselves.
     """
 
     folder: Path | str | os.PathLike[str]
@@ -146,7 +155,7 @@ class Items:
         return len(self.rows)
 
     def __getitem__(self, i: int) -> dict[str, Any]:
-        """Item i: its row number, cost, times, xs, us without padding, and numeric varied values, read now."""
+        """Item i: its row number, cost, times, xs, us without padding, and numeric varied values, read from the files."""
         row = self.rows[i]
         knots, cost, times, xs, us = (self._value(name, row) for name in ("knots", "cost", "times", "xs", "us"))
         item = {"row": row, "cost": float(cost), "times": times[: knots + 1], "xs": xs[: knots + 1], "us": us[:knots]}
@@ -168,7 +177,7 @@ class Items:
 
     @cached_property
     def _varied(self) -> dict[str, Array]:
-        """Numeric varied values of the rows, by key; values that are texts are omitted."""
+        """Varied values of the rows that are numbers or booleans, or lists of them, by key; values that are texts are omitted."""
         names = {key: f"vary/{key}" for key in self._stored.group.attrs["study"]["vary"]}
         rows = np.array(self.rows, dtype=int)
         found = {key: self._stored.values(name, rows, self._marks) for key, name in names.items()}

@@ -43,7 +43,7 @@ SCALARS: dict[str, type] = {
 }
 """Scalars stored for each row, with their types."""
 COLUMNS = (*SCALARS, "session", "row", "times", "xs", "us")
-"""Names of the results of a row; varied keys with these names are stored as vary/NAME."""
+"""Names of the results of a row; in tables and items, varied keys with these names are called vary/NAME."""
 
 
 MAX_KINDS, MAX_SEARCHED = 64, 1000
@@ -51,9 +51,10 @@ MAX_KINDS, MAX_SEARCHED = 64, 1000
 
 
 class SweepProblem(NamedTuple):
-    """Problem of a row: an OCP, a guess (default: x0, zero control), a solver and its options (default: those of the study).
+    """Problem of a row: an OCP, a guess (default: x0, zero control), a solver and its options.
 
-    solve: returns the solution, for problems that need several solves; it replaces guess, solver and options.
+    Without solver and options it gets those of the study. solve: returns the solution, for problems that need several solves; it
+    replaces guess, solver and options.
     """
 
     ocp: OCP
@@ -69,7 +70,7 @@ Make = Callable[..., "OCP | tuple[OCP, Guess] | SweepProblem"]
 
 @dataclass(frozen=True)
 class Study:
-    """Definition of a study. gains: also store feedback gains."""
+    """Definition of a study. solver, options: of problems that set neither. gains: also store feedback gains."""
 
     make: Make
     variations: Variations
@@ -78,7 +79,7 @@ class Study:
     gains: bool = False
 
     def problem(self, row: int) -> SweepProblem:
-        """Return the problem of a row; one without solver and options gets those of the study.
+        """Return the problem of a row; one with neither solver nor options gets both of the study.
 
         Raises the errors of ``make``; TypeError if it does not return a problem.
         """
@@ -167,7 +168,10 @@ def can_batch(problem: SweepProblem) -> bool:
 
 
 def _kind(problem: SweepProblem) -> Any:
-    """Return a key that problems of one batch share; cheap, so problems with equal keys may still differ in structure."""
+    """Return a key that problems of one batch share; cheap, so problems with equal keys may still differ in structure.
+
+    It consists of solver, options, the presence of ``solve``, and sizes of the problem.
+    """
     ocp = problem.ocp
     shape = ocp.horizon, ocp.manifold.nx, ocp.nu, len(ocp.phases), len(ocp.constraints())
     return problem.solver, repr(problem.options), problem.solve is not None, shape
@@ -178,7 +182,8 @@ def solve_together(
 ) -> Iterator[tuple[int, SweepProblem, Solution | None]]:
     """Yield rows of a kind with their problems and solutions, solved as a batch; None as solution if that is impossible or fails.
 
-    The solve time of the batch is divided equally among its rows. Raises KeyboardInterrupt if Ctrl-C stopped the batch.
+    members: rows of one kind with their problems; gains: compute feedback gains too. The solve time of the batch is divided equally
+    among its rows. Raises KeyboardInterrupt if Ctrl-C stopped the batch.
     """
     solver, options = members[0][1].solver, members[0][1].options
     guesses = [constant_guess(p.ocp) if p.guess is None else p.guess for _, p in members]
@@ -230,7 +235,7 @@ def result(row: int, solution: Solution, gains: bool) -> Result:
 
 
 def failed(row: int, status: str, reason: str, seconds: float = np.nan) -> Result:
-    """Return the result of a row without a solution: its numbers are NaN or 0, except the seconds; it has no arrays."""
+    """Return the result of a row without a solution: its numbers are NaN or 0, except solve_time (seconds); it has no arrays."""
     empty = {name: np.nan if kind is float else kind() for name, kind in SCALARS.items()}
     return Result(row, {**empty, "status": status, "reason": reason, "solve_time": seconds})
 
@@ -238,7 +243,7 @@ def failed(row: int, status: str, reason: str, seconds: float = np.nan) -> Resul
 def kinds(study: Study, n: int) -> list[list[int]]:
     """Group the first MAX_SEARCHED rows by their drawn strings and booleans: row numbers, by combination, of at most MAX_KINDS.
 
-    Rows of a group have problems of one structure, since numbers do not change it.
+    Rows of a group are assumed to have problems of one structure, which numbers do not change.
     """
     found: dict[tuple[Any, ...], list[int]] = {}
     for row in range(min(n, MAX_SEARCHED)):

@@ -5,9 +5,9 @@
 Workers get jobs, each with rows of one shard. If a worker dies, its jobs run a second time. Jobs whose worker dies again run
 alone at the end, and are halved until the row that kills its worker is found; that row is reported as "died".
 
-The workers (:class:`Pool`) are processes of this machine (loky), a Dask cluster, or this process. Each worker is a process with one
-thread, so rows run in parallel. Pools return futures of concurrent.futures. If a worker dies, its futures raise an error for which
-``died`` is true.
+The workers (:class:`Pool`) are processes of this machine (loky), those of a Dask cluster, or this process. Each worker process has
+one thread, so rows run in parallel. Pools return futures of concurrent.futures. If a worker dies, its futures raise an error for
+which ``died`` is true.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from trajopt.sweeps.stored import require
 from trajopt.sweeps.variation import Variation, Variations
 
 JOBS_PER_WORKER = 2
-"""Jobs queued per worker, so that no worker waits for its next job."""
+"""Unfinished jobs per worker, running or queued, so that no worker waits for its next job."""
 
 
 class Pool(Protocol):
@@ -141,7 +141,8 @@ def _initialize_worker(parent: int) -> None:
 class Cluster:
     """Workers of Dask distributed. scheduler: an address such as "tcp://host:8786", or a Client.
 
-    Raises OSError where nobody answers, ValueError for workers of several threads.
+    patience: time [s] to wait for the scheduler at an address, and a tenth of the time to wait for its first worker; a Client waits
+    for its first worker without limit. Raises OSError if none answers in time, ValueError for workers with several threads.
     """
 
     def __init__(self, scheduler: Any, patience: float = 30.0) -> None:
@@ -223,14 +224,15 @@ def pool_of(workers: int | None, scheduler: Any) -> Pool:
 
 
 TRIES = 8
-"""Rows of a kind that are tried until one can be prepared."""
+"""Maximum number of rows of a kind that are tried until one can be prepared."""
 DEATH = "each process that solved this row died: out of memory, or an error in compiled code"
 
 
 @dataclass(frozen=True)
 class Progress:
-    """Progress of a study. done: finished rows; before: rows finished before the start; failed: rows without success since the
-    start; seconds: time since the start."""
+    """Progress of a study. done: finished rows, of ``total``; before: rows finished before the start; failed: rows without success
+    since the start; seconds: time since the start.
+    """
 
     done: int
     total: int
@@ -275,8 +277,8 @@ def sweep(
 
     make: function of a row's values, as keyword arguments, that returns its problem: an OCP, an OCP and a guess, or a
     :class:`~trajopt.sweeps.rows.SweepProblem`. vary: distribution of each key, as a text ("uniform([0, 0], [1, 2])"), a
-    list of choices, or a :class:`~trajopt.sweeps.variation.Variation`. Row i depends on (seed, i) alone. solver, options: as
-    in ``solve``, for problems that set none.
+    list of choices, or a :class:`~trajopt.sweeps.variation.Variation`. The values of row i depend on (vary, seed, i) alone. solver,
+    options: as in ``solve``, for problems that set neither.
     workers: number of processes on this machine; default: one for each processor; 0: solve in this process. scheduler: address of
     a Dask scheduler, or a Client, in place of ``workers``. Each worker has one thread. gains: also store feedback gains. shard:
     rows per written file; a resumed study keeps its shard size.
@@ -284,9 +286,10 @@ def sweep(
 
     A stopped study resumes with the missing rows; a larger n adds rows. Failed rows have a status and a reason.
 
-    Raises :class:`~trajopt.sweeps.dataset.ForeignDataset` if the folder contains another study, ModuleNotFoundError without the
-    extra sweep, and OSError if results cannot be written; rows written before are intact. Raises the first error of ``make`` if
-    it fails for the first rows of every kind.
+    Returns the stored study. Raises :class:`~trajopt.sweeps.dataset.ForeignDataset` if the folder contains another study or damaged
+    rows, ModuleNotFoundError without the extra sweep, OSError if results cannot be written (rows written before are intact),
+    ValueError for wrong arguments, and the errors of pools and variations. If no tried row of any kind can be made, checked and
+    prepared (:func:`prepare_kinds`), raises the first error.
     """
     if n < 1:
         raise ValueError(f"n = {n}; expected at least 1 row")
@@ -309,7 +312,7 @@ def sweep(
 
 
 def _run(pool: Pool, study: Study, jobs: list[range], dataset: Dataset, n: int, progress: Report | None) -> None:
-    """Solve the missing rows ``jobs``, store each result and report the progress."""
+    """Solve the rows of ``jobs``, store each result and report the progress. n: number of all rows."""
     began, fails = time.perf_counter(), 0
     before = done = n - sum(map(len, jobs))
     report = progress or (lambda _: None)
@@ -355,7 +358,9 @@ def run_jobs(pool: Pool, study: Study, jobs: Sequence[range]) -> Iterator[list[R
 
 
 def _submitted(pool: Pool, study: Study, rows: range) -> Future:
-    """Submit a job. If the pool's workers died in the meantime, the pool restarts; lost jobs are reported by their futures."""
+    """Submit a job and return its future. If workers died, the pool restarts and the job is submitted again; lost jobs are reported
+    by their futures. Other errors of the pool are raised.
+    """
     while True:
         try:
             return pool.submit(solve_rows, study, rows)
@@ -376,10 +381,7 @@ def prepare_kinds(study: Study, n: int) -> None:
 
 
 def _is_prepared(study: Study, row: int, errors: list[Exception]) -> bool:
-    """True if the code for a row was compiled, or the row solved as a batch of one; else False.
-
-    An error is appended to ``errors``.
-    """
+    """True if the code for a row was compiled, or the row solved as a batch of one; False for an error, appended to ``errors``."""
     from trajopt.guesses.guesses import constant_guess
     from trajopt.solvers.prepare import prepare
     from trajopt.solvers.registry import chosen_options

@@ -1,7 +1,7 @@
 """Stored data of a study: durable writes, hashes of the rows, and checked access to them.
 
-Every value read is the value that the study wrote, or an error. A file is on disk before its name appears, and its name before the
-next write, so that files survive power cuts.
+Every value read is the value that the study wrote, or an error, except in datasets of format version 1, which have no hashes. A
+file is on disk before its name appears, and its name before the next write, so that files survive power cuts.
 
 The hashes show whether a row was written completely, for this study and this row number. Array widths may grow later: trailing
 NaN of a row are not hashed.
@@ -27,7 +27,7 @@ from trajopt.results.archive import write_atomically
 
 
 def require(package: str) -> Any:
-    """Import a package. Raises ModuleNotFoundError with the command that installs it."""
+    """Import and return a package. Raises ModuleNotFoundError, with the command that installs it, if it is missing."""
     try:
         return import_module(package)
     except ModuleNotFoundError as error:
@@ -59,7 +59,7 @@ def durable_store(path: Path) -> Any:
 
 
 def settle(folder: Path) -> None:
-    """Flush the entries of a folder to disk; does nothing on systems that cannot."""
+    """Flush the entries of a folder to disk; does nothing if this fails, as on systems that cannot."""
     with suppress(OSError):  # some systems cannot fsync folders
         descriptor = os.open(folder, os.O_RDONLY)
         try:
@@ -115,7 +115,7 @@ def _contents(values: Array) -> Iterator[bytes]:
 
 
 def _trimmed(values: Array) -> bytes:
-    """Return shape and entries up to the last non-NaN entry; empty if all are NaN."""
+    """Return the entries up to the last index with a non-NaN entry along each axis, after these sizes; b"" if all are NaN."""
     there = ~np.isnan(values)
     if not there.any():
         return b""
@@ -133,7 +133,7 @@ SMALL, LARGEST_RATIO = 1 << 30, 1000
 
 
 class ForeignDataset(InputError):
-    """The folder contains another study, or rows that the study did not write."""
+    """The folder contains another study, a dataset that cannot be read or resumed, or rows that the study did not write."""
 
 
 class Stored:
@@ -258,7 +258,7 @@ class Stored:
 
 
 def _check_attributes(attributes: Mapping[str, Any]) -> None:
-    """Raise ValueError for attributes of a dataset that are missing or of the wrong kind."""
+    """Raise KeyError for missing attributes of a dataset, ValueError for attributes of the wrong kind; ``arrays`` is optional."""
     study, shard = attributes["study"], attributes["shard"]
     names, sessions = attributes.get("arrays", []), attributes["sessions"]
     checks = {

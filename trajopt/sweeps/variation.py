@@ -1,11 +1,12 @@
 """Variations of a study: the varied keys and their distributions.
 
-The value of a key in row i depends on (seed, key, i) alone: each draw has its own generator,
+The value of a key in row i depends on its variation, (seed, key, i) and K alone: each draw has its own generator,
 
     rng = default_rng([seed, crc32(key), d]),    d = i // K,
 
 independent of other draws and of the worker. K is the number of combinations of the keys that are crossed (``each``), 1 without
-such keys. Rows K d, ..., K d + K - 1 share the other values, so that solvers, for example, are compared on the same problems.
+such keys. Rows K d, ..., K d + K - 1 share the values of all other keys, so that solvers, for example, are compared on the same
+problems.
 
 Text form of a variation, in command lines and files:
 
@@ -14,7 +15,7 @@ Text form of a variation, in command lines and files:
 | uniform(low, high) | between numbers, or entry by entry between lists |
 | log_uniform(low, high) | as uniform, in the logarithm |
 | normal(mean, deviation) | normally distributed, entry by entry |
-| integers(low, high) | an integer from low to high, both included |
+| integers(low, high) | an integer from low to high, both included, entry by entry |
 | choices(a, b, ...), or a, b, ... | one of these, all equally likely |
 | each(a, b, ...) | each of these in turn, crossed with the other keys |
 """
@@ -43,7 +44,7 @@ _RANGES: dict[str, _Draw] = {
     "integers": lambda rng, low, high: rng.integers(np.asarray(low), np.asarray(high), endpoint=True),
 }
 LISTS = ("choices", "each")
-"""Kinds whose arguments are the possible values."""
+"""Kinds of variations whose arguments are the possible values."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +94,7 @@ class Variation:
     def parse(cls, text: str) -> Variation:
         """Parse a variation from text; without a kind, the text is a list of choices.
 
-        Raises UnknownName for an unknown kind, ValueError for arguments that do not fit it.
+        Raises UnknownName for an unknown kind, ValueError for arguments that do not fit it or an open bracket.
         """
         call = re.fullmatch(r"\s*([A-Za-z_]+)\s*\((.*)\)\s*", text, re.S)
         begun = re.match(r"\s*([A-Za-z_]+)\s*\(", text)
@@ -113,7 +114,7 @@ class Variation:
         return given if isinstance(given, Variation) else cls("choices", tuple(given))
 
     def sample(self, rng: np.random.Generator) -> Any:
-        """Draw a value: a number, or a list of them, of a distribution; one of the arguments of choices."""
+        """Draw a value: a number, or a list of them, of a distribution; one of the arguments of ``choices`` and ``each``."""
         if self.kind in LISTS:
             return self.arguments[int(rng.integers(len(self.arguments)))]
         arguments = (int_arguments if self.kind == "integers" else float_arguments)(self.arguments)
@@ -134,7 +135,10 @@ def int_arguments(arguments: tuple[Any, ...]) -> list[Any]:
 
 
 class Variations:
-    """Variations of a study, by key, with their random seed. Raises ValueError for a negative seed."""
+    """Variations of a study, by key, with their random seed. Raises ValueError for a negative seed, and the errors of Variation.
+
+    by_key: all variations. crossed: arguments of those of kind ``each``; combinations: the product of their numbers.
+    """
 
     def __init__(self, vary: Mapping[str, Variation | str | Sequence[Any]], seed: int = 0) -> None:
         if seed < 0:
@@ -145,7 +149,7 @@ class Variations:
         self.combinations = prod(map(len, self.crossed.values()))
 
     def values(self, row: int) -> dict[str, Any]:
-        """Return the value of each key in a row; it depends on the row, the seed and the keys crossed by ``each`` alone."""
+        """Return the value of each key in a row, which the row, the variations and the seed determine (see the module)."""
         draw, number = divmod(row, self.combinations)
         values = {}
         for key, variation in self.by_key.items():

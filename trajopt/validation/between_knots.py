@@ -2,8 +2,8 @@
 
 Within time step k, the motion starts at x_k with held control u_k and is evaluated after the FRACTIONS of the step.
 There the inequalities of the phase are checked, with interpolated parameters and the looser bound of the two knots.  For state
-constraints, violations at either end of the step are subtracted: x0 is given, and after the last knot of a phase other
-constraints apply.  Equality constraints are not checked: between knots they hold up to the accuracy of the time steps.
+constraints, the larger of the violations at both ends of the step is subtracted: x0 is given, and after the last knot of a phase
+other constraints apply.  Equality constraints are not checked: between knots they hold up to the accuracy of the time steps.
 """
 
 from __future__ import annotations
@@ -23,15 +23,17 @@ from trajopt.step.sensitivities import SampledSystem
 FRACTIONS = (0.25, 0.5, 0.75)
 """Fractions of a time step after which constraints are evaluated."""
 TOLERANCE, OF_BOUND = 1e-3, 5e-3
-"""Tolerances on violations between knots: TOLERANCE relative to max(1, largest value of a row), or OF_BOUND relative to the
-bound, whichever is larger."""
+"""Tolerances on violations between knots: TOLERANCE relative to max(1, largest magnitude of a row's values at the knots of its
+phase), or OF_BOUND relative to the bound, whichever is larger.
+"""
 
 
 class BetweenKnots(NamedTuple):
     """Violations between the knots.
 
-    excess: by phase and constraint, largest violation (K, nr) of each row within each time step. ratio: largest violation divided
-    by its tolerance; amount, name: of that row; time [s], knot: its time and the knot before it.
+    excess: by phase and constraint, largest violation (K, nr) of each row within each of the K time steps; zero for constraints
+    that are not checked. ratio: largest quotient of a violation and its tolerance, 0 without violations; amount, name: violation
+    and name of that row; time [s], knot: its time and the knot before it.
     """
 
     excess: tuple[tuple[Array, ...], ...]
@@ -42,7 +44,7 @@ class BetweenKnots(NamedTuple):
     time: float = 0.0
 
     def sentence(self) -> str:
-        """Describe the worst violation; "" if there is none."""
+        """Describe the violation that is worst relative to its tolerance, also one within it; "" if there is none."""
         if not self.ratio:
             return ""
         return (
@@ -59,8 +61,8 @@ def may_be_violated(ocp: OCP) -> bool:
 def between_knots(ocp: OCP, xs: Array, us: Array, evaluator: StageEvaluator) -> BetweenKnots:
     """Compute the violations between the knots of a finite plan xs (N + 1, nx), us (N, nu), after FRACTIONS of each time step.
 
-    Checked are the inequalities for which :func:`_is_watched` is true. For constraints on the state alone, violations at either end
-    of the step are subtracted.
+    Checked are the inequalities for which :func:`_is_watched` is true. For constraints on the state alone, the larger of the
+    violations at both ends of the step is subtracted. evaluator: evaluates parts of the time steps of the problem.
     """
     excess = [[np.zeros((phase.knots, c.residual.n_out)) for c in phase.constraints] for phase in ocp.phases]
     states = [evaluator.within_steps(xs, us, fraction) for fraction in FRACTIONS]
@@ -98,9 +100,10 @@ class _Inequality:
         self.limits = np.maximum(*bounds)
 
     def excess(self, x: Array, fraction: float) -> tuple[Array, Array]:
-        """Return violations (K, nr) by states x (K, nx) after a fraction of the steps, 0 for equations; and the values (K, nr).
+        """Return violations (K, nr) by states x (K, nx) after a fraction of the steps, and the values (K, nr) of the constraint.
 
-        Parameters are interpolated between the knots of a step; the looser bound of both knots counts.
+        Parameters are interpolated between the knots of a step; the looser bound of both knots counts. Violations are 0 for
+        equations, and violations and values for values that are not finite.
         """
         c = self.c
         p = {key: v + fraction * (_next_rows(v) - v) if v.ndim == 2 else v for key, v in c.parameters.items()}
@@ -114,7 +117,9 @@ class _Inequality:
 def tightened(ocp: OCP, found: BetweenKnots, fraction: float) -> OCP:
     """Return the problem with tighter inequalities at the knots next to violations, by ``fraction`` times the violation.
 
-    Constraints at the first knot, where x0 is given, and equations are unchanged; two-sided bounds keep an interior.
+    Both bounds move inward, at the knots of the phase before and after the violation, the larger of two violations counting.
+    Constraints at the first knot of the problem, where x0 is given, terminal constraints, and equations are unchanged; two-sided
+    bounds keep an interior.
     """
     phases = []
     for phase, knots, violated in zip(ocp.phases, ocp.phase_slices, found.excess, strict=True):
@@ -133,7 +138,10 @@ def tightened(ocp: OCP, found: BetweenKnots, fraction: float) -> OCP:
 
 
 def _is_watched(phase: Phase, c: Constraint) -> bool:
-    """True if a constraint has inequalities, is to be checked between knots, and its phase's time steps can be evaluated within."""
+    """True if a constraint has inequalities, is to be checked between knots, and its phase's time steps can be evaluated in part.
+
+    Time steps cannot if they are no :class:`SampledSystem`, or if contact forces depend on their length.
+    """
     d = phase.dynamics
     if not isinstance(d, SampledSystem) or isinstance(d.system, MeetsInSteps):
         return False

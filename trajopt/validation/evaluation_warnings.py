@@ -36,7 +36,8 @@ from trajopt.step.sensitivities import missing_curvature
 
 POINTS, SPREAD, WRONG = 3, 0.01, 0.01
 """Number of random points near x0 at which a user-defined backend is checked, their standard deviation [rad, m, ...], and the
-relative error of a derivative above which it is wrong."""
+relative error of a derivative above which it is wrong.
+"""
 
 
 def function_warnings(ocp: OCP) -> Iterator[str]:
@@ -49,7 +50,10 @@ def function_warnings(ocp: OCP) -> Iterator[str]:
 
 
 def function_mistakes(ocp: OCP, guess: Guess | None = None) -> Iterator[str]:
-    """Yield errors of user functions and backends at the first knot of a guess (default: x0, zero controls), with a remedy."""
+    """Yield errors of user functions and user-defined backends at the first knot of a guess; default: x0 and zero controls.
+
+    Each sentence names the part of the problem. Terminal parts are evaluated there too.
+    """
     x = ocp.x0 if guess is None else np.asarray(guess.xs[0], float)
     u = np.zeros(ocp.nu) if guess is None else np.asarray(guess.us[0], float)
     messages = [(what, _failure(map, x, u, p)) for what, map, p in _functions(ocp)]
@@ -58,9 +62,10 @@ def function_mistakes(ocp: OCP, guess: Guess | None = None) -> Iterator[str]:
 
 
 def backend_warnings(ocp: OCP) -> Iterator[str]:
-    """Yield a warning for each user-defined backend whose Jacobians near x0 differ from differences of its values by WRONG.
+    """Yield a warning for each user-defined backend whose Jacobians near x0 have a relative error of more than WRONG.
 
-    Points at which the backend raises an error, or where a value is not finite, are left out.
+    They are compared with central differences of its values. Points at which the backend raises an error, or where the error is not
+    finite, are left out.
     """
     rng, seen = np.random.default_rng(0), set[int]()
     for what, backend, p in _user_backends(ocp):
@@ -79,7 +84,10 @@ def backend_warnings(ocp: OCP) -> Iterator[str]:
 def _checks_at(
     what: str, backend: DynamicsBackend, x: Array, u: Array, t: float, p: Parameters
 ) -> list[DerivativeCheck]:
-    """Return the comparisons of a backend's Jacobians at a state and controls, none if it raises an error there."""
+    """Return the comparisons of a backend's Jacobians at a state x (nx,) and controls u (nu,), none if it raises an error there.
+
+    what: name of the dynamics in reports. t [s].
+    """
     one = np.zeros(1)
     try:
         with np.errstate(all="ignore"):
@@ -89,7 +97,10 @@ def _checks_at(
 
 
 def hessian_warnings(ocp: OCP) -> Iterator[str]:
-    """Yield warnings about time steps without second derivatives, and about second derivatives by differences in NumPy."""
+    """Yield one warning if some time step has no second derivatives, else one per phase with differences in NumPy.
+
+    The latter are for phases on the compiled engine whose second derivatives are taken by finite differences.
+    """
     from dynamics_backends.compiled.interface import has_contraction
     from trajopt.stage.not_compiled import SECOND, by_differences, explanation
 
@@ -103,7 +114,7 @@ def hessian_warnings(ocp: OCP) -> Iterator[str]:
 
 
 def length_warnings(ocp: OCP) -> Iterator[str]:
-    """Yield warnings about phases whose cost terms or constraints are too long to compile, with the longest one.
+    """Yield warnings about phases on the compiled engine whose cost terms or constraints are too long to compile, with the longest.
 
     A group is traced only if its number of operations times its number of variables exceeds the limit on derivative code.
     """
@@ -134,7 +145,10 @@ def length_warnings(ocp: OCP) -> Iterator[str]:
 
 
 def _long_sources(ocp: OCP, phase: Phase, last: bool) -> Iterator[tuple[Any, Callable[[], Any]]]:
-    """Yield, for groups of terms and constraints that may be too long, a structure key and a function that traces the group."""
+    """Yield, for groups of terms and constraints that may be too long, a structure key and a function that traces the group.
+
+    Groups are the running terms and the constraints of the phase, and with ``last`` the terminal ones of the problem.
+    """
     from dynamics_backends.tape.traced_dynamics import returned_force_count
     from trajopt.stage.not_compiled import may_be_long
     from trajopt.stage.source.constraint_source import constraint_source
@@ -179,7 +193,7 @@ def _user_backends(ocp: OCP) -> Iterator[tuple[str, DynamicsBackend, Parameters]
 
 
 def _backend_failure(backend: DynamicsBackend, x: Array, u: Array, p: Parameters) -> str:
-    """Return the error of a user-defined backend at two knots, including wrong shapes, or ""."""
+    """Return the error of a user-defined backend for a batch of two equal knots, including wrong shapes, or ""."""
     given = np.tile(x, (2, 1)), np.tile(u[: backend.map.nu], (2, 1)), 0.0, p
     try:
         with np.errstate(all="ignore"):
@@ -192,7 +206,10 @@ def _backend_failure(backend: DynamicsBackend, x: Array, u: Array, p: Parameters
 
 
 def _maps(ocp: OCP) -> Iterator[tuple[str, Map, Parameters]]:
-    """Yield dynamics, cost terms and constraints with their role in the problem and their parameters at the first knot."""
+    """Yield dynamics, cost terms and constraints with their role in the problem and their parameters at the first knot.
+
+    Dynamics that are user-defined discrete maps are left out.
+    """
     for i, phase in enumerate(ocp.phases):
         if phase.dynamics.sampling is not None:
             map: Any = unwrapped(phase.dynamics.sampling.backend.map)
@@ -259,7 +276,8 @@ def finiteness_warnings(ocp: OCP, guess: Guess | None = None) -> Iterator[str]:
 def not_finite(ocp: OCP, xs: Array, us: Array) -> list[NotFinite]:
     """Return all terms and constraints that are not finite along xs (N + 1, nx), us (N, nu), in the order of their first knots.
 
-    Empty if the trajectory itself is not finite.
+    A part is not finite if its value or first derivatives are not. Terms, and constraints, of equal name are reported once. Empty
+    if the trajectory itself is not finite.
     """
     if not (np.isfinite(xs).all() and np.isfinite(us).all()):
         return []

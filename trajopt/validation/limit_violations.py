@@ -1,9 +1,9 @@
 """Limits that a trajectory violates, including limits that are not constraints of the problem.
 
-Checked are the constraints and control bounds of the problem, and running state constraints at the last knot, where no solve
-enforces them. Further, the robot's limits on joint positions, velocities and driving forces are checked, unless an equal or
-tighter constraint or bound of the problem covers them. Self-collision is checked at the knots if the robot's file has collision
-shapes.
+Checked are the constraints and control bounds of the problem, and running state constraints of the last phase at the last knot,
+where no solve enforces them. Further, the robot's limits on joint positions, velocities and driving forces are checked, unless an
+equal or tighter constraint or bound of the problem covers them. Self-collision is checked at the knots if the robot's file has
+collision shapes.
 
 Free durations at a bound may limit the motion (:func:`durations_at_bounds`).
 """
@@ -45,8 +45,8 @@ class LimitViolation(NamedTuple):
     kind: "position", "velocity", "torque", "control", "constraint", "self-collision", or a contact's "friction cone", "pull" or
     "center of pressure". name: joint, control, constraint component or links. knot, time [s]: the worst knot; excess: amount of
     the violation there, in ``unit``; limit: the violated bound, NaN if it is not a single number. enforced: the problem contains
-    the limit. knots: number of knots with a violation. at_start: the initial state already violates the limit. end: the limit is
-    enforced before the last knot only, and violated there.
+    the limit. knots: number of knots with a violation. at_start: the initial state already violates a limit of the robot, or has
+    the deepest overlap of the links. end: the limit is enforced before the last knot only, and violated there.
     """
 
     kind: str
@@ -62,8 +62,9 @@ class LimitViolation(NamedTuple):
     end: bool = False
 
     def sentence(self, settings: Collection[str] | None = None) -> str:
-        """Describe the violation; for a limit that the problem does not contain, also name the setting that enforces it.
+        """Describe the violation, with a remedy.
 
+        For a limit that the problem does not contain, the remedy is the setting that enforces it, if ``settings`` contains it.
         settings: names of the problem's settings; None: all.
         """
         what = (
@@ -109,14 +110,15 @@ def limit_violations(ocp: OCP, xs: Array, us: Array, *, self_collision: bool = T
 def self_collision_note(ocp: OCP, xs: Array) -> str:
     """Return a sentence that no self-collision exists in states xs (N + 1, nx), or why it was not checked.
 
-    Empty if there are collisions, which :func:`limit_violations` reports, without a robot, and for non-finite states.
+    Empty if there are collisions, which :func:`limit_violations` reports, without a robot of at least two bodies, and for
+    non-finite states.
     """
     check = _self_collision_check(ocp, xs)
     return "" if check is None else check.note
 
 
 def _self_collision_check(ocp: OCP, xs: Array) -> SelfCollisionCheck | None:
-    """Check a robot with at least two bodies; None for other problems, and for non-finite states."""
+    """Check self-collision of a robot with at least two bodies in states xs; None for other problems, and for non-finite states."""
     if not has_links(ocp) or not np.isfinite(xs).all():
         return None
     return check_self_collision(ocp.model, xs[:, : ocp.model.nq])
@@ -128,7 +130,7 @@ def has_links(ocp: OCP) -> bool:
 
 
 def _self_collisions(ocp: OCP, xs: Array) -> Iterator[LimitViolation]:
-    """Yield the deepest overlap of each pair of links that collide."""
+    """Yield the deepest overlap of each pair of bodies that collide, named by the links of that overlap."""
     check = _self_collision_check(ocp, xs)
     for c in () if check is None else check.collisions:
         time, given = float(ocp.times[c.knot]), bool(c.knot == 0)
@@ -149,7 +151,8 @@ def _worst(
 ) -> Iterator[LimitViolation]:
     """Yield the worst violation of each column of excess (K, n) that exceeds the tolerance NOTICED.
 
-    limits (K, n) or (n,); units: n, or none; first: knot of the first row; at_start (n,): excess of the initial state.
+    limits (K, n) or (n,): violated bounds; units: n, or none; first: knot of the first row; at_start (n,): excess of the initial
+    state.
     """
     limits = np.broadcast_to(limits, excess.shape)
     noticed = NOTICED * np.maximum(1.0, np.where(np.isfinite(limits), np.abs(limits), 1.0))
@@ -172,7 +175,7 @@ def _worst(
 def worst_of(
     kind: str, names: Sequence[str], excess: Array, times: Array, unit: str, first: int = 0
 ) -> Iterator[LimitViolation]:
-    """Yield the worst violation of each column of excess (K, n), if it exceeds NOTICED; the violated bounds are left open (NaN).
+    """Yield the worst violation of each column of excess (K, n), if it exceeds NOTICED; ``limit`` of the violations is NaN.
 
     times (K,) [s]. first: knot of the first row.
     """
@@ -220,7 +223,7 @@ def _at_the_end(ocp: OCP, xs: Array) -> Iterator[LimitViolation]:
 def _constraint_violation(
     c: Constraint, xs: Array, us: Array, times: Array, count: int, first: int, start: int
 ) -> Iterator[LimitViolation]:
-    """Yield violations of each row of a constraint at some knots of its phase.
+    """Yield the worst violation of each row of a constraint at some knots of its phase.
 
     xs, us, times: at these knots. count: number of knots of the phase. first, start: first of these knots, and of the phase.
     """
@@ -237,7 +240,7 @@ def _constraint_violation(
 
 
 def _robot_violations(ocp: OCP, xs: Array, us: Array) -> Iterator[LimitViolation]:
-    """Yield violations of the robot's joint position, velocity and torque limits that the problem does not enforce as tightly.
+    """Yield the worst violation of each joint position, velocity and torque limit that the problem does not enforce as tightly.
 
     Positions at x0, which is given, are not checked. States must begin with (q, v), else nothing is checked.
     """
@@ -263,7 +266,7 @@ def _robot_violations(ocp: OCP, xs: Array, us: Array) -> Iterator[LimitViolation
 
 
 def _torques(ocp: OCP, us: Array) -> Iterator[LimitViolation]:
-    """Yield violations of the effort limits of joints driven by controls, unless bounds on the controls are as tight.
+    """Yield the worst violation of each effort limit of a joint driven by a control, unless bounds on the control are as tight.
 
     Only phases whose controls are all joint forces are checked.
     """
@@ -288,7 +291,10 @@ def _force(unit: str) -> str:
 
 
 def _enforced_entries(ocp: OCP, lower: Array, upper: Array) -> Array:
-    """Return a mask (nq + nv,) of the state entries that constraints of every phase bound at least as tightly as lower, upper."""
+    """Return a mask (nq + nv,) of the state entries that constraints of every phase bound at least as tightly as lower, upper.
+
+    In each phase a single constraint must bound the entry on both sides, to within NOTICED.
+    """
     held = np.ones((len(ocp.phases), len(lower)), dtype=bool)
     for i, phase in enumerate(ocp.phases):
         own = np.zeros(len(lower), dtype=bool)
@@ -306,7 +312,10 @@ AT_BOUND = 1e-3
 
 
 def durations_at_bounds(ocp: OCP, xs: Array) -> list[str]:
-    """Return warnings about free durations at their bounds in states xs (N + 1, nx); fixed durations are ignored."""
+    """Return warnings about free durations at or beyond their bounds in the last state of xs (N + 1, nx), one for each bound.
+
+    Durations whose bounds are equal are ignored. Empty for a problem without free durations or control bounds.
+    """
     sampling = ocp.phases[0].dynamics.sampling
     chooses = sampling is not None and isinstance(unwrapped(sampling.backend.map), Durations)
     if not chooses or ocp.control_bounds is None or not np.isfinite(xs[-1]).all():

@@ -33,9 +33,10 @@ class FrameGoal(NamedTuple):
 
 
 def frame_goals(ocp: OCP) -> list[FrameGoal]:
-    """Return the frame goals of terminal costs on position, placement or axis of a frame.
+    """Return the frame goals of squared terminal costs on position, placement or axis of a frame; empty without a robot.
 
-    All components of a cost need positive weights; costs of user-defined residuals are ignored.
+    All components of a cost need nonzero weights; costs of user-defined residuals are ignored. Of a cost on an axis, only the
+    position becomes a goal.
     """
     if ocp.model is None:
         return []
@@ -44,7 +45,10 @@ def frame_goals(ocp: OCP) -> list[FrameGoal]:
 
 
 def _frame_goal(model: Any, term: CostTerm) -> FrameGoal | None:
-    """Return the goal of a frame that a terminal cost sets, or None for another term and for a weight that is partly zero."""
+    """Return the goal of a frame that a terminal cost sets, or None for another term and for a weight that is partly zero.
+
+    The direction of an axis is left out of the goal.
+    """
     function = term.residual.function if isinstance(term.residual, FunctionMap) else None
     if not isinstance(function, partial) or len(function.args) < 2 or function.args[0] is not model:
         return None
@@ -88,7 +92,10 @@ class FrameCheck:
         return [f"{self.goal.frame} ends {_errors_text(self._errors(xs)[1], self.goal)} from its goal"]
 
     def missed(self, xs: Array, times: Array) -> list[str]:
-        """Return a sentence with the final error and its reason if a motion misses the goal, else an empty list. times: unused."""
+        """Return a list of one sentence, the final error and its reason, if a motion misses the goal, else an empty list.
+
+        times: unused.
+        """
         start, end = self._errors(xs)
         if not any(too_far(start, end)):
             return []
@@ -97,7 +104,10 @@ class FrameCheck:
 
 
 def too_far(start: tuple[float, float], end: tuple[float, float]) -> tuple[bool, bool]:
-    """Two flags, True if the distance [m] and the angle [rad] at the end of a motion miss a goal, given both at its start."""
+    """Two flags, for the distance [m] and the angle [rad] from a goal: True if that at the end of a motion misses the goal.
+
+    It does above FAR times the value at the start, but only above NEAR [m] or NEAR_ANGLE [rad].
+    """
     return end[0] > max(FAR * start[0], NEAR), end[1] > max(FAR * start[1], NEAR_ANGLE)
 
 
@@ -116,8 +126,8 @@ def length_text(distance: float) -> str:
 def reach_warnings(model: Any, goal: FrameGoal, q0: Array, found: IKResult | None = None) -> Iterator[str]:
     """Yield the reason why a frame cannot reach a goal to within AWAY: distance, joint limits or orientation; nothing if it can.
 
-    q0: (nq,), start of the search. found: result of inverse kinematics for the goal, if known. Floating-base robots and frames
-    that no joint moves get no warnings.
+    q0: (nq,), start of the search. found: result of inverse kinematics for the goal, if known. Robots with quaternions, such as
+    those with a floating base, and frames that no joint moves get no warnings.
     """
     if model.nq != model.nv or model.frames[model.frame_id(goal.frame)].body < 0:
         return

@@ -1,25 +1,26 @@
 """Replay of a plan: rollout of its controls with finer time steps, to check the plan's accuracy.
 
     open      u = us_k
-    gains     u = us_k + K_k (x - xs_k), clipped to the bounds, x measured at the beginning of each time step
+    gains     u = us_k + K_k (x (-) xs_k), clipped to the bounds, x measured at the beginning of each time step
 
 The replay uses the plan's integration scheme with more substeps. For a scheme of order p, the runs with n and r n substeps are
-extrapolated, x_rn (+) (x_rn (-) x_n) / (r^p - 1) (Hairer, Norsett, Wanner, Solving ODEs I, II.4). The first run is compared
+extrapolated, x_rn (+) (x_rn (-) x_n) / (r^p - 1) (Hairer, Norsett, Wanner, Solving ODEs I, II.4). The first run is extrapolated
 with the plan, which is the run with uncut substeps. Substeps are halved until the correction is small relative to the tolerance,
 or relative to the excess of the deviation over the tolerance, at most as often as FINEST allows. The run with gains is skipped
-if the run without gains holds.
+if the run without gains holds or all gains are zero.
 
-The deviation is the largest difference from the plan in a position at any knot, relative to the tolerance
+The deviation is the largest difference from the plan in a component at any knot, relative to the tolerance
 
     fixed base       0.05 rad, 0.02 m          of each joint
     floating base    0.1 rad, 0.05 m           of the base and of each joint
     other systems    0.05                      of the range of each component along the plan, at least of 1
 
-or to ``OCP.replay_tolerance`` if set.  Velocities are ignored: they jump when contacts close, so a small shift in time causes a
-large difference.
+``OCP.replay_tolerance`` replaces these numbers if set.  Velocities of robots are ignored: they jump when contacts close, so a small
+shift in time causes a large difference.  Of other systems, all components of the state are compared.
 
 Stepped contacts meet the ground over the step length h in addition to their own time constant; finer steps alone would simulate
-a less damped ground.  So the replay increases the time constant by h, to test the motion on the plan's ground.
+a less damped ground.  So the replay increases the time constant by h, to test the motion on the plan's ground.  The plan is then
+no run with uncut substeps, and is not used for the extrapolation.
 """
 
 from __future__ import annotations
@@ -40,13 +41,16 @@ from trajopt.step.other_backend import on_library
 from trajopt.step.sensitivities import SampledSystem
 
 FINEST = {1: 64, 4: 2}
-"""Maximum number of pieces of a substep, by the order of the scheme, for a single substep per time step."""
+"""Maximum number of pieces of a substep for a single substep per time step, by the order of the scheme: 1, or 4 for all others.
+
+With more substeps it is divided by their number, to an even number of at least 2.
+"""
 COARSEST = 8
-"""Number of pieces in the first run, at most."""
+"""Maximum number of pieces of a substep in the first run."""
 SETTLED = 0.05
-"""Halving stops if the correction of the last run changes positions by less than this fraction of the tolerance."""
+"""Halving stops if the correction of the last run is at most this fraction of the tolerance."""
 FAR = 10.0
-"""Halving also stops if the excess over the tolerance is this many times the change by the last halving."""
+"""Halving also stops if the excess over the tolerance is more than this many times the correction of the last run."""
 
 TOLERANCES = {"fixed": {"rad": 0.05, "m": 0.02}, "floating": {"rad": 0.1, "m": 0.05}}
 """Default tolerances on position deviations, by kind of robot and unit."""
@@ -57,9 +61,10 @@ RANGE_SHARE = 0.05
 class Deviation(NamedTuple):
     """A run of the replay and its deviation from the plan.
 
-    how: "with its controls held" or "with its feedback gains". xs (N + 1, nx) at times (N + 1,) [s]. ratio: largest deviation of
-    a position divided by its tolerance, infinite if the run is not finite. amount, limit: this deviation and its tolerance, in
-    ``unit``. name: tangent direction with the largest deviation. knot: its knot.
+    how: "with its controls held", "with its controls interpolated" or "with its feedback gains". xs (N + 1, nx) at times (N + 1,)
+    [s]. ratio: largest deviation of a component divided by its tolerance, infinite if the run is not finite. amount, limit: this
+    deviation and its tolerance, in ``unit``. name: tangent direction with this deviation. knot: its knot, or the first one that is
+    not finite.
     """
 
     how: str
@@ -73,7 +78,7 @@ class Deviation(NamedTuple):
     knot: int
 
     def sentence(self) -> str:
-        """Describe the deviation from the plan."""
+        """Describe the deviation from the plan, or that the motion diverges."""
         if not np.isfinite(self.ratio):
             return f"replayed {self.how}, the motion diverges"
         amount, limit = (f"{v:.2g} {self.unit}".strip() for v in (self.amount, self.limit))
@@ -82,18 +87,18 @@ class Deviation(NamedTuple):
 
 
 class Replay(NamedTuple):
-    """Runs of a replay: with held controls and, if that run fails and the plan has gains, with feedback gains.
+    """Runs of a replay: with held or interpolated controls and, if that run fails and the plan has gains, with feedback gains.
 
-    slower [s]: increase of the contacts' time constant, see the module docstring.
+    slower [s]: largest increase of the contacts' time constant in a phase, see the module docstring.
     """
 
     runs: tuple[Deviation, ...]
     slower: float = 0.0
 
     def as_meta(self, ocp: OCP) -> dict[str, Any]:
-        """Return plain values by run, "open" and "gains": the deviation and the final state ``x`` (None if not finite).
+        """Return plain values by run, "open" and "gains": the deviation, its sentence, and the final state ``x``.
 
-        "slower" is added if contacts were slowed down.
+        ``x`` is None if any state of the run is not finite. "slower" is added if contacts were slowed down.
         """
         found: dict[str, Any] = {"slower": self.slower} if self.slower else {}
         for key, run in zip(("open", "gains"), self.runs, strict=False):
@@ -157,9 +162,11 @@ def _halvings(ocp: OCP) -> list[list[int]]:
 def _accurate(
     ocp: OCP, how: str, plan: Array, rolled: Callable[[int], Array], halvings: list[list[int]], as_planned: bool
 ) -> Deviation:
-    """Run a control law with finer and finer substeps until two runs agree, or both exceed the tolerance by far.
+    """Return the deviation of a control law's extrapolated run from the plan, with substeps as fine as needed.
 
-    rolled: states of the run with a refinement index. as_planned: the plan (N + 1, nx) itself is a run with uncut substeps.
+    Substeps are refined until the correction is at most SETTLED times the tolerance, or the deviation exceeds the tolerance by more
+    than FAR times the correction, or the finest run is reached. rolled: states of the run with a refinement index. halvings: pieces
+    per substep of each phase, by refinement index. as_planned: the plan (N + 1, nx) itself is a run with uncut substeps.
     """
     order = max(_order(phase.dynamics) for phase in ocp.phases)
     limits, _ = tolerances(ocp, plan)
@@ -194,9 +201,9 @@ def replay_first_order_hold(
 ) -> Replay | None:
     """Replay a plan with a first-order hold of its controls us (N + 1, nu); see :func:`replay`.
 
-    Each time step is cut into pieces with the control at their midpoint, which is accurate to second order. With gains,
-    K_k (x - xs_k) is added over the whole time step k. Steps are evaluated in NumPy.
-    Returns None if a phase is no SampledSystem.
+    Each time step is cut into PIECES pieces, and twice as many, with the control at their midpoint, which is accurate to second
+    order; these two runs are extrapolated. With gains, K_k (x (-) xs_k) is added over the whole time step k. Controls are not
+    clipped. Steps are evaluated in NumPy. Returns None if a phase is no SampledSystem.
     """
     if not all(isinstance(phase.dynamics, SampledSystem) for phase in ocp.phases):
         return None
@@ -208,7 +215,7 @@ def replay_first_order_hold(
 
 
 def _interpolated_run(ocp: OCP, xs: Array, us: Array, K: Array, pieces: int) -> Array:
-    """Return the states (N + 1, 2, nx) of two rollouts from x0: without and with gains."""
+    """Return the states (N + 1, 2, nx) of two rollouts from x0, without and with gains, with ``pieces`` pieces per time step."""
     x = np.repeat(ocp.x0[None], 2, axis=0)
     found, fractions, t = [x], (np.arange(pieces) + 0.5) / pieces, ocp.t
     with np.errstate(all="ignore"):
@@ -226,7 +233,7 @@ def _interpolated_run(ocp: OCP, xs: Array, us: Array, K: Array, pieces: int) -> 
 
 
 def deviation(ocp: OCP, how: str, xs: Array, run: Array) -> Deviation:
-    """Deviation of a run (N + 1, nx) from a plan xs (N + 1, nx): its largest entry relative to the tolerances.
+    """Deviation of a run (N + 1, nx) from a plan xs (N + 1, nx): its largest entry relative to :func:`tolerances`.
 
     It is infinite if the run is not finite, at the first such knot.
     """
@@ -245,7 +252,8 @@ def deviation(ocp: OCP, how: str, xs: Array, run: Array) -> Deviation:
 def tolerances(ocp: OCP, xs: Array) -> tuple[Array, tuple[str, ...]]:
     """Return tolerances and units of the tangent directions that are compared: a robot's positions, or all of another system.
 
-    ``OCP.replay_tolerance`` replaces the default tolerances; units of systems without a robot are "".
+    ``OCP.replay_tolerance`` replaces the default tolerances: for a robot in each unit, for another system as the fraction of the
+    range, or of 1 if that is larger. Units of other systems are "".
     """
     given, model = ocp.replay_tolerance, ocp.model
     if model is not None and ocp.manifold.ndx >= 2 * model.nv:
@@ -298,7 +306,10 @@ def _with_slower(ocp: OCP, slower: list[float]) -> OCP:
 
 
 def _rolled_out(e: Evaluator, xs: Array, us: Array, K: Array) -> Array:
-    """Return the states (N + 1, nx) of the rollout from x0 under us + K (x (-) xs), clipped to the bounds on controls."""
+    """Return the states (N + 1, nx) of the rollout from x0 under us + K (x (-) xs), clipped to the bounds on controls.
+
+    e: evaluator with the time steps of the rollout.
+    """
     n = K.shape[2]
     still = Direction(np.zeros((len(xs), n)), np.zeros_like(us), K, np.zeros((len(us), n)))
     with np.errstate(all="ignore"):

@@ -5,7 +5,7 @@ is the damping that schemes treat implicitly (:mod:`trajopt.step.integrators`), 
 
     k_i = F (1 + h sum_(j < i) a_ij k_j) + L (v-rows of 1 + h sum_(j <= i) ai_ij k_j),     R = 1 + h sum_i b_i k_i
 
-with v+ = v + h a, q+ = q + h v+ for semi-implicit Euler.  Steps are stable if no decaying or oscillating mode grows.
+with v+ = v + h a, q+ = q + h v+ for semi-implicit Euler.  Steps are stable if no stiff mode grows more than in continuous time.
 (Hairer, Wanner, Solving ODEs II, IV.2.)
 """
 
@@ -49,7 +49,7 @@ class Linearization(NamedTuple):
 
     @property
     def total(self) -> Array:
-        """F + (0, L), the Jacobian (ndx, ndx) of xdot."""
+        """F with L added to the columns of the velocity, the Jacobian (ndx, ndx) of xdot."""
         if self.L is None:
             return self.F
         nv = self.L.shape[1]
@@ -61,8 +61,8 @@ class Linearization(NamedTuple):
 def stability_warnings(ocp: Any, stable: set[Any] | None = None) -> Iterator[str]:
     """Yield warnings about phases whose time steps are too long for their dynamics at x0.
 
-    stable: keys of phases of the previous problem that are stable with a wide margin; these are not linearized again. The set is
-    replaced by the keys of this problem.
+    stable: keys of phases of the previous problem that are stable with a wide margin or cannot be checked; these are not linearized
+    again. The content of the set is replaced by the keys of this problem. Equal warnings are given once.
     """
     stable = set() if stable is None else stable
     reported: set[str] = set()
@@ -80,7 +80,10 @@ def stability_warnings(ocp: Any, stable: set[Any] | None = None) -> Iterator[str
 
 
 def _stability_warning(phase: Any, x0: Array) -> str | None:
-    """Return a warning, "" for none, or None if steps SAFETY_FACTOR times as long would be stable or derivatives are unknown."""
+    """Return a warning, or "" if steps are stable, but not SAFETY_FACTOR times as long ones.
+
+    None if those would be stable too, for impacts and user-defined maps, and if the derivatives are unknown or not finite.
+    """
     sampling = phase.dynamics.sampling
     if sampling is None or sampling.scheme == JUMP:
         return None
@@ -118,7 +121,7 @@ def _stability_warning(phase: Any, x0: Array) -> str | None:
 def stable_substeps(system: HasPartials, scheme: str, x0: Array, step: float) -> int:
     """Return the smallest number of equal substeps of a step [s] for which a scheme is stable at x0 (nx,) with zero controls.
 
-    1 if the derivatives are not finite.
+    It follows from :func:`largest_stable_step`. 1 if the derivatives are not finite.
     """
     at = _linearization(system, "analytic", x0, {})
     return ceil(step / largest_stable_step(at, scheme, step)) if np.isfinite(at.total).all() else 1
@@ -149,7 +152,7 @@ def _jacobians(map: Any, method: str, x0: Array, p: Any) -> Any:
 
 
 def _stiffest(A: Array, system: Any) -> tuple[float, str]:
-    """Return the largest rate |lambda| [1/s] and the tangent direction with the largest entry in its mode.
+    """Return the largest rate |lambda| [1/s] of A, and the name of the tangent direction with the largest entry in its mode.
 
     For second-order systems it is that of a velocity.
     """
@@ -161,7 +164,7 @@ def _stiffest(A: Array, system: Any) -> tuple[float, str]:
 
 
 def largest_stable_step(at: Linearization, scheme: str, longest: float) -> float:
-    """Return the largest stable step [s] of a scheme, up to ``longest``."""
+    """Return the largest stable step [s] of a scheme, up to ``longest``, by bisection to 0.1 %."""
     if not _is_unstable(at, scheme, longest):
         return longest
     low, high = 0.0, longest
@@ -172,7 +175,10 @@ def largest_stable_step(at: Linearization, scheme: str, longest: float) -> float
 
 
 def _is_unstable(at: Linearization, scheme: str, h: float) -> bool:
-    """True if a stiff mode grows more in a step h [s] than modes of the continuous system can; overflow counts as growth."""
+    """True if a stiff mode grows more in a step h [s] than the fastest growing mode in continuous time; overflow counts as growth.
+
+    Without implicit damping, Runge-Kutta schemes are checked by :func:`_is_unstable_explicit`.
+    """
     with np.errstate(over="ignore"):
         allowed = np.exp(h * max(0.0, float(np.linalg.eigvals(at.total).real.max())))
     try:

@@ -42,7 +42,7 @@ class Finding(NamedTuple):
 
 
 class InvalidProblem(ValueError):
-    """The problem has errors; ``findings`` lists the errors found by :func:`validate`."""
+    """Error for a problem that cannot be solved; ``findings`` lists its errors."""
 
     def __init__(self, findings: list[Finding]) -> None:
         self.findings = findings
@@ -92,7 +92,7 @@ def _findings(ocp: OCP, guess: Guess | None, known: _CheckCache | None = None) -
 
 
 def errors_of(ocp: OCP, guess: Guess | None = None) -> list[Finding]:
-    """Return the errors that can be found without evaluating functions: shapes, and then NaN, time steps, bounds, guess."""
+    """Return the errors that can be found without evaluating functions: shapes, or, if these agree, values and the guess."""
     errors = structure_errors(ocp)
     if not errors:  # shapes are known to agree from here on
         errors = [*_value_problems(ocp), *_guess_errors(ocp, guess)]
@@ -131,7 +131,7 @@ def reject_constraints(ocp: OCP, who: str) -> None:
 
 
 def _structure_problems(ocp: OCP) -> Iterator[str]:
-    """Yield errors of shapes and sizes of the problem, its phases and its terminal terms."""
+    """Yield errors of shapes and sizes of the problem, its phases, and its terminal terms and constraints."""
     nx, n, nu = ocp.manifold.nx, ocp.horizon, ocp.nu
     if ocp.x0.shape != (nx,):
         yield f"x0 has shape {ocp.x0.shape}; expected (nx = {nx},){velocities_hint(ocp.manifold, ocp.x0.shape)}"
@@ -195,7 +195,7 @@ def _per_knot(label: str, value: Array, knots: int) -> str:
 
 
 def _value_problems(ocp: OCP) -> Iterator[str]:
-    """Yield errors of values: NaN and infinity, time steps, and contradictory bounds."""
+    """Yield errors of values: x0, time steps, parameters of terms and constraints that are not finite, contradictory bounds."""
     yield from _state_errors(ocp, ocp.x0, "x0")
     yield from _time_errors(ocp)
     for kind, parts in (("term", ocp.terms()), ("constraint", ocp.constraints())):
@@ -214,7 +214,7 @@ def _value_problems(ocp: OCP) -> Iterator[str]:
 
 
 def _time_errors(ocp: OCP) -> Iterator[str]:
-    """Yield errors of the time grid: a start that is not finite, steps that are not positive, infinite sums.
+    """Yield errors of the time grid: a start that is not finite, steps that are not positive and finite, infinite sums.
 
     A phase without duration (an impact) must have one knot with dt = 0.
     """
@@ -241,7 +241,7 @@ def wrong_steps(phase: Phase, dt: Array) -> Array:
 
 
 def contradictions(lower: Array, upper: Array, bound: str = "bound") -> list[tuple[Array, str]]:
-    """Return masks of bounds (...) that no value satisfies, each with a description. bound: name of the bounds."""
+    """Return three masks (...) of bounds that no value satisfies, each with a description. bound: name of the bounds."""
     return [
         (np.isnan(lower) | np.isnan(upper), f"a {bound} is NaN"),
         (lower > upper, f"the lower {bound} is above the upper one"),
@@ -296,9 +296,10 @@ def _guess_errors(ocp: OCP, guess: Guess | None) -> Iterator[str]:
 
 
 def _state_warnings(ocp: OCP, has_errors: bool, known: _CheckCache) -> Iterator[str]:
-    """Yield the cheap warnings: weights, constraints violated at x0, stability, slow functions, backends, x0 outside of limits.
+    """Yield the cheap warnings about weights, x0, stability of time steps, slow functions and user-defined backends.
 
-    has_errors: warn about weights only. known: results of earlier checks.
+    Those about x0: constraints and joint limits that it violates, and warnings that the dynamics issue about it. has_errors: warn
+    about weights only. known: results of earlier checks, updated.
     """
     if not any(term.weight.any() for term in ocp.terms()):
         yield "no cost term has a positive weight; any trajectory is optimal"
@@ -354,9 +355,9 @@ def _violated_at_start(ocp: OCP) -> Iterator[str]:
 
 
 def tiny_distances(ocp: OCP) -> Iterator[str]:
-    """Yield warnings about terminal constraints that x0 violates, but by less than START_TOLERANCE, that of the checks.
+    """Yield warnings about terminal constraints that x0 violates, but by at most START_TOLERANCE, the tolerance of the checks.
 
-    Solvers may then accept x0 as their solution. Violations below ROUNDING do not count.
+    Solvers may then accept x0 as their solution. Violations up to ROUNDING do not count.
     """
     for c in ocp.terminal_constraints:
         excess = _violations_at_start(ocp, c, 1)
@@ -369,7 +370,10 @@ def tiny_distances(ocp: OCP) -> Iterator[str]:
 
 
 def _violations_at_start(ocp: OCP, c: Constraint, knots: int) -> Array:
-    """Return how much x0 violates each row (nr,) of a constraint on the state, with its first bounds of ``knots``; none: <= 0."""
+    """Return by how much x0 violates each row (nr,) of a constraint on the state; at most 0 for satisfied rows.
+
+    Parameters and bounds are those of its first knot. knots: number of its knots.
+    """
     p = {k: v[:1] if v.ndim == 2 else v for k, v in c.parameters.items()}
     batch = Batch.of(c.residual, ocp.x0[None, : c.residual.manifold.nx], np.zeros((1, 0)), ocp.start, p)
     with np.errstate(all="ignore"):

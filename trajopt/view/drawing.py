@@ -21,7 +21,10 @@ FORCE_COLOR, GOAL_COLOR, SPHERE_COLOR = (192, 58, 43), (42, 138, 74), (217, 138,
 
 
 class DrawnRobot:
-    """A motion in a scene. ``show`` sets the poses of a time index, ``place`` displaces the whole robot."""
+    """A motion in a viser scene. ``show`` sets the poses of a time index, ``place`` displaces the whole robot.
+
+    missing: sentences about missing meshes.
+    """
 
     def __init__(self, scene: Any, motion: AnyMotion, geometry: Geometry = "visual") -> None:
         self.motion, self._scene = motion, scene
@@ -50,7 +53,7 @@ class DrawnRobot:
         )
 
     def set_motion(self, motion: AnyMotion) -> None:
-        """Replace the motion by another one of the same robot, such as an iterate or a plan, and draw its paths.
+        """Replace the motion by another one of the same robot and name, such as an iterate or a plan, and draw its paths.
 
         The poses shown do not change before the next :meth:`show`.
         """
@@ -78,7 +81,7 @@ class DrawnRobot:
             self._arrow(f"/{self.motion.name}/force at {name}", at[i], along[i])
 
     def _arrow(self, name: str, start: Array, along: Array) -> None:
-        """Draw a force as a line from ``start`` along ``along`` (3,) [m]."""
+        """Draw a force as a line from ``start`` (3,) to ``start + along`` [m], as a node ``name``."""
         points = np.array([[start, start + along]], dtype=np.float32)
         self._scene.add_line_segments(name, points=points, colors=FORCE_COLOR, thickness=4.0, thickness_units="screen")
 
@@ -91,8 +94,10 @@ def draw_path(scene: Any, name: str, path: Array, color: tuple[int, int, int]) -
 
 
 class DrawnAnnotations:
-    """Annotations in a scene: goals as balls with radius ``size`` [m], spheres, bodies and curves. ``show`` moves bodies and
-    targets, ``place`` displaces all. name: unique name in the scene."""
+    """Annotations in a viser scene: goals as balls with radius ``size`` [m], spheres, bodies except level floors, targets, curves.
+
+    ``show`` moves bodies and targets, ``place`` displaces all. name: unique name in the scene.
+    """
 
     def __init__(self, scene: Any, annotations: Annotations, size: float, name: str = "around") -> None:
         self._root = scene.add_frame(f"/{name}", show_axes=False)
@@ -132,7 +137,7 @@ def draw_ground(scene: Any, annotations: Annotations) -> None:
 
 
 def _add_body(scene: Any, name: str, body: Body, color: tuple[int, int, int], opacity: float | None) -> Any:
-    """Add a body to the scene, at its position at time 0; opacity None: opaque."""
+    """Add a body to the scene, at its position at time 0, and return its node; opacity None: opaque."""
     vertices, faces = body.shape.triangles()
     return scene.add_mesh_simple(
         f"/{name}/{body.name}",
@@ -147,7 +152,7 @@ def _add_body(scene: Any, name: str, body: Body, color: tuple[int, int, int], op
 
 
 def _node(motion: AnyMotion, body: int) -> str:
-    """Node name of a body; "base" for the world."""
+    """Node name of a body, with "_" in place of "/"; "base" for the world."""
     return "base" if body < 0 else motion.body_names[body].replace("/", "_")
 
 

@@ -35,7 +35,7 @@ def write_page(
     geometry: Geometry = "visual",
     notes: Sequence[str] = (),
 ) -> tuple[Path, tuple[str, ...]]:
-    """Write the page of simultaneous motions. Returns the path, and sentences about missing meshes.
+    """Write the HTML page of simultaneous motions. Returns the path, and sentences about missing meshes.
 
     notes: a heading, and lines that unfold below it in a corner.
     Raises ModuleNotFoundError without viser, ValueError without motions, OSError if the file cannot be written.
@@ -65,13 +65,13 @@ def write_page(
 
 
 def _frames(motions: Sequence[AnyMotion]) -> Array:
-    """Frame times of motions, at most MAX_FRAMES."""
+    """Frame times (T,) [s] of simultaneous motions, evenly spaced; T is at most MAX_FRAMES."""
     times = frames(motions)
     return times if len(times) <= MAX_FRAMES else np.linspace(0.0, times[-1], MAX_FRAMES)
 
 
 def _titled(page: str, title: str, notes: Sequence[str]) -> str:
-    """Return the page with another title, and with notes at its end."""
+    """Return an HTML page of viser with another title, and with notes, if any, at its end: a heading, and lines below it."""
     page = page.replace("<title>Viser</title>", f"<title>{html.escape(title)}</title>", 1)
     if not notes:
         return page
@@ -99,9 +99,10 @@ def write_film(
     geometry: Geometry = "visual",
     width: int = WIDTH,
 ) -> tuple[Path, tuple[str, ...]]:
-    """Write the video of simultaneous motions. Returns the path, and sentences about missing meshes.
+    """Write the video of simultaneous motions, with forces. Returns the path, and sentences about missing meshes.
 
-    Raises ValueError without motions and for a suffix other than .gif and .mp4, ModuleNotFoundError if MP4 lacks its package.
+    width [pixels]. Raises ValueError without motions, if none has anything to draw, and for a suffix other than .gif and .mp4,
+    ModuleNotFoundError if MP4 lacks its package.
     """
     require_film(path)
     write = _write_gif if path.suffix.lower() == ".gif" else _write_mp4
@@ -132,7 +133,7 @@ def require_film(path: Path) -> None:
 
 
 def _write_gif(path: Path, picture: Callable[[int], Any], count: int, period: float) -> None:
-    """Write frames picture(0) to picture(count - 1), ``period`` [s] apart, as a GIF; the last one is shown for REST."""
+    """Write frames picture(0) to picture(count - 1), ``period`` [s] apart, as a GIF in a loop; the last one is shown for REST."""
     from PIL import Image
 
     colors = palette([picture(i) for i in np.unique(np.linspace(0, count - 1, SAMPLES).round().astype(int))], COLORS)
@@ -142,7 +143,7 @@ def _write_gif(path: Path, picture: Callable[[int], Any], count: int, period: fl
 
 
 def palette(pictures: Sequence[Any], count: int) -> Any:
-    """Return an image with a palette of ``count`` colors for all pictures.
+    """Return an image with a palette of at most ``count`` colors for all pictures.
 
     It always includes the colors of goals, forces, paths and the background, which may cover few pixels.
     """
@@ -158,7 +159,7 @@ def palette(pictures: Sequence[Any], count: int) -> Any:
 
 
 def _write_mp4(path: Path, picture: Callable[[int], Any], count: int, period: float) -> None:
-    """Write frames picture(0) to picture(count - 1), ``period`` [s] apart, as an MP4."""
+    """Write frames picture(0) to picture(count - 1), ``period`` [s] apart, as an MP4, cropped to even width and height."""
     import imageio_ffmpeg
 
     first = picture(0)

@@ -28,8 +28,8 @@ ROUND = 2.0
 class Motion:
     """Motion of a robot. times (M,) [s], q (M, nq). name: unique among the motions shown together.
 
-    forces: by frame name, world forces (M, 3) [N] at the frame. tracks: frames whose paths are drawn.
-    opacity: below 1 for ghosts. Raises ValueError for wrong shapes.
+    forces: by frame name, world forces (M, 3) [N] at the frame; of fewer rows, the last one is repeated. tracks: frames whose paths
+    are drawn. opacity: below 1 for ghosts. Raises ValueError for a q of wrong shape and without times.
     """
 
     name: str
@@ -62,7 +62,7 @@ class Motion:
 
     @property
     def shape_key(self) -> int:
-        """Key that is equal for motions with the same surfaces."""
+        """Key that is equal for motions of the same model object, which have the same surfaces."""
         return id(self.model)
 
     def appearance(self, geometry: Geometry) -> Appearance:
@@ -76,7 +76,7 @@ class Motion:
         return Poses(R.reshape(nb, M, 3, 3).swapaxes(0, 1), p.reshape(nb, M, 3).swapaxes(0, 1))
 
     def points(self) -> Array:
-        """Return positions (k, 3) [m] of all joints and movable frames at all times."""
+        """Return positions (k, 3) [m] in the world of the origins of all bodies and of all movable frames, at all times."""
         poses = self.poses()
         found = [poses.p.reshape(-1, 3)]
         for frame in self.model.frames:
@@ -85,7 +85,10 @@ class Motion:
         return np.concatenate(found)
 
     def paths(self) -> dict[str, Array]:
-        """Return the paths to draw, positions (M, 3) [m] by name: center of mass of a floating base, and tracked frames."""
+        """Return the paths to draw, positions (M, 3) [m] by name: center of mass of a robot with floating base, and tracked frames.
+
+        Frames fixed to the world are omitted. Raises UnknownName for an unknown frame.
+        """
         q = np.ascontiguousarray(self.q.T)
         found: dict[str, Array] = {}
         if self.model.floating_base:
@@ -95,7 +98,7 @@ class Motion:
     def force_arrows(self) -> dict[str, tuple[Array, Array]]:
         """Return, by frame name, the points of attack (M, 3) [m] of the forces and their arrows (M, 3) [m].
 
-        A force equal to the robot's weight has an arrow of length ARROW. Forces on fixed frames are omitted.
+        A force equal to the robot's weight has an arrow of length ARROW. Forces on frames fixed to the world are omitted.
         """
         at = _positions(self, tuple(self.forces))
         weight = max(self.model.total_mass * float(np.linalg.norm(self.model.gravity)), 1e-9)
@@ -105,9 +108,9 @@ class Motion:
         return {name: (p, held[name] * (ARROW / weight)) for name, p in at.items()}
 
     def at(self, times: Array) -> Motion:
-        """Resample to times (T,) [s]: joints along the geodesic between knots, forces of the knot before.
+        """Resample to times (T,) [s]: joints along the geodesic between knots, forces of the knot at which a time step begins.
 
-        Both are constant outside of the motion.
+        Both are constant outside of the motion. The forces at the last of several knots are not used.
         """
         index = np.clip(np.searchsorted(self.times, times, side="right") - 1, 0, max(len(self.times) - 2, 0))
         after = np.minimum(index + 1, len(self.times) - 1)
@@ -124,9 +127,10 @@ class Motion:
 class ShapeMotion:
     """Motion of shapes, for a system without a robot model. times (M,) [s]; drawn: bodies with a pose at each time. name: unique
     among the motions shown together. title: name of the problem. tracks: bodies whose paths are drawn. opacity: below 1 for
-    ghosts.
+    ghosts. gravity (3,) [m/s^2]: selects the direction of view.
 
-    Raises ValueError if the number of poses differs from that of times, or a pose is not finite.
+    Raises ValueError without times, or if the number of poses differs from that of times; UnknownName for an unknown body in
+    ``tracks``.
     """
 
     name: str
@@ -151,7 +155,7 @@ class ShapeMotion:
 
     @property
     def shape_key(self) -> int:
-        """Key that is equal for motions with the same surfaces."""
+        """Key that is equal for motions with the same tuple of bodies, which have the same surfaces."""
         return id(self.drawn.bodies)
 
     def appearance(self, geometry: Geometry) -> Appearance:
@@ -215,7 +219,10 @@ class Poses(NamedTuple):
 
 
 def _positions(motion: Motion, names: Sequence[str]) -> dict[str, Array]:
-    """Return positions (M, 3) [m] of the movable frames, by name."""
+    """Return positions (M, 3) [m] of the frames ``names`` by name, without those fixed to the world.
+
+    Raises UnknownName for an unknown frame.
+    """
     model = motion.model
     frames = [(name, model.frames[model.frame_id(name)]) for name in names]
     moving = [(name, frame) for name, frame in frames if frame.body >= 0]
@@ -231,7 +238,10 @@ AnyMotion = Motion | ShapeMotion
 def with_annotations(
     low: Array, high: Array, annotations: Annotations, margin: float, axes: Array | None = None
 ) -> tuple[Array, Array]:
-    """Widen bounds (n), (n) [m] along axes (n, 3) (default: world axes) to include annotations, by at most ``margin`` [m]."""
+    """Return bounds low, high (n,) [m] along axes (n, 3) (default: world axes), widened to include annotations.
+
+    Each bound is widened by at most ``margin`` [m].
+    """
     at = annotations.corners() @ (np.eye(3) if axes is None else axes).T
     at = np.clip(np.vstack([low, high, at]), low - margin, high + margin)
     return at.min(axis=0), at.max(axis=0)

@@ -19,7 +19,7 @@ from trajopt.view.raster import Camera, Layer, Solid, blend, corner_normals, is_
 from trajopt.view.surfaces import Geometry, Surface
 
 VIEW = np.array([1.0, -1.5, 0.7])
-"""Direction from the scene to the camera."""
+"""Direction from the scene to the camera, unless gravity is mostly horizontal (:func:`camera_axes`)."""
 FINER = 1.5
 """Supersampling factor against jagged edges."""
 MARGIN = 0.05
@@ -35,11 +35,14 @@ LATER = 0.004
 SAMPLES = 6
 """Number of moments of a motion that determine the camera's field of view."""
 BELOW = 0.05
-"""Depth of a robot below the ground, as a fraction of the scene size, from which on no ground is drawn."""
+"""Depth of the robots below the ground, as a fraction of the scene size, beyond which no ground is drawn.
+
+With a floor among the annotations, the depth counts as 0.
+"""
 DOT = 6
 """Radius of a goal's dot [pixels]."""
 CELLS = 8.0
-"""Minimum number of grid cells of the ground across the scene."""
+"""Minimum number of grid cells of the ground per diagonal of the scene."""
 GRID, PATH = (222, 226, 231), (138, 143, 152)
 GOAL, FORCE, OBSTACLE = (42, 138, 74), (192, 58, 43), (0.85, 0.54, 0.12)
 
@@ -54,7 +57,7 @@ class Moment(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class _Part:
-    """A surface of a robot with its corner normals."""
+    """A surface of a robot with its corner normals (n, 3, 3). closed: see :func:`~trajopt.view.raster.is_closed`."""
 
     surface: Surface
     normals: Array
@@ -70,10 +73,10 @@ class _Part:
 
 
 class Studio:
-    """Renders motions with a fixed camera that shows all of them.
+    """Renders motions with a fixed camera that shows all of them, as they are at SAMPLES moments each.
 
-    width [pixels]: width of the images; the height follows from the scene. Raises ValueError without motions, and for robots
-    without drawable geometry.
+    width [pixels]: width of the images; the height follows from the scene. missing: sentences about missing meshes. Raises
+    ValueError without motions, and if none of them has drawable geometry.
     """
 
     def __init__(
@@ -111,7 +114,7 @@ class Studio:
             self._floor = _floor(np.array([*low[3:5], lowest]), high[3:], level)
 
     def picture(self, moments: Sequence[Moment], forces: bool = False) -> Any:
-        """Render moments, all in one picture, to a Pillow image. forces: draw forces as arrows.
+        """Render moments, all in one picture, to a Pillow image. forces: draw the forces at the moments as lines.
 
         Moving bodies of the annotations are drawn at the latest moment.
         """
@@ -123,7 +126,7 @@ class Studio:
         return self._finished(layer, moments, forces, max(times, default=0.0))
 
     def _robot_solids(self, moments: Sequence[Moment]) -> Iterator[Solid]:
-        """Yield the surfaces of the robots at moments; fixed parts are drawn once, and later moments nearer to the camera."""
+        """Yield the surfaces of the robots at moments; fixed parts of a motion once, and later moments nearer to the camera."""
         rest: set[int] = set()
         for order, (k, i, strength) in enumerate(moments):
             poses, toward = self._poses[k], LATER * order * self.camera.axes[2]
@@ -158,7 +161,10 @@ class Studio:
         return np.min(found, axis=0), np.max(found, axis=0)
 
     def _finished(self, layer: Layer, moments: Sequence[Moment], forces: bool, t: float) -> Any:
-        """Compose a layer at a time [s] with the ground behind it and lines over it, and scale it to the final size."""
+        """Compose a layer at a time [s] with the ground behind it and lines and goals over it, and scale it to the final size.
+
+        Lines are the paths of all motions, curves of the annotations, and with ``forces`` the forces at the moments.
+        """
         from PIL import Image, ImageDraw
 
         empty = np.isneginf(layer.nearness) & (layer.color.min(axis=2) >= 1.0)
@@ -184,7 +190,7 @@ class Studio:
         return image.resize(size, Image.Resampling.LANCZOS)
 
     def _lines(self, draw: Any, segments: Array, color: tuple[int, int, int], width: int) -> None:
-        """Draw segments (n, 2, 3) [m]; width [pixels]."""
+        """Draw segments (n, 2, 3) [m]; width [pixels] in the final image."""
         for start, end in self.camera.projected(segments)[..., :2]:
             draw.line([tuple(start), tuple(end)], fill=color, width=round(FINER * width))
 
@@ -192,7 +198,7 @@ class Studio:
 def camera_axes(gravity: Array) -> Array:
     """Return the camera's right, up and backward axes as rows (3, 3).
 
-    Up is +z, or opposite to gravity if gravity is mostly horizontal.
+    The vertical of the image is +z, or opposite to gravity if the magnitude of its z component is at most half of its length.
     """
     length = float(np.linalg.norm(gravity))
     up = np.array([0.0, 0.0, 1.0]) if length == 0.0 or abs(gravity[2]) > 0.5 * length else -gravity / length
@@ -205,7 +211,7 @@ def camera_axes(gravity: Array) -> Array:
 
 
 def _fitted_camera(axes: Array, low: Array, high: Array, width: int) -> Camera:
-    """Return the camera for a box with corners low, high (3) along the camera axes."""
+    """Return the camera for a box with corners low, high (3) [m] along the camera axes. width [pixels]."""
     span = np.maximum(high - low, 0.05)
     aspect = float(np.clip(span[1] / span[0], FLATTEST, STEEPEST))
     height = round(aspect * width / FINER) * FINER
@@ -214,7 +220,10 @@ def _fitted_camera(axes: Array, low: Array, high: Array, width: int) -> Camera:
 
 
 def _floor(low: Array, high: Array, level: float) -> Array:
-    """Return segments (n, 2, 3) [m] of a ground grid below a box with corners low, high; none if the box reaches far below it."""
+    """Return segments (n, 2, 3) [m] of a ground grid at the height ``level`` below a box with corners low, high (3) [m].
+
+    None (n = 0) if the box reaches below the ground by more than BELOW times its size.
+    """
     size = float(np.linalg.norm(high - low))
     if low[2] < level - BELOW * size:
         return np.zeros((0, 2, 3))
@@ -239,12 +248,12 @@ def _pose(poses: Poses, i: int, body: int) -> tuple[Array, Array]:
 
 
 def _placed(shape: Shape, color: Sequence[float], R: Array, p: Array) -> Solid:
-    """Solid of a shape at a pose."""
+    """Solid of a shape with rotation R and position p in one color (3,), drawn from both sides."""
     vertices, faces = shape.triangles()
     return _colored(vertices @ R.T + p, faces, corner_normals(vertices, faces), np.asarray(color), False, R)
 
 
 def _colored(vertices: Array, faces: Array, normals: Array, color: Array, closed: bool, turn: Array) -> Solid:
-    """Solid of triangles in one color; turn: rotation of the normals."""
+    """Solid of triangles in one color (3,); turn: rotation of the normals to world axes."""
     colors = np.broadcast_to(color, (len(faces), 3))
     return Solid(vertices, faces, normals, colors, np.broadcast_to(closed, len(faces)), turn)

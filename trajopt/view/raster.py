@@ -19,7 +19,7 @@ CHUNK = 8_000
 POINTS = 30_000
 """Number of pixels shaded at a time."""
 CREASE = np.cos(np.deg2rad(40.0))
-"""Cosine of the dihedral angle above which an edge between two triangles stays sharp."""
+"""Cosine of the angle between the normals of two triangles above which the edge between them stays sharp."""
 HALF_CREASE = np.cos(np.deg2rad(20.0))
 """If all faces of a vertex are within this angle of their mean normal (cosine), they meet at less than the crease angle."""
 LAMP = np.array([-0.35, 0.55, 0.75]) / np.linalg.norm([-0.35, 0.55, 0.75])
@@ -49,7 +49,8 @@ class Solid(NamedTuple):
 
 class Camera(NamedTuple):
     """An orthographic camera. axes (3, 3): rows right, up, and to the camera. center (2) [m]: right and up coordinates of the
-    image center. scale [pixels/m]. width, height [pixels]."""
+    image center. scale [pixels/m]. width, height [pixels].
+    """
 
     axes: Array
     center: Array
@@ -66,7 +67,7 @@ class Camera(NamedTuple):
 
 
 class Layer(NamedTuple):
-    """A rendered image: color (height, width, 3) in 0 .. 1, nearness (height, width), -inf for empty pixels."""
+    """A rendered image: color (height, width, 3) in 0 .. 1, nearness (height, width) [pixels]; empty pixels are white, at -inf."""
 
     color: Array
     nearness: Array
@@ -170,7 +171,10 @@ def _shaded(camera: Camera, at: Array, which: Array, corners: Array, normals: Ar
 
 
 def brightness(normals: Array) -> tuple[Array, Array]:
-    """Return diffuse and specular brightness for normals (..., 3) in camera axes; normals away from the camera are reversed."""
+    """Return brightness (...) by normals (..., 3) in camera axes: ambient and diffuse, and specular.
+
+    Normals away from the camera are reversed.
+    """
     normals = normals * np.where(normals[..., 2:] < 0.0, -1.0, 1.0)  # files do not agree about which side is outside
     half = LAMP + np.array([0.0, 0.0, 1.0])
     mirrored = np.maximum(normals @ (half / np.linalg.norm(half)), 0.0) ** SHINE
@@ -178,7 +182,10 @@ def brightness(normals: Array) -> tuple[Array, Array]:
 
 
 def _planes(corners: Array) -> Array:
-    """Return data (n, 6) for :func:`_barycentric_weights` of triangles (3, 3, n): first corner, sides over the doubled area."""
+    """Return data (n, 6) for :func:`_barycentric_weights` of triangles (3, 3, n).
+
+    They are the first corner and the two sides at it, divided by the doubled area.
+    """
     (x0, x1, x2), (y0, y1, y2) = corners[:2]
     double = (x1 - x0) * (y2 - y0) - (x2 - x0) * (y1 - y0)
     sides = ((x1 - x0) / double, (y1 - y0) / double, (x2 - x0) / double, (y2 - y0) / double)
@@ -186,7 +193,10 @@ def _planes(corners: Array) -> Array:
 
 
 def _barycentric_weights(planes: Array, x: Array, y: Array) -> tuple[Array, Array]:
-    """Return the barycentric weights of the second and third corner of triangles (6, m) at points x, y (m,) [pixels]."""
+    """Return the barycentric weights of the second and third corner of triangles at points x, y (m,) [pixels].
+
+    planes (6, m): data of the triangles by :func:`_planes`. Weights outside of a triangle are clipped to it.
+    """
     left, up, bx, by, cx, cy = planes
     second = np.clip((x - left) * cy - (y - up) * cx, 0.0, 1.0).astype(np.float32)
     third = np.clip((y - up) * bx - (x - left) * by, 0.0, 1.0).astype(np.float32)
@@ -220,7 +230,7 @@ def _draw_nearest(
     depths: tuple[float, float],
     width: int,
 ) -> None:
-    """Draw triangles into a z-buffer.
+    """Draw triangles into a z-buffer, which is changed in place; back faces of closed surfaces are skipped.
 
     best (height * width,): nearness level of each pixel times 2^32, plus the triangle index; -1 if empty.
     first_index: of the first triangle. projected: vertices (3, v). faces (3, n), closed (n,). depths: nearness range of all.
@@ -240,7 +250,7 @@ def _draw_nearest(
 
 
 def _covers_centers(x: Array, y: Array) -> Array:
-    """Return a mask of the triangles with corners x, y (3, n) that cover the center of some row and of some column."""
+    """Return a mask of the triangles with corners x, y (3, n) whose extent covers the center of some row and of some column."""
     sides = [
         np.ceil(np.maximum(np.maximum(c[0], c[1]), c[2]) - 0.5)
         > np.ceil(np.minimum(np.minimum(c[0], c[1]), c[2]) - 0.5)
@@ -274,7 +284,7 @@ def _pixels(x: Array, y: Array, z: Array, width: int, height: int) -> tuple[Arra
 
 
 def _sorted_downward(a: Array, b: Array, c: Array) -> tuple[Array, Array, Array]:
-    """Sort the corners (3, n) of triangles from top to bottom."""
+    """Sort the corners a, b, c (3, n) of triangles by their second coordinate, the row: from top to bottom."""
     for _ in range(2):  # bubble sort
         swap = b[1] < a[1]
         a, b = np.where(swap, b, a), np.where(swap, a, b)

@@ -1,7 +1,8 @@
 """Surfaces of a robot for drawing, from its file or, without shapes, from its kinematic tree.
 
-Links are drawn with their visual shapes, or else with their collision shapes. A body with neither is drawn as rods from its joint
-to the joints of its children, with radius ROD times their length.
+With the geometry "visual", links are drawn with their visual shapes, or else with their collision shapes; the other geometries
+prefer collision shapes. A body with neither is drawn as rods from its joint to the joints of its children, or else to its farthest
+frame, with radius ROD times their length.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ TRIANGLES = 100_000
 
 
 class Surface(NamedTuple):
-    """vertices (n, 3) [m] in the internal frame of a body (-1: the world), faces (m, 3), and a color."""
+    """Triangles of a body (-1: the world): vertices (n, 3) [m] in its internal frame, faces (m, 3), and a color with opacity."""
 
     body: int
     vertices: Array
@@ -46,8 +47,9 @@ class Appearance(NamedTuple):
 def appearance(model: Model, geometry: Geometry = "visual", triangles: int = TRIANGLES) -> Appearance:
     """Return the surfaces of a robot: visual shapes, collision shapes, or capsules fitted to the collision shapes.
 
-    Links without these shapes get the other kind, bodies without any shape get rods. Raises ValueError for an unknown geometry,
-    URDFError or MJCFError for a file with invalid shapes.
+    Links without these shapes get the other kind, or with capsules those fitted to it; bodies without any shape get rods.
+    triangles: approximate number of triangles of the robot. Raises ValueError for an unknown geometry, URDFError or MJCFError for a
+    file with invalid shapes, ModuleNotFoundError if a package that reads them is not installed.
     """
     if geometry not in ("visual", "collision", "capsules"):
         raise ValueError(f"geometry = {geometry!r}; known: 'visual', 'collision', 'capsules'")
@@ -86,7 +88,8 @@ def _on_body(model: Model, shape: PlacedShape) -> Surface:
 def rods(model: Model, drawn: set[int]) -> list[tuple[int, FittedCapsule]]:
     """Return rods that stand for the bodies not in ``drawn``: (body, capsule in its internal frame).
 
-    They lead to the joints of its children, or else to its farthest frame.
+    They lead from the joint of a body to the joints of its children, or, without children, to its farthest frame, or, without
+    frames, to its center of mass. Rods not longer than SHORT are omitted.
     """
     found = []
     for body in range(model.nb):

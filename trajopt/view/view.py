@@ -50,9 +50,10 @@ def view(
     """Show one or several solutions in a browser. ``viewer.url`` is the address, ``viewer.close()`` stops the server.
 
     ocp, model: problem or robot that replaces the one stored in the solution. guess: shown as a ghost. annotations: goals [m],
-    obstacles and shapes that replace those of the solution. tracks: frames, or bodies of ``Annotations.draw``, whose paths are
-    drawn. forces: drawn as arrows; frame -> (N + 1, 3) [N] in world axes, at the knots of the first solution. token: required from
-    browsers; default: none. Raises ValueError without a robot and shapes, ModuleNotFoundError without viser.
+    obstacles and shapes that replace those of the solution; without shapes, those of the solution remain. tracks: frames, or bodies
+    of ``Annotations.draw``, whose paths are drawn. forces: drawn as lines; frame -> (N + 1, 3) [N] in world axes, at the knots of
+    the first solution. token: required from browsers; default: none. Raises ValueError without a robot and shapes, UnknownName for
+    an unknown name in ``tracks`` or ``forces``, ModuleNotFoundError without viser.
     """
     around = task_annotations(solution, ocp, annotations)
     shown = motions(solution, ocp, model, guess, tracks, forces, around)
@@ -71,7 +72,10 @@ def write_animation(
     forces: Mapping[str, Array] | None = None,
     geometry: Geometry = "visual",
 ) -> Path:
-    """Write the motions of :func:`view` as one HTML file that works without server and network. Raises as :func:`view`."""
+    """Write the motions of :func:`view` as one HTML file that works without server and network, and return its path.
+
+    Raises the errors of :func:`view`, and OSError if the file cannot be written.
+    """
     around = task_annotations(solution, ocp, annotations)
     return write_page(Path(path), motions(solution, ocp, model, guess, tracks, forces, around), around, geometry)[0]
 
@@ -87,7 +91,7 @@ def write_video(
     forces: Mapping[str, Array] | None = None,
     geometry: Geometry = "visual",
 ) -> Path:
-    """Write the motions of :func:`view` as a video, .gif or .mp4, drawn without a window.
+    """Write the motions of :func:`view` as a video, .gif or .mp4, drawn without a window, and return its path.
 
     Raises ValueError for another suffix, and without a robot and shapes; ModuleNotFoundError if MP4 lacks its package
     (extra view).
@@ -108,9 +112,9 @@ def watch(
 ) -> Watch:
     """Return a callback that shows a solve in a browser: pass it to ``solve`` as ``callback``.
 
-    guess: start of the solve, shown as a ghost; default: x0 at all knots. annotations: goals [m], obstacles and shapes that replace
-    those of the problem. tracks: frames or bodies whose paths are drawn. Raises ValueError without a robot and shapes,
-    ModuleNotFoundError without viser.
+    guess: start of the solve, shown as a ghost; default: x0 at all knots. annotations: goals [m], obstacles and shapes that
+    replace those of the problem; without shapes, those of the problem remain. tracks: frames or bodies whose paths are drawn.
+    Raises ValueError without a robot and shapes, ModuleNotFoundError without viser.
     """
     around = task_annotations((), ocp, annotations)
     show = _motion_factory((), ocp, None, tracks, around)
@@ -146,10 +150,10 @@ def motions(
     forces: Mapping[str, Array] | None = None,
     annotations: Annotations | None = None,
 ) -> list[AnyMotion]:
-    """Return the motions of solutions and of the guess, if given; all but the first are ghosts.
+    """Return the motions of solutions and of the guess, if given; all but the first solution are ghosts.
 
-    forces: of the first motion. annotations: moving shapes for systems without a robot. Raises ValueError without a robot and
-    shapes.
+    forces: of the first solution. annotations: with moving shapes for systems without a robot. Raises ValueError without a robot
+    and shapes.
     """
     solutions = [solution] if isinstance(solution, Solution) else list(solution)
     around = task_annotations(solutions, ocp, annotations)

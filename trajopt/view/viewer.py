@@ -67,8 +67,8 @@ def is_allowed(name: str | None, host: str) -> bool:
 def refusal(headers: Any, path: str, host: str, token: str | None) -> str | None:
     """Return the reason to refuse a request, or None to accept it.
 
-    Reasons are a wrong token, the Origin of another page, and, if no token is set, a foreign Host name. headers: of websockets;
-    host: address that the server listens on.
+    Reasons are a missing or wrong token, if one is set, the Origin of another page, and, if no token is set, a foreign Host name.
+    headers: of websockets; path: of the request, with its query; host: address that the server listens on.
     """
     if token is not None:
         given = _request_token(headers, path)
@@ -98,7 +98,7 @@ def _request_token(headers: Any, path: str) -> str | None:
 
 
 def _cookie_name(headers: Any) -> str:
-    """Return the cookie name of a port: browsers send cookies to all ports of a host."""
+    """Return the cookie name with the port of the Host header (80 if it has none): browsers send cookies to all ports of a host."""
     hosts = headers.get_all("Host")
     port = hosts[0].rpartition(":")[2] if hosts else ""
     return f"{COOKIE}_{port if port.isdigit() else 80}"
@@ -114,9 +114,10 @@ def _host_name(address: str) -> str | None:
 
 @contextlib.contextmanager
 def guarded(host: str, token: str | None) -> Iterator[None]:
-    """Context in which a started viser server checks each request.
+    """Context in which a started viser server checks each request (:func:`refusal`).
 
-    Raises RuntimeError if the server started without the check, which means an unsupported version of viser.
+    It replaces the function of websockets that starts servers. Raises RuntimeError at its end if that was not called, so that the
+    server does not check requests, which means an unsupported version of viser.
     """
     from websockets.asyncio import server as websockets_server
 
@@ -140,7 +141,7 @@ def _request_check(inner: Check | None, host: str, token: str | None) -> Check:
     """Return a check of requests: :func:`refusal`, then a cookie for a token in the address, then ``inner``."""
 
     def check(connection: Any, request: Any) -> Any:
-        """Refuse a request with a reason, redirect one with a token in its address and set the cookie, else ask ``inner``."""
+        """Refuse a request with a reason, redirect one with a token in its address and set the cookie, else call ``inner``."""
         reason = refusal(request.headers, request.path, host, token)
         if reason is not None:
             return connection.respond(HTTPStatus.FORBIDDEN, reason + "\n")
@@ -160,16 +161,19 @@ FRAME_RATE = 40.0
 GOAL_SIZE = 0.02
 """Radius of a goal's ball, as a fraction of the scene's extent."""
 NEAR = 0.55
-"""Approximate distance of the camera, in extents of the scene."""
+"""Distance of the camera in extents of the scene, as a factor on TO_THE_CAMERA."""
 MIN_EXTENT = 0.3
 """Minimum size of a scene [m]."""
 TO_THE_CAMERA = np.array([1.0, -1.2, 0.7])
 TO_THE_RIGHT = np.array([1.2, 1.0, 0.0]) / np.hypot(1.2, 1.0)
 """Horizontal direction to the right of the camera."""
 APART = 0.1
-"""Distance between robots side by side, in extents of the robots."""
+"""Gap between robots side by side, in extents of the robots."""
 WIDE = 0.45
-"""Extra camera distance per length of a row of robots; images are wider than high."""
+"""Fraction of the length of a row of robots that is added to the extent of the scene for the distance of the camera.
+
+It is below 1, because images are wider than high.
+"""
 HOST, PORT = "127.0.0.1", 8080
 
 
@@ -177,7 +181,7 @@ def server_for(host: str = HOST, port: int = PORT, token: str | None = None) -> 
     """Start a viser server that checks its requests; uses the next free port if the port is taken.
 
     Warns if other machines can reach the server. token: required from browsers; letters, digits, - and _. Raises
-    ModuleNotFoundError without viser, ValueError for an invalid token.
+    ModuleNotFoundError without viser, ValueError for an invalid token, RuntimeError for an unsupported version of viser.
     """
     if token is not None and not re.fullmatch(r"[\w-]+", token, re.ASCII):
         raise ValueError("a token consists of letters, digits, - and _")
@@ -220,7 +224,7 @@ def _silent() -> Iterator[None]:
 
 
 def frames(motions: Sequence[AnyMotion]) -> Array:
-    """Return the frame times (T,) [s] of simultaneous motions, from 0 to the end of the longest one, at FRAME_RATE."""
+    """Return the frame times (T,) [s] of simultaneous motions, from 0 to the end of the longest one, at about FRAME_RATE."""
     end = max(float(motion.times[-1]) for motion in motions)
     return np.linspace(0.0, end, max(round(end * FRAME_RATE), 1) + 1)
 
@@ -228,8 +232,8 @@ def frames(motions: Sequence[AnyMotion]) -> Array:
 class Viewer:
     """Motions in a browser, at ``url``. ``show`` sets the time [s], ``close`` stops the server, ``wait`` blocks until Ctrl-C.
 
-    motions: shown together, starting at time 0. geometry: "visual", "collision" or "capsules". token: see :func:`server_for`.
-    Raises ModuleNotFoundError without viser, ValueError without motions.
+    motions: with unique names, shown together, starting at time 0. geometry: "visual", "collision" or "capsules". host, port,
+    token: see :func:`server_for`. Raises ValueError without motions, and the errors of :func:`server_for`.
     """
 
     def __init__(
@@ -269,7 +273,7 @@ class Viewer:
         return tuple(dict.fromkeys(sentence for robot in self.robots.values() for sentence in robot.missing))
 
     def show(self, t: float) -> None:
-        """Show the frame nearest to a time t [s]."""
+        """Show the frame nearest to a time t [s]; the time slider does not move."""
         i = int(np.argmin(np.abs(self.times - t)))
         with self._lock, self.server.atomic():
             for around in self._around:
@@ -292,7 +296,7 @@ class Viewer:
         slider.on_update(lambda _: self.replace(name, motions[int(slider.value)]))
 
     def arrange(self, side_by_side: bool) -> None:
-        """Show the robots side by side, each with a copy of the annotations, or all in the same place."""
+        """Show the robots side by side, each with a copy of the annotations, or all in the same place; cameras are reset."""
         motions = [robot.motion for robot in self.robots.values()]
         low, high = with_annotations(*bounds(motions), self.annotations, ROUND * extent(motions))
         width = float(np.linalg.norm((high - low)[:2])) + APART * extent(motions)

@@ -19,14 +19,14 @@ MAX_ITERATES = 200
 """Maximum number of stored iterates; beyond it, every other one is dropped."""
 ITERATE = "iterate"
 GHOST = 0.25
-"""Opacity of the guess."""
+"""Opacity of ghosts: the guess, and all but the first of several solutions."""
 
 
 class Watch:
     """Solver callback that shows the iterates; ``wait`` blocks until Ctrl-C, ``close`` stops the server.
 
-    first: motion of the guess, shown as a ghost. motion_of: converts states (N + 1, nx) to a motion. Raises
-    ModuleNotFoundError without viser.
+    first: motion of the guess, shown as a ghost, and before the first iterate in its place. motion_of: converts states (N + 1, nx)
+    to a motion. Raises the errors of :func:`~trajopt.view.viewer.server_for`.
     """
 
     def __init__(
@@ -47,7 +47,10 @@ class Watch:
         self._every, self._seen, self._drawn = 1, 0, 0.0
 
     def __call__(self, record: IterationRecord) -> None:
-        """Store the iterate of a record, and show it, at most every REFRESH seconds; a record without iterate is ignored."""
+        """Show the iterate of a record, at most every REFRESH seconds, and store it, or only some iterates of a long solve.
+
+        A record without iterate is ignored.
+        """
         if record.iterate is None:
             return
         self._last = motion = self._motion_of(record.iterate()[0])
@@ -60,13 +63,13 @@ class Watch:
             self.viewer.replace(ITERATE, motion)
 
     def _store(self, motion: AnyMotion) -> None:
-        """Store a motion; beyond MAX_ITERATES, every other stored one is dropped, and fewer are stored from then on."""
+        """Store a motion; beyond MAX_ITERATES, every other stored one is dropped, and half as many are stored from then on."""
         self.iterates.append(motion)
         if len(self.iterates) > MAX_ITERATES:
             self.iterates, self._every = self.iterates[::2], 2 * self._every
 
     def wait(self) -> None:
-        """Block until Ctrl-C, showing the last iterate and a slider over the earlier ones."""
+        """Show the last iterate and a slider over the stored ones, and block until Ctrl-C or until the viewer is closed."""
         self.finish(self._last)
         self.viewer.wait()
 
@@ -81,7 +84,10 @@ class Watch:
         self.close()
 
     def finish(self, last: AnyMotion | None) -> None:
-        """Show the last iterate with a slider over the stored ones, to which it is added; None: do nothing."""
+        """Show the last iterate with a slider over the stored ones, to which it is added if it is not there; None: do nothing.
+
+        With a single iterate there is no slider.
+        """
         self._last = None
         if last is None:
             return

@@ -1,8 +1,8 @@
 """Emission of C from a trace, and traces of functions of vectors (:class:`TracedFunction`).
 
 A value is a vector V over lanes, or a double if it is equal in all lanes. The code has one of two forms: one static function
-(:func:`step_function`), or straight-line code cut into functions of at most CHUNK statements (:func:`chunked_function`). These pass
-values through a buffer, so that compile time grows linearly with the number of statements. Called functions precede their callers.
+(:func:`step_function`), or straight-line code cut into functions of about CHUNK operations (:func:`chunked_function`). These pass
+values through a buffer, so that compile time grows linearly with the number of operations. Called functions precede their callers.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 from dynamics_backends.compiled.emit.trace import RESULT, Operand, Operation, Trace, by_inverses, by_selection
 
 CHUNK = 500
-"""Maximum number of statements in one C function of straight-line code."""
+"""Number of operations in one C function of straight-line code, which may be followed by the results of its last call."""
 
 _INFIX = {"ADD": "{0} + {1}", "SUB": "{0} - {1}", "MUL": "{0} * {1}", "DIV": "{0} / {1}", "NEG": "-{0}"}
 _INFIX |= {"SQ": "{0} * {0}", "TWICE": "{0} + {0}", "INV": "1.0 / {0}"}
@@ -25,7 +25,7 @@ _CALLS |= {"EXPM1", "LOG1P", "SELECT_LT"}
 
 @dataclass(frozen=True)
 class Argument:
-    """Pointer argument of an emitted function: ``vector`` lanes or plain doubles."""
+    """Pointer argument of an emitted function. size: number of components; vector: True for vectors over lanes, else doubles."""
 
     name: str
     size: int
@@ -131,8 +131,8 @@ def constant(x: float) -> str:
 def chunked_function(name: str, t: Trace, inputs: Sequence[Argument], outputs: Sequence[str]) -> tuple[str, int]:
     """Straight-line code as ``name(inputs..., outputs..., V* w)``; returns the source and the length of the buffer w in vectors.
 
-    The code is cut into functions of at most CHUNK statements, which pass values through w; called functions precede them. Outputs
-    that are mostly zero are cleared first.
+    The code is cut into functions of CHUNK operations (:func:`_cut`), which pass values through w; called functions precede them.
+    Outputs that are mostly zero are cleared first.
     """
     chunks = _Chunks.of(t)
     cleared = {o: len(operands) for o, operands in zip(outputs, t.outputs, strict=True) if _mostly_zero(operands)}
@@ -153,7 +153,7 @@ def chunked_function(name: str, t: Trace, inputs: Sequence[Argument], outputs: S
 
 @dataclass(frozen=True)
 class _Chunks:
-    """Operations of a trace cut into functions of at most CHUNK, and the buffer for values that several functions use.
+    """Operations of a trace cut into functions, and the buffer for values that several functions use.
 
     home: function of each operation, by its index.  slots: buffer position of each value used outside its home function.
     workspace: length of the buffer.
@@ -173,7 +173,10 @@ class _Chunks:
 
 
 def _cut(operations: list[Operation]) -> list[list[Operation]]:
-    """Cut operations into at least one part; no part begins with the result of a call."""
+    """Cut operations into at least one part of CHUNK operations; the last may be shorter.
+
+    Results of calls at the end of a part extend it, so that no part begins with one.
+    """
     parts: list[list[Operation]] = []
     first = 0
     while first < len(operations) or not parts:

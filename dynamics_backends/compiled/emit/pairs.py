@@ -2,7 +2,8 @@
 
 A step function traced with pairs becomes real arithmetic on (re, im) or (value, tangent); lanes then run over knots and directions.
 Pairs of columns are rows; every function of :mod:`~dynamics_backends.scalar` accepts them.  The complex functions are accurate for
-imaginary parts of any size, 1e-30 as well as 1: no formula subtracts nearly equal numbers.
+imaginary parts of any size, 1e-30 as well as 1: no formula subtracts nearly equal numbers.  Only powers of numbers without a
+positive real part are of first order in the imaginary parts, unless the exponent is a constant integer.
 """
 
 from __future__ import annotations
@@ -92,7 +93,7 @@ class Pair:
         return self.inverse() * other
 
     def __pow__(self, exponent: Any) -> Any:
-        """Power; constant integer exponents up to 64 multiply, so that negative bases are valid; others by :meth:`power`."""
+        """Power: by products for constant integers from -64 to 64, so that negative bases are valid, else by :meth:`power`."""
         e = self.of(exponent)
         whole = _whole_number(e)
         return self.power(e) if whole is None else _multiplied(self, whole)
@@ -131,7 +132,7 @@ def _multiplied(x: Any, exponent: int) -> Any:
 
 
 def _first_order_power(a: Pair, exponent: Pair) -> tuple[Any, Any]:
-    """Value of a ** exponent and its first-order change in the second numbers; a zero second number contributes 0."""
+    """Power of the first numbers and its first-order change in the second numbers; a zero second number contributes 0."""
     e = exponent.first
     value = a.first**e
     change = ca.if_else(a.second == 0, 0.0, e * a.first ** (e - 1.0) * a.second)
@@ -330,13 +331,14 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
     "SIGN": _decision("sign"),
     "FLOOR": _decision("floor"),
 }
-"""Each operation of a :class:`~dynamics_backends.compiled.emit.trace.Trace`, defined on pairs."""
+"""Operations of a :class:`~dynamics_backends.compiled.emit.trace.Trace` that are defined on pairs, by name."""
 
 
 def on_pairs(t: Trace, pair: type[Pair], paired: Sequence[bool], lengths: Sequence[int]) -> Trace:
-    """Trace of a trace's operations on pairs; ``paired`` inputs and all outputs alternate first and second numbers.
+    """Trace of a trace's operations on pairs; inputs i with paired[i] and all outputs alternate first and second numbers.
 
-    lengths: numbers of components of the new trace's inputs. Raises ValueError for an operation that pairs do not have.
+    Other inputs have second numbers of zero. lengths: numbers of components of the new trace's inputs. Raises ValueError for an
+    operation that pairs do not have.
     """
 
     def evaluate(*inputs: list[Any]) -> list[list[Any]]:

@@ -44,7 +44,10 @@ _number = count()
 
 
 def symbolic(kernel: Kernel) -> Any:
-    """CasADi function (inputs,) -> (outputs,) that stands for a kernel: a trace holds its calls as operations; its value is NaN."""
+    """CasADi function (inputs,) -> (outputs,) that stands for a kernel, of value NaN; it is added to KERNELS.
+
+    A trace holds its calls as operations.
+    """
     name = f"kernel_{next(_number)}"
     KERNELS[name] = kernel
     a = ca.SX.sym("a", kernel.inputs)
@@ -145,9 +148,9 @@ def _traced(f: Any) -> Trace:
 
 
 def by_inverses(t: Trace) -> Trace:
-    """Replace divisions by a shared divisor with products with its inverse.
+    """Replace divisions by a divisor that several divisions share with products with its inverse.
 
-    CasADi writes x / y for x (1 / y), but a division takes as long as twenty products.
+    Divisions by inputs and constants stay. CasADi writes x / y for x (1 / y), but a division takes as long as twenty products.
     """
     divisors = [op.operands[1] for op in t.operations if op.name == "DIV"]
     shared = {x for x in divisors if isinstance(x, int) and divisors.count(x) > 1}
@@ -178,7 +181,7 @@ def by_inverses(t: Trace) -> Trace:
 
 
 def by_selection(t: Trace) -> Trace:
-    """Replace each choice between two numbers by a comparison with SELECT_LT(x, y, a, b): a if x < y, else b.
+    """Replace each choice between two numbers by a comparison x < y with SELECT_LT(x, y, a, b): a if x < y, else b.
 
     CasADi writes the choice as the sum of a and b, each masked by a flag.  Operations without remaining readers stay.
     """

@@ -109,7 +109,8 @@ V *x = (V *)in, *y = out;
 def entry(kernel: LoopKernel) -> str:
     """Source of the exported C functions of a block function: NAME_workspace, its size in vectors, and NAME_run.
 
-    run packs the arrays of knots first to last into blocks of lanes, calls the block function and unpacks the results.
+    run packs the arrays of knots first to last, last excluded, into blocks of lanes, calls the block function and unpacks the
+    results.
     """
     sizes = [*kernel.input_sizes, *kernel.output_sizes]
     names = [f"x{i}" for i in range(len(kernel.inputs))] + [f"y{i}" for i in range(len(kernel.outputs))]
@@ -189,7 +190,8 @@ class ModelKernel:
     def buffers(self, n: int) -> list[np.ndarray]:
         """Output arrays for a batch of n knots, which repeated calls can reuse: fresh memory may cost more than the kernel.
 
-        Structural zeros of matrices and tensors are written here only; the entries of each knot begin at a multiple of the lanes.
+        Calls do not write all structural zeros of matrices and tensors, which are set here; the entries of each knot of these begin
+        at a multiple of the lanes.
         """
         return [
             self._padded(n, *shape) if sparse else aligned(n * math.prod(shape)).reshape(n, *shape)
@@ -207,8 +209,8 @@ class ModelKernel:
     ) -> list[np.ndarray]:
         """Outputs (N, ...) from inputs (N, n), float64 and C-contiguous (other inputs are converted).
 
-        out: arrays from :meth:`buffers` to write to; raises ValueError for arrays of another layout. threads: their number, by
-        default as many as the measured work pays for.
+        out: arrays from :meth:`buffers` to write to; raises ValueError for arrays of another layout. threads: maximum number of
+        threads; by default :func:`over_threads` chooses their number.
         """
         arrays = [np.ascontiguousarray(x, dtype=float) for x in inputs]
         n = len(arrays[0])
@@ -254,7 +256,10 @@ class ModelKernel:
 
 @lru_cache(maxsize=64)
 def _entry(name: str, instructions: str) -> Entry | None:
-    """Functions of a program in the package's library; None if the program is not in it."""
+    """Functions of a program in the package's library for the instruction set in use; None if the program is not in it.
+
+    instructions: name of this set, the key of the cache.
+    """
     loop = machine.library().loop_named(name.encode())
     if loop == ffi.NULL:
         return None

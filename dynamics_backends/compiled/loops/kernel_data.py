@@ -96,10 +96,11 @@ def _gaps(model: Model) -> list[int]:
 
 
 def _stretches(model: Model) -> list[int]:
-    """Unbranched stretches of the tree, without joints at the world: consecutive DoFs with the same set of DoFs on their path.
+    """Unbranched stretches of the tree, without joints at the world: consecutive DoFs with the same path.
 
-    Table: number of DoFs of a free base; number of stretches; for each the first DoF, one past the last, the number of DoFs on its
-    path, and these DoFs.
+    The path of a DoF consists of the DoFs of its joint, those above and those below. Table: number of DoFs of a free base
+    (:func:`~dynamics_backends.rigid_body.passes.ground.free_dofs`); number of stretches; for each the first DoF, one past the last,
+    the number of DoFs on its path, and these DoFs.
     """
     paths, below = on_one_path(model, 2), below_others(model)
     stretches: list[list[int]] = []
@@ -158,7 +159,7 @@ def value_of(leaf: Any) -> np.ndarray:
 
 
 def arrays_of(values: Sequence[Any], dtype: type = float) -> list[np.ndarray]:
-    """Arguments in the layout of kernels: (N, n), batch first."""
+    """Arguments in the layout of kernels: (N, n), batch first; dtype complex: each number as two doubles (N, 2 n)."""
     return [np.ascontiguousarray(a, dtype=dtype).view(float) for a in _same_length([batch_first(v) for v in values])]
 
 
@@ -189,7 +190,10 @@ def named(program: Program, model: Model, results: Sequence[np.ndarray]) -> dict
 
 
 def field_of(name: str, model: Model, rows: Any) -> Any:
-    """Field from a plain or dual array (..., N); the components of a struct are in the last axis before N."""
+    """Field from a plain or dual array (..., N), the factor of a mass matrix as a ltl.Factor.
+
+    The components of a struct are in the last axis before N.
+    """
     f = FIELDS[name]
     if f.axis is Axis.WHOLE:
         return _factor(model, rows)

@@ -7,9 +7,9 @@ that a ``x_p`` reads has a row -1 with the ground's values, so that the loop has
 such a row, and arguments that a pass updates, have storage in the workspace and are copied from, or to, the caller's arrays.
 Passes of linear algebra are calls of the C templates (linear_algebra/ltl.h, tensors.h) on whole fields.
 
-Matrix entries whose DoFs lie on no common path are cleared for every block.  Output tensors are compact, see
-:mod:`~dynamics_backends.compiled.loops.sparsity`.  Structural zeros of other tensors are never written, since a workspace begins as
-zeros.
+Matrix entries whose DoFs lie on no common path are cleared for every block, if a pass or the caller may read them.  Output tensors
+are compact, see :mod:`~dynamics_backends.compiled.loops.sparsity`.  Structural zeros of other tensors are never written, since a
+workspace begins as zeros.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ ON_PATHS = {"add_to_diagonal": ("M",), "ltl_factor": ("M",), "ltl_solve_once": (
 
 
 USUAL_JOINTS = ("revolute", "prismatic", "floating")
-"""Joint types that every loop kernel supports, so that one kernel per algorithm serves almost all robots."""
+"""Joint types of almost all robots, for measurements; kernels of the package's library support all joint types."""
 _FORWARD = ("down", "body", "dof")
 _PATHS = ("path", *TRIPLES.values())
 _SHARING = (_FORWARD, _PATHS, ("pair",), ("own_pair",))
@@ -79,7 +79,7 @@ _COUNT |= {Axis.MATRIX: "nv * nv", Axis.TENSOR: "nv * nv * nv"}
 class LoopKernel:
     """C source of a block function ``name(ti, td, inputs..., outputs..., w)`` and the sizes that a caller needs.
 
-    sizes: C expressions in nb, nv, nq, and the table head, for the number of vectors of each input, output and of the workspace.
+    input_sizes, output_sizes, workspace: C expressions in nb, nv, nq and the table head, numbers of vectors.
     sparse: outputs of which only structurally nonzero entries are written. operations: operation counts of the step functions, by
     number of the pass and joint type or form.
     """
@@ -146,7 +146,7 @@ class _Writer:
         )
 
     def _sparse(self) -> dict[str, Sparse]:
-        """Outputs with structural zeros; tensors written by entry are compact."""
+        """Sparsity of the output matrices and tensors, by name; tensors written by entry are compact."""
         sparse = sparse_outputs(self.program)
         for o in self.compact:
             sparse[o] = replace(sparse[o], positions=compact_positions(o, self.slots), scattered=True)
@@ -157,7 +157,7 @@ class _Writer:
         return base_name(output) in self.live
 
     def _is_read_as_a_whole(self, f: str) -> bool:
-        """True if a pass or the caller reads structurally zero entries of a matrix."""
+        """True if a pass or the caller may read structurally zero entries of a matrix f."""
         readers = [p for p in self.program.passes if f in p.inputs]
         return f in self.outputs or not all(f in ON_PATHS.get(p.template, ()) for p in readers)
 
@@ -258,7 +258,10 @@ class _Writer:
         return self._up(number, p)
 
     def _over_pairs(self, group: list[tuple[int, Pass]]) -> list[str]:
-        """C loops over every DoF d and its ancestors k, or over the DoFs of its joint, with forms for root joints."""
+        """C loops over every DoF d and the DoFs k of the joints above, or those of its joint.
+
+        Steps have specialized forms for root joints, and within a joint for k = d.
+        """
 
         def calls(form: str = "") -> str:
             """C calls of all steps of the group in a form."""
@@ -286,7 +289,7 @@ class _Writer:
         ]
 
     def _along_paths(self, group: list[tuple[int, Pass]]) -> list[str]:
-        """Loops over every DoF d and every j at or above it: the rows of the pair, then all k at or above j."""
+        """C loops over every DoF d and each j of its joint or above: the rows of the pair, then all k of j's joint or above."""
         calls = dict.fromkeys(_PATHS, "")
         for number, p in group:
             calls[p.kind] += self._call(number, p)
@@ -305,7 +308,10 @@ class _Writer:
         return [*lines, "}"]
 
     def _up(self, number: int, p: Pass) -> list[str]:
-        """C loop over the bodies from the leaves, which adds results to the parent's rows."""
+        """C loop over the bodies from the leaves: the step, if the pass has one, and the sum of its results in the parent's rows.
+
+        Bodies attached to the world add nothing.
+        """
         given = p.outputs[p.own :]
         lines = ["for (int b = nb - 1; b >= 0; b--) {", "const int p = parent[b];"]
         if p.step is None:
@@ -330,7 +336,7 @@ class _Writer:
         return "switch (type[b]) { " + "\n".join(cases) + " }"
 
     def _call(self, number: int, p: Pass, joint_type: str = "", form: str = "") -> str:
-        """Trace a step, emit its C function, and return the C call."""
+        """Trace a step, emit its C function, and return the C call; records operation counts and zeros at roots."""
         variant = joint_type or form
         function = f"{self.name}_{number}_{variant}" if variant else f"{self.name}_{number}"
         names = [n for n in p.inputs if n != "joint"]
@@ -399,7 +405,7 @@ class _Writer:
         return joint.nq if axis is Axis.Q else joint.nv
 
     def _input(self, name: str, p: Pass) -> str:
-        """C pointer to the row of a field, of a body, joint or pair of them, that a parameter of a body function reads."""
+        """C pointer to the row of a field (of a body, DoF, coordinate or pair) that the parameter ``name`` of a step reads."""
         base = base_name(name)
         f = FIELDS[base]
         suffix = "" if name == base else name[-2:]
@@ -409,7 +415,7 @@ class _Writer:
         return f"{base} + {self._leaves(base)} * {row}"
 
     def _output(self, name: str, p: Pass) -> str:
-        """C pointer to the row or entry that a step writes."""
+        """C pointer to the row or entry that a step writes; a buffer for results that are added to the parent's row."""
         base = base_name(name)
         f = FIELDS[base]
         if p.kind == "up" and base in p.outputs[p.own :]:

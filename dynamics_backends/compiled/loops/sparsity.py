@@ -1,7 +1,8 @@
 """Sparsity of results: structurally zero entries, and the positions of the other entries in a kernel's output.
 
-Zeros are written once, when an array is allocated; a kernel writes the other entries.  A tensor over the triples of a tree is
-compact in the workspace: one zero, then the distinct numbers of each triple in the order of the loops.
+Zeros are written once, when an array is allocated; a kernel writes the blocks of consecutive entries that contain others.  A
+tensor over the triples of a tree is compact in the workspace: one zero, then the distinct numbers of each triple in the order of
+the loops.
 
 Passes are traced in specialized forms (:class:`Forms`), with known values for some of their symbols:
 
@@ -39,8 +40,9 @@ Slots = Mapping[str, Mapping[str, int]]
 class Sparse:
     """Output with structural zeros.
 
-    positions: of a model, positions of the entries in the kernel's array, -1 for structural zeros.  scattered: True if the array is
-    compact; otherwise positions are entry numbers.  entries: number of entries, a C expression in nv.
+    positions: function of a model that returns the position of each entry in the kernel's array, -1 for structural zeros.
+    scattered: True if the array is compact; otherwise positions are entry numbers.  entries: number of entries, a C expression in
+    nv.
     """
 
     entries: str
@@ -106,7 +108,7 @@ def _effective(model: Model) -> Array:
 
 
 def below_others(model: Model) -> Array:
-    """Mask of the DoFs whose joint has a parent body: positions on which M depends."""
+    """Mask of the DoFs whose joint has a parent body other than the world: those on whose positions M depends."""
     return np.asarray(model.parent)[model.dof_body] >= 0
 
 
@@ -157,7 +159,7 @@ def triple_counts(model: Model) -> list[int]:
 
 
 def compact_size(field: str, slots: Slots) -> str:
-    """Length of a compact tensor, a C expression in the table ``head``."""
+    """Length of a compact tensor with its leading zero, a C expression in the table ``head``."""
     parts = [f"{_slots_of(field, slots[kind])} * head[{3 + i}]" for i, kind in enumerate(COUNTS) if kind in slots]
     return " + ".join(["1", *parts])
 
@@ -212,7 +214,7 @@ class Forms:
     def known(self, p: Pass, names: Sequence[str], flat: Sequence[list[Any]], form: str) -> Sequence[list[Any]]:
         """Symbols of a pass's arguments in a form: zeros for vanishing symbols (rooted), those of d in place of k's (diagonal).
 
-        Any other form returns them unchanged.
+        names: parameters of the pass; flat: symbols of each. Any other form returns them unchanged.
         """
         if form == "diagonal":
             of_d = {base_name(n): values for n, values in zip(names, flat, strict=True) if n.endswith("_d")}

@@ -17,7 +17,7 @@ from dynamics_backends.symbols import ca
 
 
 def unrolled_trace(program: Program, model: Model, outputs: Sequence[str] | None = None) -> Trace:
-    """Trace of a program for one model; ``outputs``: fields to compute, default the program's outputs."""
+    """Trace of a program for one model, a function of its arguments; ``outputs``: fields to compute, default the program's."""
     sizes = argument_sizes(program, model)
     symbols = {name: ca.SX.sym(name, n) for name, n in zip(program.arguments, sizes, strict=True)}
     fields = unroll(program, model, {n: _rows(n, s) for n, s in symbols.items()})

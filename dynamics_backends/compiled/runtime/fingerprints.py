@@ -2,9 +2,9 @@
 
 Everything that can change a trace is written in one canonical form and hashed, recursively: values by type and content,
 functions by their byte code with constants, defaults, closures and the globals that they read, objects by their class and state.
-Every item carries its kind and its length, so that no two different structures have the same form.  Classes and functions of the
-toolkit are written by name, since its sources are part of :func:`digest`; so are those of NumPy, CasADi and the pure modules of the
-standard library.
+Every item carries its kind and the number and lengths of its parts, so that different structures have different forms.  Classes
+and functions of the toolkit are written by name, since its sources are part of :func:`digest`; so are those of NumPy, CasADi and
+the pure modules of the standard library.
 
 Objects without an accessible content (a random generator, an open file, compiled code) have no hash: :class:`Unknown` names the
 object and the reason, and code that depends on it is traced in each process.
@@ -37,7 +37,7 @@ TOOLKIT = ("dynamics_backends", "trajopt")
 
 @lru_cache(maxsize=1)
 def toolkit_sources() -> bytes:
-    """Hash of the toolkit's sources and of the format of byte code, the same on all machines."""
+    """Hash of the toolkit's Python and C sources and of the format of byte code, the same on all machines."""
     content = hashlib.sha256(str(sys.implementation.cache_tag).encode())
     for package in TOOLKIT:
         for file in _sources(package):
@@ -53,7 +53,10 @@ def installed_versions() -> bytes:
 
 
 def _installed(package: str) -> bytes:
-    """Sizes and times of a package's files, which identify the installed version without importing it."""
+    """Paths, sizes and times of the entries of a package's folder whose name contains the package's; b"" if it is not installed.
+
+    They identify the installed version without importing it.
+    """
     spec = find_spec(package)
     folder = Path(spec.origin).parent if spec is not None and spec.origin else None
     files = [] if folder is None else sorted(file for file in folder.iterdir() if package in file.name)
@@ -81,7 +84,7 @@ LIBRARIES += (
     "builtins",
     "__future__",
 )
-"""Modules whose functions depend on their arguments alone."""
+"""Modules whose functions depend on their arguments alone, except those in _IMPURE."""
 _IMPURE = ("random", "load", "loadtxt", "fromfile", "genfromtxt", "memmap", "open", "external", "importer")
 """Names in these modules whose results depend on more than their arguments."""
 _BUILTINS = frozenset(
@@ -109,7 +112,7 @@ class Unknown(TypeError):
 
 
 def digest(*values: Any) -> str:
-    """Hash of a structure and of :func:`toolkit_sources`, 32 hexadecimal digits.
+    """Hash of the canonical form of values and of :func:`toolkit_sources`, 32 hexadecimal digits.
 
     Raises Unknown for objects without a structural hash.
     """
@@ -117,9 +120,10 @@ def digest(*values: Any) -> str:
 
 
 def source_digest(*values: Any) -> str:
-    """Hash of a structure in which functions count by their source text, without the globals that they read. Raises Unknown.
+    """Hash of values in which functions count by their source text, without the globals that they read, 64 hexadecimal digits.
 
-    It is the same for all versions of the toolkit and of Python, if the source of each function is accessible.
+    It is the same for all versions of the toolkit and of Python, if the source of each function is accessible and none is a lambda:
+    others count by their byte code. Raises Unknown for objects without a structural hash.
     """
     return hashlib.sha256(_Writer(by_source=True).written(values)).hexdigest()
 
@@ -183,7 +187,7 @@ class _Writer:
         self._reaches = sys.maxsize
 
     def written(self, value: Any) -> bytes:
-        """Canonical form of a value, equal for equal structures only. Raises Unknown for objects without an accessible content."""
+        """Canonical form of a value, equal for equal structures only. Raises Unknown for objects without a structural hash."""
         plain = _PLAIN.get(type(value))
         return plain(value) if plain is not None else self._shared(value)
 
@@ -192,7 +196,10 @@ class _Writer:
         return [self.written(v) for v in values]
 
     def _shared(self, value: Any) -> bytes:
-        """Form of an object: its hash, cached unless it refers to an enclosing object; an enclosing object by its distance."""
+        """Form of an object: its hash, cached unless it refers to an enclosing object.
+
+        An object that encloses this place, as in a cycle, is written as the number of levels above.
+        """
         key = id(value)
         if key in self._finished:
             return self._finished[key][1]
@@ -231,7 +238,7 @@ class _Writer:
         return _item("slice", *self._all(value.start, value.stop, value.step))
 
     def _set(self, value: Any) -> bytes:
-        """Form of a set: its sorted items."""
+        """Form of a set: the sorted forms of its items."""
         return _item("set", *sorted(self._all(*value)))
 
     def _mapping(self, value: Any) -> bytes:
@@ -254,7 +261,11 @@ class _Writer:
 
     # -- code ---------------------------------------------------------------------------------------------------------
     def _function(self, f: types.FunctionType) -> bytes:
-        """Form of a function: its name if it belongs to the toolkit or a library, else its code, defaults, closure and globals."""
+        """Form of a function: its name if it belongs to the toolkit or a library and has no closure, else its whole content.
+
+        The content is its code, defaults, attributes, closure and the globals that it reads. A name that belongs to another object
+        is followed by the code. Raises Unknown for impure functions of these packages.
+        """
         if _by_name(f) and f.__closure__ is None:
             if f.__name__ in _IMPURE:
                 raise Unknown(f"{f.__module__}.{f.__qualname__} may return a different value each time")
@@ -301,7 +312,10 @@ class _Writer:
                 yield from self._globals(f, constant)
 
     def _global(self, f: types.FunctionType, name: str, attributes: tuple[str, ...]) -> bytes:
-        """Form of a global that a function reads, through modules and attributes. Raises Unknown for impure ones."""
+        """Form of a global that a function reads, through modules and attributes.
+
+        Raises Unknown for impure ones, and for a module outside the toolkit and the libraries that is used as a whole.
+        """
         if name not in f.__globals__:
             if hasattr(builtins, name) and not _pure_builtin(name):
                 raise Unknown(f"{_named(f)} calls {name}(), which may return a different value each time")
@@ -319,7 +333,10 @@ class _Writer:
         return self.written(value)
 
     def _builtin(self, f: Any) -> bytes:
-        """Form of a function that is not written in Python: its name. Raises Unknown for impure ones and other packages."""
+        """Form of a function that is not written in Python: its name, and for a method also its object.
+
+        Raises Unknown for functions, except methods, that are impure or not of LIBRARIES.
+        """
         owner = getattr(f, "__self__", None)
         name = getattr(f, "__qualname__", f.__name__)
         if owner is not None and not isinstance(owner, types.ModuleType):
@@ -347,7 +364,10 @@ class _Writer:
 
     # -- classes and their objects --------------------------------------------------------------------------------------
     def _class(self, cls: type) -> bytes:
-        """Form of a class: its name if it belongs to the toolkit or a library, else its bases and attributes."""
+        """Form of a class: its name, and unless it belongs to the toolkit or a library also its bases and attributes.
+
+        Raises Unknown for other classes that are not written in Python or have a user-defined metaclass.
+        """
         name = f"{cls.__module__}.{cls.__qualname__}".encode()
         if _by_name(cls) and _resolved(cls) is cls:
             return _item("named", name)
@@ -359,7 +379,10 @@ class _Writer:
         return _item("class", name, *self._all(*cls.__bases__), *entries)
 
     def _instance(self, value: Any) -> bytes:
-        """Form of an object: its class and its state, or the result of its method __structure__."""
+        """Form of an object: its class and the result of its method __structure__, or its state if it has none.
+
+        Raises Unknown for objects whose content is not accessible: of classes not written in Python, or of most LIBRARIES.
+        """
         cls = type(value)
         own = getattr(cls, "__structure__", None)
         if own is not None:
@@ -403,7 +426,7 @@ class _Writer:
 
 @lru_cache(maxsize=4096)
 def _reads(code: types.CodeType) -> tuple[tuple[tuple[str, tuple[str, ...]], ...], str]:
-    """Global names that a code object reads, with the attributes read of each; and the reason why the list is incomplete, or ''."""
+    """Global names that a code object reads, with the attributes read of each, and ''; or () and a reason if they are unknown."""
     found: list[tuple[str, tuple[str, ...]]] = []
     steps = [s for s in dis.get_instructions(code) if s.opname not in ("CACHE", "PRECALL", "PUSH_NULL")]
     for i, step in enumerate(steps):

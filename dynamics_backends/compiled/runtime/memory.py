@@ -67,7 +67,9 @@ ALIGNMENT = 64
 KNOTS_PER_THREAD = 64
 """Batches below twice this size run on the calling thread, for any time per knot."""
 SECONDS_PER_THREAD = 2e-3
-"""[s] Work shorter than twice this time runs on the calling thread: starting a thread can take milliseconds on a busy machine."""
+"""[s] If :func:`over_threads` chooses the number of threads, remaining work of less than twice this time stays on the calling
+thread: starting a thread can take milliseconds on a busy machine.
+"""
 
 
 def aligned(doubles: int) -> Array:
@@ -101,7 +103,7 @@ def code_of(function: Any) -> int | None:
 
 
 def pointers(arrays: Sequence[Array]) -> ctypes.Array:
-    """C array of the addresses of arrays."""
+    """C array of the addresses of arrays; one NULL if there are none."""
     return (ctypes.c_void_p * max(len(arrays), 1))(*[address(a) for a in arrays])
 
 
@@ -128,7 +130,10 @@ if hasattr(os, "register_at_fork"):  # a forked process has no threads: it makes
 
 
 def ranges(knots: int, lanes: int, threads: int, least: int = KNOTS_PER_THREAD) -> list[tuple[int, int]]:
-    """Split knots into ranges (first, last) for the threads: whole lane blocks, at least ``least`` knots each."""
+    """Split knots into at most ``threads`` and at most knots // least ranges (first, last) of nearly equal size, last excluded.
+
+    There is at least one range. Each but the last consists of whole blocks of ``lanes`` knots.
+    """
     blocks = -(-knots // lanes)
     count = max(1, min(threads, knots // least, blocks))
     cuts = [min(knots, lanes * (blocks * i // count)) for i in range(count + 1)]
@@ -136,7 +141,7 @@ def ranges(knots: int, lanes: int, threads: int, least: int = KNOTS_PER_THREAD) 
 
 
 class Workspaces:
-    """Workspaces of one size: the i-th serves the i-th range of knots, and each calling thread has separate ones."""
+    """Workspaces of ``doubles`` numbers: the i-th serves the i-th range of knots, and each calling thread has separate ones."""
 
     def __init__(self, doubles: int) -> None:
         self.doubles = doubles
@@ -159,10 +164,11 @@ def over_threads(
     *,
     least: int = KNOTS_PER_THREAD,
 ) -> None:
-    """Call work(first, last, workspace) for ranges of knots that cover all knots, on several threads where that is faster.
+    """Call work(first, last, workspace), last excluded, for ranges that cover all knots, on several threads where that is faster.
 
-    threads: number of threads, each with at least ``least`` knots; default at most :func:`default_threads`, each with
-    SECONDS_PER_THREAD of work.  The calling thread then evaluates the first knots, and its processor time predicts the rest.
+    lanes: knots that compiled code evaluates together. threads: maximum number of threads, each with about ``least`` knots or more;
+    default :func:`default_threads`, each also with SECONDS_PER_THREAD of work. By default, with enough knots for two threads, the
+    calling thread first evaluates some knots, and its processor time predicts the time of the rest.
     """
     done, count = 0, threads or default_threads()
     if threads is None and min(count, knots // least, -(-knots // lanes)) > 1:

@@ -87,13 +87,15 @@ def read_value(file: Path) -> Any:
 
 
 def _known_value(key: str) -> Any:
-    """Value of a key in the package, else in the user's cache, as stored; None if there is none."""
+    """Value of a key in the package, else in the user's cache, as stored: a list with the cached value. None if there is none."""
     packaged = read_value(_file(PACKAGED, key))
     return read_value(_file(cache_folder(), key)) if packaged is None else packaged
 
 
 def _file(folder: Path, key: str) -> Path:
-    """File of a key. The package's traces serve all versions of the libraries that trace, those of a user only the present ones."""
+    """File of a key in a folder. Names of the package's traces ignore the versions of the tracing libraries; those in other folders
+    depend on them.
+    """
     versions = b"" if folder == PACKAGED else installed_versions()
     return folder / f"{hashlib.sha256(key.encode() + versions).hexdigest()[: len(key)]}{SUFFIX}"
 
@@ -104,7 +106,7 @@ def _checksum(content: bytes) -> bytes:
 
 
 def _key(*question: Any) -> str | None:
-    """Hash of a question; None, with one log message, if an object in it has no hash."""
+    """Hash of the objects ``question``; None, which is logged once, if one of them has no structural hash."""
     try:
         return digest(*question)
     except Unknown as reason:
@@ -113,7 +115,7 @@ def _key(*question: Any) -> str | None:
 
 
 def _remember(key: str | None, value: Any) -> None:
-    """Write a value to the user's cache; does nothing without a key. A failure is logged once."""
+    """Write a value to the user's cache; does nothing if the key is None. A failure is logged once."""
     if key is None:
         return
     folder = cache_folder()

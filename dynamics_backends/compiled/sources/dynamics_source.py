@@ -5,10 +5,11 @@
     dynamics_contracted    x, u, t, p, lam -> f, fx, fu, and the second derivatives xx, ux, uu of lam' xdot
 
 f, fx (by rows, in the tangent space) and fu are the last ``rows`` rows of xdot: all of them, or for a second-order system those
-below qdot = v.  ``p`` holds the concatenated parameters.
+below qdot = v; lam has an entry for every row of xdot.  ``p`` holds the concatenated parameters.
 
-Free rigid bodies have these functions in the library (:mod:`dynamics_backends.compiled.sources.library_dynamics`). Every other map
-is traced, with calls of the library's kernels (:mod:`dynamics_backends.tape.kernel_driver`).
+Free rigid bodies with more than FEW_JOINTS degrees of freedom have these functions in the library
+(:mod:`dynamics_backends.compiled.sources.library_dynamics`). Every other map is traced, with calls of the library's kernels
+(:mod:`dynamics_backends.tape.kernel_driver`).
 """
 
 from __future__ import annotations
@@ -36,8 +37,8 @@ from dynamics_backends.systems.bodies.free_body import FreeBody
 
 ALGEBRAS = {"complex_step": "complex", "forward_ad": "dual", "structured_ad": "dual"}
 BY_TRACE = ("casadi_ad", *ALGEBRAS, "forward_difference")
-"""Methods whose second derivatives come from the trace if the map defines none: exact methods, and one without second
-derivatives.
+"""Methods whose compiled second derivatives come from the trace if the map defines none: exact methods, and forward_difference,
+which has none of its own.
 """
 METHODS = ("analytic", "central_difference", *BY_TRACE)
 FEW_JOINTS = 2
@@ -57,7 +58,7 @@ def has_source(backend: DynamicsBackend) -> bool:
 
 
 def question_of(backend: DynamicsBackend, sizes: Mapping[str, int]) -> tuple:
-    """Key of the trace cache for a backend's functions: method, settings, map, parameter sizes and the operations limit."""
+    """Key of the trace cache for a backend's functions: method, its settings, map, parameter sizes and OPERATIONS_LIMIT."""
     settings = backend.settings if isinstance(backend, Method) else ()
     return (backend.name, settings, unwrapped(backend.map), tuple(sizes.items()), traced_source.OPERATIONS_LIMIT)
 
@@ -69,9 +70,10 @@ def differences_of(
     rows: int,
     lanes: int,
 ) -> Differences | None:
-    """Function dynamics_partials of a backend by finite differences; None for other backends.
+    """Function dynamics_partials of a backend of finite differences; None for other methods.
 
-    value: members of function_t of dynamics_value. sizes: of the parameters. rows: computed rows of xdot. lanes: SIMD lanes.
+    value: addresses of dynamics_value, of its data and of its function for several blocks (function_t). sizes: components of the
+    parameters by name. rows: number of computed rows of xdot. lanes: SIMD lanes.
     """
     if not isinstance(backend, FiniteDifference):
         return None
@@ -87,10 +89,12 @@ def _input_sizes(backend: DynamicsBackend, sizes: Mapping[str, int]) -> list[int
 def library_functions(
     backend: DynamicsBackend, sizes: Mapping[str, int], lanes: int | None
 ) -> tuple[FreeBodyFunctions, tuple[str, ...]] | None:
-    """Functions of a backend's map in the package's library, and which of them to use; None if it has none.
+    """Functions of a backend's map in the package's library, and the names (of ORDERS) of those to use; None if there are none.
 
-    Free bodies have their analytic derivatives there; finite differences use the value and second derivatives, other methods only
-    second derivatives.
+    sizes: components of the parameters by name. lanes: SIMD lanes of the code that calls them.
+
+    Free bodies with more than FEW_JOINTS DoFs have such functions. The method analytic uses all of them, finite differences the
+    value and the second derivatives, other methods only the second derivatives.
     """
     if not contraction_in_library(backend):
         return None
@@ -102,7 +106,7 @@ def library_functions(
 
 
 def dynamics_in_library(backend: DynamicsBackend) -> bool:
-    """True if value and partial derivatives of a backend's map are functions of the package's library.
+    """True if the package's library evaluates value and partial derivatives of a backend's map, analytic or by differences.
 
     So for analytic derivatives and finite differences of a FreeBody with more than FEW_JOINTS DoFs.
     """
@@ -117,9 +121,10 @@ def contraction_in_library(backend: DynamicsBackend) -> bool:
 
 
 def straight_functions(map: Map) -> tuple[list[TracedFunction], int]:
-    """Functions dynamics_value and dynamics_partials of a map without calls of kernels, and the computed rows of xdot.
+    """Traces of dynamics_value and dynamics_partials of a map whose only parameter may be the implicit step, and ``rows`` of xdot.
 
-    The derivatives are analytic, or CasADi's for a map without. Raises TooLong, TraceError.
+    The derivatives are analytic, or by CasADi's AD for a map without analytic ones. Raises TraceError if the map cannot be
+    evaluated with symbols, TooLong for more than OPERATIONS_LIMIT operations.
     """
     traced = TracedDynamics(map, with_step(map, {}))
     partials = traced.traced_partials(None if isinstance(map, HasPartials) else "auto")
@@ -134,7 +139,7 @@ def with_step(map: Map, sizes: Mapping[str, int]) -> Mapping[str, int]:
 def has_contraction(backend: DynamicsBackend) -> bool:
     """True if second derivatives can be compiled: the map defines them, or the method (BY_TRACE) takes them from the trace.
 
-    Tracing shows later if the trace is possible and short enough.
+    The trace has none for a map of whole time steps (NeedsScheme). Tracing shows later if the trace is possible and short enough.
     """
     map = unwrapped(backend.map)
     return isinstance(map, HasContraction) or (backend.name in BY_TRACE and not isinstance(map, NeedsScheme))

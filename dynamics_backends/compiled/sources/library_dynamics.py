@@ -1,4 +1,5 @@
-"""Dynamics in the package's library: free rigid bodies, and partial derivatives of any function by finite differences.
+"""Dynamics in the package's library: free rigid bodies, and partial derivatives of any function by finite differences or by
+complex or dual numbers.
 
 Free bodies have forward dynamics in joint space, FDSVA, and its second order. One text serves every robot; its data are the struct
 free_body_t (templates/free_body/free_body.h). The kernel of differences (templates/differences/partials_by_differences.h) calls the
@@ -64,7 +65,9 @@ def free_body_source() -> str:
 
 
 class FreeBodyFunctions:
-    """Functions dynamics_value, dynamics_partials and dynamics_contracted of a robot, without a compiler.
+    """Functions dynamics_value, dynamics_partials and dynamics_contracted of a robot in the library, with its data.
+
+    codes: addresses by name (of ORDERS); workspace: vectors that the largest function needs.
 
     parameters: entries of p before the implicit step, if the system has one. lanes: SIMD lanes of the code that calls them.
     """
@@ -103,7 +106,7 @@ class FreeBodyFunctions:
         self.workspace = max(int(workspace(head)) for workspace in workspaces)
 
     def function(self, order: str) -> tuple[Any, int]:
-        """Address of a function, one of :data:`ORDERS`, and of its data, the members of function_t."""
+        """Address of a function, by its name in :data:`ORDERS`, and of its data: the first two members of function_t."""
         return self.codes[order], ctypes.addressof(self.data)
 
 
@@ -121,11 +124,11 @@ def differences_source() -> str:
 
 
 class Differences:
-    """Function of a value and its partial derivatives by differences, without a compiler.
+    """Function dynamics_partials by differences, in the library, with its data.
 
-    function: addresses of the derivatives' function and of its data. points: number of points that the value's workspace holds.
-    value: members of function_t: addresses of the function, of its data, and of the function for several blocks. sizes: components
-    of its inputs x, u, ... rows: computed rows. lanes: SIMD lanes of the code that calls the functions.
+    function: addresses of this function and of its data. points: number of points that the workspace of the value must hold.
+    value: members of function_t of the value: addresses of the function, of its data, and of the function for several blocks.
+    sizes: components of its inputs x, u, ... rows: number of its results. lanes: SIMD lanes of the code that calls the functions.
     """
 
     def __init__(

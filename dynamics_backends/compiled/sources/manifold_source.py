@@ -84,7 +84,10 @@ def group_source(group: LieGroup) -> list[str]:
 
 
 def _hessians(group: LieGroup) -> list[str]:
-    """C functions of second derivatives, contracted with a covector l, of a group's integrate, dexp_inv and difference, by rows."""
+    """C functions of second derivatives, contracted with a covector l, of a group's integrate, dexp_inv and difference, by rows.
+
+    integrate: the blocks ye and ee. dexp_inv(d) k: d^2 / dd dk and d^2 / dd^2. difference: the Hessian.
+    """
     d, k, lam = (ca.SX.sym(name, group.nv) for name in ("d", "k", "l"))
     T, E, inverse = (_matrix(group, name, d) for name in ("transport", "dexp", "dexp_inv"))
 
@@ -123,7 +126,10 @@ def _by_rows(M: Any) -> Any:
 
 
 def _group_function(group: LieGroup, name: str, inputs: Sequence[Any], values: Sequence[Any]) -> str:
-    """C function GROUP_NAME of CasADi expressions; one of more than LONG operations is cut into pieces, to compile faster."""
+    """C function GROUP_NAME (inputs..., values...) of CasADi expressions.
+
+    One of more than LONG operations is cut into pieces, to compile faster.
+    """
     function, traced = f"{_tag(group)}_{name}", trace_expressions(inputs, values)
     arguments = [Argument(f"a{i}", s.numel()) for i, s in enumerate(inputs)]
     results = [f"r{i}" for i in range(len(values))]
@@ -144,7 +150,10 @@ def _function(name: str, arguments: str, lines: list[str]) -> str:
 
 
 class Factor(NamedTuple):
-    """Factor of a manifold: positions in a state (q) and in a tangent vector (v), its sizes there, and the place of its matrix."""
+    """Factor of a manifold: positions in a state (q) and in a tangent vector (v), and its sizes nq and nv there.
+
+    block: position of its matrix (nv x nv) among those of the curved factors, by rows.
+    """
 
     group: LieGroup
     q: int
@@ -160,7 +169,7 @@ class Factor(NamedTuple):
 
 
 def factors_of(manifold: Manifold) -> list[Factor]:
-    """Factors of a manifold; the matrices of curved ones follow each other."""
+    """Factors of a manifold; the matrices of curved ones follow each other, those of others have no entries."""
     found, block = [], 0
     for group, q, v in manifold._blocks():
         found.append(Factor(group, q.start, v.start, group.nq, group.nv, block))

@@ -26,7 +26,7 @@ def operations_limit() -> int:
 
 
 class TooLong(ValueError):
-    """A function has more operations than OPERATIONS_LIMIT."""
+    """A function has, or would have, more operations than OPERATIONS_LIMIT."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,7 +49,10 @@ class TracedDynamics:
 
     @cached_property
     def rows(self) -> int:
-        """Number of rows of xdot to compute: the last half for a second-order system whose first half is v, else all."""
+        """Number of rows of xdot to compute: half of them, the last ones, if the first half is v, else all.
+
+        The first half is v for a SteppedContact, and is compared with v for other second-order systems.
+        """
         n, nx = self.map.manifold.ndx, self.map.manifold.nx
         if isinstance(self.map, SteppedContact):  # its value is an expression with kernels only
             return n // 2
@@ -59,13 +62,14 @@ class TracedDynamics:
         return n // 2 if all(ca.is_equal(above[i], v[i]) for i in range(n // 2)) else n
 
     def first(self) -> list[Any]:
-        """Analytic value and partials of the map: three columns, matrices by rows. Raises TraceError."""
+        """Value and analytic fx and fu of the map: three columns, matrices by rows. Raises TraceError if this fails on symbols."""
         s = self.symbols
         return _columns(self.attempt(lambda: self.map.partials(s.x, s.u, s.t, s.p)))  # type: ignore[attr-defined]
 
     def both(self, lam: Any) -> list[Any]:
-        """Value and partials as in :meth:`first`, and xx, ux, uu contracted with lam (n_out), matrices by rows. Raises
-        TraceError.
+        """Value, fx and fu as in :meth:`first`, and xx, ux, uu of lam' f for lam (n_out): six columns, matrices by rows.
+
+        Raises TraceError if this fails on symbols.
         """
         s = self.symbols
         first, second = self.attempt(lambda: self.map.contracted(s.x, s.u, s.t, s.p, lam))  # type: ignore[attr-defined]
@@ -74,7 +78,8 @@ class TracedDynamics:
     def second_by_ad(self, lam: Any, mode: str = "auto") -> tuple[Any, Any, Any]:
         """Value, Jacobian and the Hessian (ndx + nu, ndx + nu) of lam' f by CasADi's AD.
 
-        Raises TraceError; TooLong before any derivative, if the Hessian will have too many operations.
+        Raises TraceError if the map cannot be evaluated with symbols; TooLong before any derivative, if the operations of the value
+        times the directions exceed OPERATIONS_LIMIT.
         """
         from dynamics_backends.methods.casadi_ad import CasadiAD
 
@@ -85,7 +90,7 @@ class TracedDynamics:
     def _both_by_ad(self, lam: Any, mode: str) -> list[Any]:
         """Value, fx, fu, and xx, ux, uu of lam' f by CasADi's AD in this mode, as columns, matrices by rows.
 
-        Raises TraceError, TooLong.
+        Raises the errors of :meth:`second_by_ad`.
         """
         f, J, H = self.second_by_ad(lam, mode)
         n = self.map.manifold.ndx
@@ -100,15 +105,16 @@ class TracedDynamics:
         return [self._below(value), ca.vec(J[:, :n].T), ca.vec(J[:, n:].T)]
 
     def traced_value(self) -> TracedFunction:
-        """Trace of dynamics_value, the computed rows of the value as a function of x, u, t and all parameters. Raises TooLong,
-        TraceError.
+        """Trace of dynamics_value, the computed rows of the value as a function of x, u, t and all parameters.
+
+        Raises TraceError if the map cannot be evaluated with symbols, TooLong for more than OPERATIONS_LIMIT operations.
         """
         return self.traced("dynamics_value", {"f": self._below(self.value_expression)}, {})
 
     def traced_partials(self, mode: str | None) -> TracedFunction:
         """Trace of dynamics_partials, the computed rows of value, fx and fu: analytic (mode None), or by CasADi's AD in this mode.
 
-        Raises TooLong, TraceError.
+        Raises TraceError if the map cannot be evaluated with symbols, TooLong for more than OPERATIONS_LIMIT operations.
         """
         first = self._below_of(self.first()) if mode is None else self._first_by_ad(mode)
         return self.traced("dynamics_partials", _named(first), {})
@@ -118,16 +124,20 @@ class TracedDynamics:
         return _named(self._below_of(_columns(first)))
 
     def traced_contraction(self, mode: str) -> TracedFunction:
-        """Trace of dynamics_contracted, first derivatives and xx, ux, uu of lam' f, with the last argument lam.
+        """Trace of dynamics_contracted: computed rows of value, fx and fu, and xx, ux, uu of lam' f, with the last argument lam.
 
-        Analytic, or by CasADi's AD in this mode if the map has no second derivatives. Raises TooLong, TraceError.
+        Analytic, or by CasADi's AD in this mode if the map has no second derivatives. Raises TraceError if the map cannot be
+        evaluated with symbols, TooLong for more than OPERATIONS_LIMIT operations.
         """
         lam = ca.SX.sym("lam", self.map.n_out)
         parts = self.both(lam) if isinstance(self.map, HasContraction) else self._both_by_ad(lam, mode)
         return self.traced("dynamics_contracted", _named([*self._below_of(parts[:3]), *parts[3:]]), {"lam": lam})
 
     def traced(self, name: str, outputs: Mapping[str, Any], more: Mapping[str, Any]) -> TracedFunction:
-        """Trace of a function of x, u, t, p (all parameters) and the arguments ``more``. Raises TooLong."""
+        """Trace of a function of x, u, t, p (all parameters) and the arguments ``more``, with these outputs (by name).
+
+        Raises TooLong for more than OPERATIONS_LIMIT operations.
+        """
         s = self.symbols
         inputs = {"x": s.x, "u": s.u, "t": s.t, "p": ca.vertcat(ca.SX(0, 1), *s.p.values()), **more}
         expressions = [ca.densify(e) for e in outputs.values()]
@@ -135,15 +145,20 @@ class TracedDynamics:
         return TracedFunction(name, trace, [Argument(key, i.numel()) for key, i in inputs.items()], list(outputs))
 
     def traced_direction(self, algebra: str) -> tuple[TracedFunction, float]:
-        """Trace of the computed rows of the value and of their derivative in a direction e, by complex or dual numbers; size of e.
+        """Trace of dynamics_along, the computed rows of the value and of their slope along e, by complex or dual numbers.
 
-        The function dynamics_along has the last argument e (ndx + nu). Raises TooLong, TraceError.
+        Its last argument is e (ndx + nu), a step of the size that is returned too: STEP for complex numbers, 1 for dual numbers.
+        The slope divided by this size is the derivative in the direction of e. Raises TraceError if the map cannot be evaluated
+        with symbols, TooLong for more than OPERATIONS_LIMIT operations.
         """
         (value, slope), e, step = self._along(algebra)
         return self.traced("dynamics_along", {"f": value, "slope": slope}, {"e": e}), step
 
     def _along(self, algebra: str) -> tuple[list[Any], Any, float]:
-        """Value and its derivative in a direction e of (x, u), the symbols of e, and its size: STEP for complex numbers, else 1."""
+        """Computed rows of the value and of its slope along a step e of (x, u); the symbols of e; the size of e.
+
+        The size is STEP for complex numbers, whose imaginary part is the slope, else 1.
+        """
         s, manifold, pair = self.symbols, self.map.manifold, ALGEBRAS[algebra]
         assert pair is not None
         dx, e = ca.SX.sym("dx", manifold.ndx), ca.SX.sym("e", manifold.ndx + self.map.nu)
@@ -166,7 +181,7 @@ class TracedDynamics:
         return M[M.shape[0] - self.rows :, :]
 
     def _below_of(self, first: Sequence[Any]) -> list[Any]:
-        """Computed rows of a value and two matrices, each by rows."""
+        """Computed rows of a value, fx and fu, each one column by rows."""
         skipped, m = self.map.n_out - self.rows, self.map
         return [e[skipped * width :] for e, width in zip(first, (1, m.manifold.ndx, m.nu), strict=True)]
 

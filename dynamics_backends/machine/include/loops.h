@@ -9,7 +9,7 @@ typedef struct {
 } tables_t;
 
 /* A recursive algorithm. ti (integers) and td (doubles): tables of dynamics_backends/compiled/loops/kernel_data.py, ti[0] is head; in
-   and out: arrays of the knots first .. last, by rows. workspace: vectors of workspace, aligned.
+   and out: arrays by rows, of which the knots first .. last - 1 are read and written. workspace: vectors of workspace, aligned.
    packed: the same on vectors over lanes, with all inputs in one array and all outputs in another. */
 typedef struct {
     const char *name;

@@ -50,7 +50,7 @@ typedef struct {
 /* Workspace of tape_rows in vectors. */
 long tape_rows_workspace(const tape_t *tape);
 
-/* Evaluate the rows first .. last. in: rows of each input, `strides` doubles apart; out: rows of each output, contiguous.
+/* Evaluate the rows first .. last - 1. in: rows of each input, `strides` doubles apart; out: rows of each output, contiguous.
    workspace: aligned. */
 void tape_rows(const tape_t *tape, const double *const *in, const ptrdiff_t *strides, double *const *out, long first, long last,
                void *workspace);

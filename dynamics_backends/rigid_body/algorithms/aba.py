@@ -17,7 +17,7 @@ from dynamics_backends.scalars.entries import takes_entries
 
 @down("vel_link", "bias_link")
 def VELOCITY(joint, pitch, X_link, vel_link_p, v):
-    """Velocity of each body, and the velocity-product acceleration v x S qdot."""
+    """Velocity v of each body, and the velocity-product acceleration v x S qdot, both in the link frame."""
     rate = joint.motion(v, pitch)
     velocity = X_link.to_child(vel_link_p) + rate
     return velocity, velocity.cross(rate)
@@ -37,7 +37,10 @@ def SUBTRACT_EXTERNAL(pA, f_ext):
 
 @up(own=["UD", "uD"], to_parent=["IA", "pA"])
 def ATTACH(joint, pitch, X_link, IA, pA, bias_link, tau, tau_turn, armature):
-    """Eliminate the joint: U = IA S, D = S' U, u = tau - S' pA - tau_turn; the remaining inertia and force act on the parent."""
+    """Eliminate the joint: U = IA S, D = S' U plus the rotor inertias on the diagonal, u = tau - S' pA - tau_turn.
+
+    Returns U D^-1, D^-1 u, and the remaining inertia and bias force, which act on the parent, in the parent's frame.
+    """
     U = joint.inertia_columns(IA, pitch)
     D = [joint.project(column, pitch) for column in U]
     for i, rotor in enumerate(armature):
@@ -55,7 +58,7 @@ def ATTACH(joint, pitch, X_link, IA, pA, bias_link, tau, tau_turn, armature):
 
 @down("a", "acc_link")
 def ACCELERATE(joint, pitch, X_link, bias_link, acc_link_p, UD, uD):
-    """Joint accelerations qdd = D^-1 (u - U' a'), from the root to the leaves."""
+    """Joint accelerations qdd = D^-1 (u - U' a'), a' = X^-1 a_p + bias_link, and accelerations a' + S qdd of the bodies."""
     acceleration = X_link.to_child(acc_link_p) + bias_link
     a = [x - acceleration.dot(column) for x, column in zip(uD, UD, strict=True)]
     return a, acceleration + joint.motion(a, pitch)

@@ -31,9 +31,10 @@ def TURN_FORCE(joint, pitch, v, carried):
 
 @body("unit", "lever", "tau_turn", "turn_v")
 def TURN(joint, pitch, v, carried):
-    """Columns e_d of S, linear parts of the momenta l_d, joint force of the rotors (TURN_FORCE), and its derivatives in v.
+    """Columns e_d of S, linear parts of the momenta l_d, joint force of the rotors (TURN_FORCE), and a force for each DoF d.
 
-    All but the columns are zero unless the joint has translations and rotations.
+    The product of that force and e_i is the derivative of the joint force tau_i in v_d. All but the columns are zero unless the
+    joint has translations and rotations.
     """
     units = joint.units(pitch)
     if not joint.turns_axes:
@@ -62,5 +63,5 @@ def _momentum(joint, pitch, v, carried):
 
 
 def turned_twice(e_i: Motion, e_j: Motion, l_j: Vec, e_k: Motion, l_k: Vec):
-    """Second derivative d2 tau_i / d v_j d v_k of the rotors' joint force, from unit motions e and momenta l."""
+    """Second derivative d2 tau_i / d v_j d v_k of the rotors' joint force, from columns e of S and linear parts l of momenta."""
     return e_i.dot(e_j.cross_force(Force(_ZERO, l_k)) + e_k.cross_force(Force(_ZERO, l_j)))

@@ -15,7 +15,11 @@ from dynamics_backends.scalar import Rows, Scalar
 
 
 class Wrench(NamedTuple):
-    """Force and moment (6, N) [N; N m] = [linear; angular] on a frame, in LOCAL, WORLD or LOCAL_WORLD_ALIGNED reference."""
+    """Force and moment (6, N) [N; N m] = [linear; angular] on a frame, in LOCAL, WORLD or LOCAL_WORLD_ALIGNED reference.
+
+    frame: index into the model's frames. LOCAL: in the frame's axes, the moment about its origin. WORLD: in world axes, the
+    moment about the world's origin. LOCAL_WORLD_ALIGNED: in world axes, the moment about the frame's origin.
+    """
 
     frame: int
     value: Rows
@@ -41,7 +45,7 @@ def body_forces(model: Model, q: Rows, wrenches: Sequence[Wrench]) -> Force | li
 
 
 def force_field(total: list[Force], zero: Scalar) -> Force | list[Force]:
-    """Field of forces by body: a list for symbols, else one struct of rows."""
+    """Field of the forces on all bodies in order: a list if ``zero`` is a symbol, else one struct of rows (nb, N)."""
     if hasattr(zero, "is_symbolic"):
         return total
     columns = [sm.stack([leaves(f)[i] for f in total]) for i in range(6)]

@@ -1,9 +1,9 @@
 """Forward dynamics a = M^-1 (tau - h) in joint space: bias force h and mass matrix M in the ground frame (Featherstone, RBDA 6).
 
-One pass from the root computes velocities, bias accelerations, and the inertia and force of each body; subtree sums of both give M
-and h.  Composite inertias have 10 components and need no transformation in a common frame; those of the articulated-body algorithm
-have 21 and change frames at every joint.  This takes two thirds of the time of that algorithm for arms and quadrupeds, and three
-quarters for a humanoid, although the factorization of M grows as n d^2 with n degrees of freedom at depth d.
+One sweep from the root computes velocities, bias accelerations, and the inertia and force of each body; subtree sums of both give
+M and h.  Composite inertias have 10 components and need no transformation in a common frame; those of the articulated-body
+algorithm have 21 and change frames at every joint.  This takes two thirds of the time of that algorithm for arms and quadrupeds,
+and three quarters for a humanoid, although the factorization of M grows as n d^2 with n degrees of freedom at depth d.
 """
 
 from __future__ import annotations
@@ -34,7 +34,10 @@ def MOTION(S, v, vel_p, acc_p):
 
 @body("I", "f")
 def BODY(X, mass, com, central, vel, acc):
-    """Inertia about the origin, and force: m c'' at the center of mass c, with the moment J w' + w x J w about it."""
+    """Inertia about the origin, and force needed for the motion vel, acc, also about the origin.
+
+    The force is m c'' at the center of mass c, with the moment J w' + w x J w about it; J: inertia about c in world axes.
+    """
     pose = X.components()
     c, J, w = pose.point(com), central.turned(pose.R), vel.w
     force = (acc.l + acc.w.cross(c) + w.cross(vel.l + w.cross(c))) * mass
@@ -79,7 +82,10 @@ FORWARD_DYNAMICS = Program("forward_dynamics", [*_EQUATIONS, NET_FORCE, SOLVE], 
 EQUATIONS_OF_MOTION = Program(
     "equations_of_motion", [*_EQUATIONS, FACTORIZE], ["X", "S", "vel", "acc", "tau_bias", "factor"]
 )
-"""Poses and motions of the bodies, bias force h, and the factor of M in M a = tau - h."""
+"""Poses, joint axes, velocities and accelerations of the bodies, bias force h, and the factor of M in M a = tau - h.
+
+The accelerations are those at zero joint acceleration, with -g of the ground.
+"""
 
 
 @takes_entries
@@ -90,8 +96,8 @@ def forward_dynamics(model: Model, q: Rows, v: Rows, tau: Rows, *, driver: Drive
 
 
 def equations_of_motion(model: Model, q: Rows, v: Rows, driver: Driver = run) -> dict[str, Any]:
-    """Poses, joint axes and motions of the bodies, bias force h, and the factor of M in M a = tau - h, by name.
+    """Fields X, S, vel, acc, tau_bias (h) and factor of EQUATIONS_OF_MOTION by name, for the equations M a = tau - h.
 
-    q (nq, N), v (nv, N).
+    q (nq, N), v (nv, N). X and all spatial vectors are about the position of a floating base (:func:`~.ground.at_base`).
     """
     return driver(EQUATIONS_OF_MOTION, model, {"q": at_base(model, q), "v": v})

@@ -1,8 +1,8 @@
 """Frame kinematics, generic in the scalar: placements, velocities, Jacobians and their rates; center of mass and energies.
 
-All functions work on rows: q (nq, N), v (nv, N) as arguments, components first in results; for q (nq,), v (nv,) of one knot results
-have no last axis.  ``frame`` is a name, or an index into ``model.frames``. Spatial results are [linear; angular], in one of three
-named references (Pinocchio's):
+All functions work on rows: q (nq, N), v (nv, N) as arguments, components first in results; for arrays q (nq,), v (nv,) of one
+point most results have no last axis.  ``frame`` is a name, or an index into ``model.frames``. Spatial results are [linear;
+angular], in one of three named references (Pinocchio's):
 
     LOCAL                 axes of the frame, velocity of its origin
     WORLD                 axes of the world, velocity of the body point at the world's origin
@@ -52,7 +52,10 @@ MOTION = Program("motion", [PLACE, VELOCITY], ["X", "S", "vel"])
 
 
 class _Posed(NamedTuple):
-    """Frame relative to the base origin: pose, the origin itself, the driver's fields, its body, and a zero scalar of the batch."""
+    """Pose of a frame in the world without the displacement ``origin`` of a floating base, and what it was computed from.
+
+    fields: those of the driver; body: number of the frame's body, -1 for the world; zero: a zero scalar of the batch.
+    """
 
     pose: Transform
     origin: Vec
@@ -64,7 +67,7 @@ class _Posed(NamedTuple):
 def _frame_pose(
     program: Program, model: Model, frame: int | str, arguments: dict[str, Any], driver: Driver = run
 ) -> _Posed:
-    """Run a program and return the frame's pose relative to the base origin, with the program's fields.
+    """Run a program with a floating base moved to the origin (:func:`~.ground.at_base`); return the frame's pose and the fields.
 
     arguments: "q", and "v" if the program needs it. A frame of the world (body -1) has its constant pose.
     """
@@ -80,7 +83,10 @@ def _frame_pose(
 
 
 def base_origin(model: Model, q: Rows, body: int) -> Vec:
-    """Position to add to those of a body after :func:`~.ground.at_base`: that of the floating base which carries it, else zero."""
+    """Vector to add to positions on a body after :func:`~.ground.at_base`: q[:3] of the floating base that carries it.
+
+    It is in world axes, and zero for other bodies and for the world (body -1).
+    """
     if not (model.floating_base and body >= 0 and 0 in model.ancestors(body)):
         zero = 0.0 * q[0]
         return Vec(zero, zero, zero)
@@ -110,7 +116,7 @@ def frame_position(model: Model, q: Rows, frame: int | str) -> Rows:
 
 @takes_entries
 def point_positions(model: Model, q: Rows, points: Sequence[tuple[int, Sequence[float]]]) -> list[Rows]:
-    """World positions (3, N) [m] of points of bodies, (body, coordinates (3) in its internal frame), from one recursion."""
+    """World positions, a list of (3, N) [m], of points (body, coordinates (3) in its internal frame), from one recursion."""
     fields, zero = run(PLACEMENT, model, {"q": at_base(model, q)}), 0.0 * q[0]
     poses = {body: pose_of(model, q, fields, body).components() for body, _ in points}
     return [_rows([poses[b].point(Vec(*map(float, at))) + base_origin(model, q, b)], zero) for b, at in points]
@@ -118,7 +124,7 @@ def point_positions(model: Model, q: Rows, points: Sequence[tuple[int, Sequence[
 
 @takes_entries
 def frame_rotation(model: Model, q: Rows, frame: int | str) -> list[list[Scalar]]:
-    """Rotation R[i][j] from the frame to the world."""
+    """Rotation R[i][j], each (N,), from the frame to the world."""
     return _rotation(_frame_pose(PLACEMENT, model, frame, {"q": q}))
 
 
@@ -314,7 +320,7 @@ def _kinetic_energy(model: Model, q: Rows, v: Rows) -> list[Scalar]:
 
 
 def potential_energy(model: Model, q: Rows) -> Scalar:
-    """Potential energy of gravity (N,) [J], zero at the world's origin."""
+    """Potential energy of gravity (N,) [J], zero for a center of mass at the world's origin."""
     center = center_of_mass(model, q)
     g = (-model.total_mass * model.gravity).tolist()
     return g[0] * center[0] + g[1] * center[1] + g[2] * center[2]
@@ -329,9 +335,9 @@ def rotation_log(R: list[list[Scalar]]) -> list[Scalar]:
 
 
 def quaternion_of_rotation(R: list[list[Scalar]]) -> list[Scalar]:
-    """Unit quaternion x y z w of a rotation matrix R[i][j] (Shepperd 1978), by the best conditioned of four formulas.
+    """Unit quaternion x y z w of a rotation matrix R[i][j] (Shepperd 1978), by a well-conditioned one of four formulas.
 
-    Its sign makes the entry by which the formula divides positive.
+    The formula divides by w if the trace is positive, else by the entry of the largest diagonal element; this entry is positive.
     """
     quaternion, largest = _parallel_quaternion(R)
     scale = 0.5 / sm.sqrt(largest)
@@ -341,7 +347,8 @@ def quaternion_of_rotation(R: list[list[Scalar]]) -> list[Scalar]:
 def _parallel_quaternion(R: list[list[Scalar]]) -> tuple[list[Scalar], Scalar]:
     """Column k of 4 q q' for the quaternion q of a rotation matrix, and its entry k, which is at least 1.
 
-    The column is chosen by weights 0 or 1, which do not depend on R for derivatives: fewer operations than branches.
+    k is w if the trace is positive, else the axis of the largest diagonal entry. Weights 0 or 1, whose derivatives are zero,
+    select the column: fewer operations than branches.
     """
     xx, yy, zz = R[0][0], R[1][1], R[2][2]
     trace = xx + yy + zz

@@ -32,7 +32,10 @@ def ancestor_lists(dof_parent: Sequence[int]) -> list[list[int]]:
 
 
 def factor(M: Any, dof_parent: Sequence[int]) -> Factor:
-    """Factorize the symmetric matrix M[i][j] (lower triangle read), nested lists or an array (n, n, N)."""
+    """Factorize the symmetric matrix M[i][j] (lower triangle read), nested lists or an array (n, n, N).
+
+    dof_parent: parent of each DoF in the tree expanded to single DoFs, -1 at a root.
+    """
     ancestors = ancestor_lists(dof_parent)
     n = len(ancestors)
     H = [{j: M[i][j] for j in (i, *ancestors[i])} for i in range(n)]
@@ -54,7 +57,7 @@ def solve(f: Factor, b: Sequence[Any]) -> list[Any]:
 
 
 def solve_upward(f: Factor, b: Sequence[Any]) -> list[Any]:
-    """Solve L' x = b from the leaves to the root, so that zeros outside of the branches of b stay zeros."""
+    """Solve L' x = b from the leaves to the root, so that only b's nonzeros and their ancestors are nonzero in x."""
     x = list(b)
     for k in reversed(range(len(x))):
         for i in f.ancestors[k]:

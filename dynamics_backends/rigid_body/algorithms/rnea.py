@@ -20,7 +20,7 @@ def PLACE(joint, fixed, pitch, q):
 
 @down("vel_link", "acc_link")
 def MOTION(joint, pitch, X_link, vel_link_p, acc_link_p, v, a):
-    """Velocity and acceleration of each body; gravity enters as an acceleration of the ground."""
+    """Velocity and acceleration of each body in its frame; gravity g enters as an acceleration -g of the ground."""
     rate = joint.motion(v, pitch)
     velocity = X_link.to_child(vel_link_p) + rate
     return velocity, X_link.to_child(acc_link_p) + velocity.cross(rate) + joint.motion(a, pitch)
@@ -28,7 +28,7 @@ def MOTION(joint, pitch, X_link, vel_link_p, acc_link_p, v, a):
 
 @body("f_link")
 def FORCE(I_link, vel_link, acc_link):
-    """Newton-Euler equation f = I a + v x* I v."""
+    """Force f = I a + v x* I v that a body needs for its motion (Newton-Euler equation)."""
     return I_link * acc_link + vel_link.cross_force(I_link * vel_link)
 
 
@@ -40,13 +40,13 @@ def SUBTRACT_EXTERNAL(f_link, f_ext):
 
 @up(own=["tau"], to_parent=["f_link"])
 def PROJECT(joint, pitch, X_link, f_link):
-    """Force transmitted by each joint, and its projection on the motion subspace."""
+    """Projection of the force transmitted by each joint on its motion subspace, and this force in the parent's frame."""
     return joint.project(f_link, pitch), X_link.force_to_parent(f_link)
 
 
 @dof("tau")
 def ADD_ROTOR(tau, tau_turn, armature, a):
-    """Add rotor inertia, which acts on the acceleration of the joint's coordinate only."""
+    """Add the force of the rotors: rotor inertia times the joint's own acceleration, and tau_turn for axes that rotate."""
     return tau + (tau_turn + armature * a)
 
 
@@ -69,5 +69,8 @@ def rnea(model: Model, q: Rows, v: Rows, a: Rows, f_ext: Any = None, *, driver: 
 
 @takes_entries
 def nonlinear_effects(model: Model, q: Rows, v: Rows, f_ext: Any = None, *, driver: Driver = run) -> Rows:
-    """Coriolis, centrifugal and gravity forces C(q, v) v + g(q): joint forces (nv, N) at zero acceleration."""
+    """Coriolis, centrifugal and gravity forces C(q, v) v + g(q): joint forces (nv, N) at zero acceleration.
+
+    f_ext: external forces on the bodies in their own frames; the joint forces that balance them are subtracted.
+    """
     return rnea(model, q, v, 0.0 * v if not isinstance(v, list) else [0.0 * x for x in v], f_ext, driver=driver)

@@ -8,7 +8,8 @@ unit rate, in world axes, and i not after j on the path from the root,
     rho_j = l_j     omega_j = w_j     rho_ij = w_i x l_j     omega_ij = w_i x w_j / 2
 
 (the derivatives of products of exponentials; R. Murray, Z. Li, S. Sastry, A Mathematical Introduction to Robotic Manipulation,
-1994, sec. 3.4).  All joints must have one degree of freedom; other robots are traced without these variables.
+1994, sec. 3.4).  All joints must have one degree of freedom, and the function must read q as the first symbols of its state;
+other functions are traced without these variables.
 """
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ ca = deferred("casadi")
 class SeenPose:
     """Pose of a body as an expression of q and as its symbols, base (12) and xi (6).
 
-    motions: by DoF from the root, the motion of the body's origin at unit rate. model: stored because the pose is keyed by its
-    address.
+    found: the expression. motions: by DoF from the root, the motion of the body's origin at unit rate. model: stored because the
+    pose is keyed by its address.
     """
 
     model: Model

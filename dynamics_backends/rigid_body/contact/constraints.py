@@ -53,9 +53,9 @@ class Slopes(NamedTuple):
 
 
 class Second(NamedTuple):
-    """Accumulators of second derivatives of mu'(ID - J'force) + nu'(rows), and of J'nu and J mu in q.
+    """Accumulators of second derivatives of mu'(ID - J'force) + nu'(rows), and of the first derivatives of J mu in q.
 
-    qq, qv (row q), vv and qa (row q, column a) are [nv][nv]; the rows of J mu are [nv][rows of the constraint].
+    qq, qv (row q, column v), vv and qa (row q, column a) are [nv][nv]; q_force, of J mu, is [nv][rows of all constraints].
     """
 
     qq: Entries
@@ -77,12 +77,12 @@ class Second(NamedTuple):
 
 
 class Side(Protocol):
-    """Contribution of one body to a constraint; ``J``: its signed columns by DoF."""
+    """Contribution of one body, or of a joint relation, to a constraint; ``J``: its signed Jacobian columns by DoF."""
 
     J: dict[int, Rows]
 
     def residual(self, acc: Any, gravity: Vec, kd: float) -> Rows:
-        """Acceleration plus kd times velocity: the side's part of the rows, without the error.
+        """Acceleration (of relations: none) plus kd times velocity: the side's part of the rows, without kp times the error.
 
         acc: field of the bodies' accelerations, in which the base accelerates by -gravity; adding ``gravity`` removes that.
         """
@@ -93,14 +93,14 @@ class Side(Protocol):
         ...
 
     def slopes(self, fields: Mapping[str, Any], kd: float, kp: float) -> Slopes:
-        """Derivatives in q and v of the side's rows, kp times the error included, at fixed joint accelerations."""
+        """Derivatives in q and v of the rows at fixed joint accelerations, with kp times the error except for frames."""
         ...
 
     def add_second(
         self, to: Second, fields: Mapping[str, Any], force: Rows, nu: Rows, gains: tuple[float, float], first_row: int
     ) -> None:
-        """Add the side's second derivatives of nu'(rows) - mu'J'force to ``to`` in place,
-        and the first derivatives of J mu in q to its q_force.
+        """Add the side's second derivatives of nu'(rows) - mu'J'force to ``to`` in place, and first ones of J mu in q to its
+        q_force.
 
         force, nu: constraint forces and multipliers of the rows; mu enters by the fields w and chi. gains: (kp, kd); first_row:
         index of the constraint's first row in q_force.
@@ -119,7 +119,7 @@ class PointSide:
         self.spin = row(fields["vel"], point.body).w
 
     def _acceleration(self, acc: Any) -> Vec:
-        """Acceleration of the point relative to the base, from the field of the bodies' accelerations."""
+        """Acceleration of the point, from the field of the bodies' accelerations, which include that of the base, -gravity."""
         return field_at(row(acc, self.m.point.body), self.m.p) + self.spin.cross(self.m.velocity)
 
     def residual(self, acc: Any, gravity: Vec, kd: float) -> Rows:
@@ -197,7 +197,7 @@ class PointSide:
 class FrameSide:
     """Contribution of a frame of a body to a constraint's rows (6), sign (a_c + kd v_c) about the working origin, with derivatives.
 
-    ``point.at`` is the origin of the frame.
+    Rows and forces are (angular; linear). ``point`` names the body; its coordinates are not used.
     """
 
     def __init__(self, model: Model, fields: Mapping[str, Any], point: Point, sign: float) -> None:
@@ -305,14 +305,17 @@ def _force(x: Sequence[Scalar], sign: float) -> Force:
 
 
 class RelationSide:
-    """Side of a joint relation: one row kd (v_a - m v_b) on the DoFs a and b; its acceleration needs no derivative."""
+    """Side of a joint relation: one row kd (v_a - m v_b) on the DoFs a and b, without their accelerations.
+
+    v: joint velocities; columns: {a: 1, b: -m}, the row of J.
+    """
 
     def __init__(self, v: Any, columns: Mapping[int, float]) -> None:
         self.J: dict[int, Rows] = {d: [weight] for d, weight in columns.items()}
         self.rate = sum((v[d] * weight for d, weight in columns.items()), 0.0 * v[0])
 
     def residual(self, acc: Any, gravity: Vec, kd: float) -> Rows:
-        """Row kd (v_a - m v_b)."""
+        """Row kd (v_a - m v_b); acc and gravity are not used."""
         return [self.rate * kd]
 
     def add_force_slopes(self, tau_q: Entries, force: Rows) -> None:
@@ -334,7 +337,7 @@ def rows_at(p: Vec, m: Motion) -> Rows:
 
 
 def force_about_origin(p: Vec, force: Sequence[Scalar]) -> list[Scalar]:
-    """Moment and force about the working origin of (f; m) at p."""
+    """Six numbers (moment; force) about the working origin, of a force and moment (f; m) at p."""
     f, m = Vec(*force[:3]), Vec(*force[3:])
     return [*leaves(m + p.cross(f)), *leaves(f)]
 
@@ -352,7 +355,7 @@ class FrameContactSide(FrameSide):
         self.J = {j: rows_at(p, s) for j, s in self.S.items()}
 
     def residual(self, acc: Any, gravity: Vec, kd: float) -> Rows:
-        """Rows at the frame's origin: linear, then angular."""
+        """Rows a + kd v at the frame's origin: linear, then angular. acc, gravity: as in :class:`FrameSide`."""
         return rows_at(self.p, _motion(super().residual(acc, gravity, kd)))
 
     def add_force_slopes(self, tau_q: Entries, force: Rows) -> None:
@@ -365,7 +368,10 @@ class FrameContactSide(FrameSide):
                 tau_q[i][j] = tau_q[i][j] + s.w.dot(turned)
 
     def slopes(self, fields: Mapping[str, Any], kd: float, kp: float) -> Slopes:
-        """Derivatives in q and v of the rows at the frame's origin, at fixed joint accelerations; kp is not used."""
+        """Derivatives in q and v of the rows at the frame's origin, at fixed joint accelerations, if the rows are zero.
+
+        kp is not used.
+        """
         both = super().slopes(fields, kd, kp)
         return Slopes(*({j: rows_at(self.p, _motion(x)) for j, x in columns.items()} for columns in both))
 
@@ -374,7 +380,7 @@ class FrameContactSide(FrameSide):
     ) -> None:
         """Add second derivatives of nu'(rows) - mu'J'force to ``to``, and first derivatives of J mu in q to q_force.
 
-        Rows and forces are those at the frame's origin.
+        Rows and forces are those at the frame's origin, (linear; angular); the rows must be zero.
         """
         n = len(to.qq)
         about_origin = to._replace(q_force=[[0.0] * 6 for _ in range(n)])
@@ -411,7 +417,7 @@ class FrameContactSide(FrameSide):
 def add_turned(
     to: Entries, levers: Mapping[int, Vec], turns: Mapping[int, Vec], f: Vec, *, symmetric: bool = False
 ) -> None:
-    """Add f . (turn_j x J_k) to to[k][j], and with j and k exchanged if ``symmetric``."""
+    """Add f . (turn_j x J_k) to to[k][j] in place, and to to[j][k] if ``symmetric``; J_k: the columns ``levers``."""
     for j, turn in turns.items():
         across = f.cross(turn)
         for k, lever in levers.items():

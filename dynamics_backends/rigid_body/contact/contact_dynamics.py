@@ -3,8 +3,8 @@
     CONTACT_START   (q, v) -> poses, motions, composites, bias force, mass matrix and its factor
     CONTACT_FINISH  and (a, f_ground) -> d ID/dq, d ID/dv at a, with external forces fixed to their bodies
     CONTACT_SECOND  and mu            -> the second derivatives of mu' ID as well
-    CONSTRAINED_FINISH, CONSTRAINED_SECOND: the same without external forces
-    RATES_AT        (a) -> accelerations and psiddot only
+    CONSTRAINED_FINISH, CONSTRAINED_SECOND: the same without external forces, and with the fields of RATES_AT
+    RATES_AT        (a) -> accelerations, psiddot, and psidot + Sdot only
     CONTACT_MOTION  (q, v) -> poses and motions only
 
 Between the parts the caller computes the contact forces and a from fields of the first part. ``f_ground`` are the external forces
@@ -19,8 +19,8 @@ With M = L' D L along the branches and Z = L'^-1 J', whose columns have the spar
 
     S f = bottom - Z' D^-1 L'^-1 top,     S = Z' D^-1 Z + R,     x = L^-1 D^-1 (L'^-1 top + Z f)
 
-(the Delassus matrix S is small and dense).  For redundant constraints S would be singular without R: then f has the
-least R-norm up to rounding, and x is not affected.
+(the Delassus matrix S is small and dense).  For redundant constraints S would be singular without R.  A small R > 0 then selects
+nearly the forces f of least R-norm, and hardly affects x.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from dynamics_backends.scalar import Rows, Scalar
 class ConstrainedFactor:
     """Factor of the equations of constrained motion. mass, delassus: factors of M and S.
 
-    Z, W = D^-1 Z: for each row of J its column, by DoF.
+    Z, W: the columns of Z and of D^-1 Z, one for each row of J, as {DoF: entry}.
     """
 
     mass: ltl.Factor
@@ -103,7 +103,7 @@ def _product(a: Mapping[int, Scalar], b: Mapping[int, Scalar]) -> Scalar:
 
 @body("acc", "f_joint")
 def FORCE_SHARE(I_own, acc, acc_joint, f_ground):
-    """Accelerations with the joints' contribution, and the contribution of joints and external forces to the forces."""
+    """Accelerations including the joint accelerations, and the force on each body due to these, minus the external force."""
     return acc + acc_joint, I_own * acc_joint - f_ground
 
 
@@ -132,7 +132,8 @@ CONTACT_START = Program("contact_start", _START, list(dict.fromkeys(_USED)))
 def started(model: Model, q: Rows, v: Rows, driver: Driver = run) -> dict[str, Any]:
     """Run CONTACT_START on rows q (nq, N), v (nv, N); return its fields by name.
 
-    These are poses, motions, composite inertias, bias force, mass matrix and its factor, at zero joint accelerations.
+    They are poses, motions, composite inertias, bias force, mass matrix and its factor, at zero joint accelerations and about the
+    position of a floating base (:func:`~.ground.at_base`).
     """
     return driver(CONTACT_START, model, {"q": at_base(model, q), "v": v})
 
@@ -142,8 +143,8 @@ def finished(
 ) -> dict[str, Any]:
     """Run a program that continues CONTACT_START on the latter's ``fields`` and further arguments.
 
-    arguments: accelerations a, external forces f_ground, multipliers mu, as the program needs. Returns the program's fields
-    together with those of CONTACT_START, without the factor of the mass matrix.
+    arguments: accelerations a, external forces f_ground, multipliers mu, as the program needs. Returns the fields of
+    CONTACT_START, without the factor of the mass matrix and the constants of the model, updated by those of the program.
     """
     carried = {k: x for k, x in fields.items() if k not in TABLES and k != "factor"}
     return {**carried, **driver(program, model, {**carried, **arguments})}

@@ -2,7 +2,7 @@
 
 Ground-frame quantities at the working origin (:func:`~.ground.at_base`); at(m, p) = l + w x p is the velocity field of
 a motion m at p.  For a point p fixed to body c, a motion m_i = m_p + S_i rate_i of the tree (velocity with rates
-v, or any other), and a DoF j above c:
+v, or any other), and a DoF j that moves c:
 
     J_j = at(S_j, p),                  s(m) = at(m_c, p) = sum_j J_j rate_j
     d p / d q_j = J_j,                 d s(m) / d q_j = at(m_p x S_j, p) + S_j.w x s(m)         m_p of j's parent body
@@ -27,7 +27,7 @@ from dynamics_backends.rigid_body.spatial.spatial import Force, Motion, Vec
 from dynamics_backends.scalar import Scalar
 
 Columns = dict[int, Vec]
-"""3 x nv matrix by its columns, for the DoFs above the point's body."""
+"""3 x nv matrix by its nonzero columns: those of the DoFs that move the point's body."""
 
 
 class Point(NamedTuple):
@@ -41,7 +41,7 @@ class Point(NamedTuple):
 def point_of_frame(
     model: Model, frame: str, offset: Sequence[float] = (0.0, 0.0, 0.0), name: str | None = None
 ) -> Point:
-    """Point at ``offset`` (3,) [m] in the axes of a frame.
+    """Point at ``offset`` (3,) [m] from a frame's origin, in the frame's axes; name: default that of the frame.
 
     Raises UnknownName for an unknown frame, ValueError for a frame of the world.
     """
@@ -58,7 +58,10 @@ def field_at(m: Motion, p: Vec) -> Vec:
 
 
 class PointMotion(NamedTuple):
-    """Position p relative to the working origin, velocity, Jacobian columns J and the rotation axes w of the DoFs above."""
+    """Position p [m] relative to the working origin, velocity [m/s], Jacobian columns J, and rotation axes of a point's DoFs.
+
+    J, axes: by DoF, for those that move the point's body.
+    """
 
     point: Point
     p: Vec
@@ -68,9 +71,9 @@ class PointMotion(NamedTuple):
 
 
 def point_motion(model: Model, fields: Mapping[str, Any], point: Point) -> PointMotion:
-    """Position [m], velocity [m/s] and Jacobian columns of a point of a body, in the coordinates of the recursion.
+    """Position [m] relative to the working origin, velocity [m/s], Jacobian columns and rotation axes of a point of a body.
 
-    fields: rows per body or joint of a recursion over the bodies, by name: placements X, joint axes S and spatial velocities vel.
+    fields: those of a recursion in the ground frame, by name: poses X and spatial velocities vel by body, joint axes S by DoF.
     """
     p = row(fields["X"], point.body).components().point(Vec(*point.at))
     S = {j: row(fields["S"], j) for j in model.ancestors(point.body)}
@@ -79,17 +82,23 @@ def point_motion(model: Model, fields: Mapping[str, Any], point: Point) -> Point
 
 
 def slopes_in_q(m: PointMotion, motion: Vec, turns: Columns, changes: Mapping[int, Motion]) -> Columns:
-    """Derivatives in q of the point's velocity ``motion``, by DoF; turns: rotation axes, changes: parent's motion x S_j."""
+    """Derivatives in q, by DoF, of the velocity ``motion`` of a point in a motion of the tree (velocity, or any other rates).
+
+    m: the point; turns: rotation axes of the DoFs j; changes: the motion of the parent body of j, times S_j (cross product).
+    """
     return {j: field_at(changes[j], m.p) + turns[j].cross(motion) for j in m.J}
 
 
 def rows_of_dofs(field: Any, dofs: Sequence[int]) -> dict[int, Any]:
-    """Rows of a field by DoF."""
+    """Rows of a field for these DoFs, by DoF."""
     return {j: row(field, j) for j in dofs}
 
 
 def add_joint_forces(tau: list[Scalar], model: Model, S: Any, forces: Sequence[tuple[int, Force]]) -> None:
-    """Add to tau (nv) the joint forces S_j' f_j of forces on bodies about the working origin; f_j: their sum beyond joint j."""
+    """Add the joint forces S_j' f_j to tau (nv) in place; f_j: the sum of the forces on bodies that the DoF j moves.
+
+    forces: pairs (body, force about the working origin).
+    """
     beyond: dict[int, Force] = {}
     for body, force in forces:
         for j in model.ancestors(body):
@@ -99,7 +108,10 @@ def add_joint_forces(tau: list[Scalar], model: Model, S: Any, forces: Sequence[t
 
 
 def ground_forces(model: Model, forces: Sequence[tuple[int, Force]], zero: Scalar) -> Force | list[Force]:
-    """Field ``f_ground``: on each body, the sum of forces about the working origin in world axes."""
+    """Field ``f_ground``: on each body, the sum of forces about the working origin in world axes; zero where there are none.
+
+    forces: pairs (body, force). zero: a zero scalar of the kind of the forces; the field is a list for symbols.
+    """
     null = Force(Vec(zero, zero, zero), Vec(zero, zero, zero))
     total = [null] * model.nb
     for body, force in forces:

@@ -2,7 +2,7 @@
 
     a = M^-1 (tau - h),   d a/dq = -M^-1 d ID/dq,   d a/dv = -M^-1 d ID/dv,   d a/dtau = M^-1     with ID's derivatives at a
 
-One pass over the tree computes the bias force, the mass matrix and, once a is known, the derivatives of inverse dynamics: a changes
+One program computes the bias force, the mass matrix and, once a is known, the derivatives of inverse dynamics: a changes
 accelerations and forces only by ``acc_joint`` and ``f_joint``.
 """
 
@@ -24,7 +24,7 @@ from dynamics_backends.scalar import Rows
 
 @whole("a", template="ltl_solve")
 def SOLVE(factor, tau_net):
-    """Acceleration a = M^-1 (tau - h). factor: of M; tau_net: tau - h."""
+    """Joint acceleration a = M^-1 (tau - h). factor: of M; tau_net: tau - h."""
     return sm.stack(ltl.solve(factor, [tau_net[i] for i in range(len(factor.ancestors))]))
 
 
@@ -36,7 +36,7 @@ def INVERT(factor):
 
 @whole("da_dq", "da_dv", template="ltl_minus_solve_both")
 def SOLVE_COLUMNS(factor, dtau_dq, dtau_dv):
-    """Products of -M^-1 and the derivatives of inverse dynamics."""
+    """Derivatives d a/dq and d a/dv: products of -M^-1 and the derivatives of inverse dynamics in q and v."""
     n = len(factor.ancestors)
     x = ltl.solve(factor, [sm.concatenate([dtau_dq[i], dtau_dv[i]]) for i in range(n)])
     return [-r[:n] for r in x], [-r[n:] for r in x]

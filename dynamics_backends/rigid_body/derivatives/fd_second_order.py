@@ -10,7 +10,8 @@ With mu = -M^-1 lambda fixed, G = mu' ID(q, v, a) and P = G_qa, all at a = FD(q,
 P vanishes unless its DoFs lie on one path, and M = L' D L preserves this sparsity: with Y' = L'^-1 P' and W = L'^-1 dID/dq, as
 sparse as P, P F_q = -Y D^-1 W sums over the DoFs common to two paths.  A floating base moves the whole robot rigidly.  Its position
 does not affect accelerations, and its orientation does so by gravity only, in base axes; its translational velocity enters only
-through the product with the angular one, again in base axes.  The resulting zero blocks are skipped.
+through the product with the angular one, again in base axes.  The resulting zero blocks are skipped for a base without rotor
+inertia.
 """
 
 from __future__ import annotations
@@ -47,13 +48,13 @@ def COMBINE(model, factor, G_qq, G_qv, G_vv, G_qa, dtau_dq, dtau_dv):
     zero = 0.0 * factor.D_inverse[0]
 
     def qq(i: int, j: int) -> Any:
-        """Entry of the block (q, q); zero between a free base and other DoFs."""
+        """Entry of the block (q, q); zero between the pose of a free base and other DoFs."""
         if i < free or j < free:
             return G_qq[i][j] if i < free and j < free else zero
         return G_qq[i][j] - (YDW_q[i][j] + YDW_q[j][i])
 
     def qv(i: int, j: int) -> Any:
-        """Entry of the block (q, v); zero for the pose of a free base and its translational velocity."""
+        """Entry of the block (q, v); zero in rows of a free base's pose, and in columns of its translational velocity."""
         return zero if i < free or j < free // 2 else G_qv[i][j] - YDW_v[i][j]
 
     blocks = qq, qv, lambda i, j: G_vv[i][j], lambda i, j: PM[j][i]
@@ -74,12 +75,12 @@ def _product(factor: ltl.Factor, YD: Sequence[Any], dtau: Any) -> list[Any]:
 
 
 def _row(entries: Any) -> Any:
-    """Row of a matrix as one array or symbol: a list of scalars is stacked, others are unchanged."""
+    """Row of a matrix as one array or column of symbols: a list of scalars is stacked, others are unchanged."""
     return sm.stack(entries) if isinstance(entries, list) else entries
 
 
 def _interleaved() -> list[Pass]:
-    """Two recursions as one program, with similar passes next to each other so that they share sweeps."""
+    """Passes of FDSVA and of the contracted Hessian of ID at its a, similar ones next to each other so that they share sweeps."""
     passes = list(FDSVA.passes)
     solved, entries = passes.index(SOLVE) + 1, passes.index(BLOCKS)
     pair_passes = [second_order.COLUMNS, BLOCKS, second_order.BLOCKS, OWN_BLOCKS, second_order.OWN_BLOCKS]

@@ -49,7 +49,7 @@ def _product(M_q: Any, F: Any, factor: ltl.Factor) -> list[list[Rows]]:
 
 
 def _minus_solved(factor: ltl.Factor, T: list[list[Rows]]) -> list[list[Rows]]:
-    """Product -M^-1 T."""
+    """Product -M^-1 T over the first index i, as lists [i][b] of rows c like T."""
     n = len(T)
     solved = ltl.solve(factor, [sm.concatenate(row) for row in T])
     return [[-x[b * n : (b + 1) * n] for b in range(n)] for x in solved]

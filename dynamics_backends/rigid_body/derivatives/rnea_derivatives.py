@@ -36,15 +36,15 @@ from dynamics_backends.scalar import Rows
 
 @dof("tau")
 def PROJECT(S, f_b, tau_turn, armature, a):
-    """Joint force tau = S' f, including that of the rotor."""
+    """Joint force tau = S' f of the subtree's force f, plus that of the rotors."""
     return S.dot(f_b) + (tau_turn + armature * a)
 
 
 @dof("v_above", "q_own", "q_above", "BtS")
 def COLUMNS(S, psid, psidd, rate, I_b, B_b, f_b):
-    """Columns of a DoF whose products with the columns of its ancestors are the entries of d tau / dq and d tau / dv.
+    """Forces of a DoF whose products with motions of its ancestors (BLOCKS) are the entries of d tau / dq and d tau / dv.
 
-    The products also need the momentum I S of the DoF.
+    The products also need the momentum I S of the DoF. BtS: angular part of B' S.
     """
     own = B_b * psid + I_b * psidd
     return B_b * S + I_b * rate, own, own + S.cross_force(f_b), B_b.transpose_times(S)
@@ -63,7 +63,7 @@ def BLOCKS(S_k, psid_k, psidd_k, rate_k, IS_d, v_above_d, q_above_d, BtS_d):
 
 @own_pair("dtau_dq[k,d]", "dtau_dv[k,d]")
 def OWN_BLOCKS(S_k, v_above_d, q_own_d, unit_k, turn_v_d):
-    """Entries of d tau/dq and d tau/dv within one joint."""
+    """Entries (k, d) of d tau/dq and d tau/dv within one joint, rotors included."""
     return S_k.dot(q_own_d), S_k.dot(v_above_d) + unit_k.dot(turn_v_d)
 
 

@@ -5,8 +5,9 @@ For a fixed mu let G(q, v, a) = mu' ID(q, v, a) = sum_i w_i . f_i with w_i = w_p
 products, so only the changes in axes that move with the subtree matter: dw = chi, dv = psidot, da = psiddot - v x
 psidot, with chi_j = w_p x S_j.  With the composites
 
-    h = I w,    z = B' w,    D = -B(I, w)'             (B(I, w): the body Coriolis matrix of w in place of v)
+    h = I w,    z = B' w,    D = -B(I, w)'
 
+(B: twice the body Coriolis matrix as in :mod:`.rnea_derivatives`, B(I, w): the same for w in place of v)
 and the columns Z = S x* z + B' chi + D psidot, H = S x* h + I chi, F = S x* f + B psidot + I psiddot, U = D S,
 V = B S + I (psidot + Sdot), every entry is a few dot products of the deep DoF d with its ancestor k:
 
@@ -36,7 +37,7 @@ from dynamics_backends.scalar import Rows
 
 @down("w")
 def WEIGHT(w_p, S, mu):
-    """Motion w_i = w_p + S_i mu_i that is multiplied by forces."""
+    """Motion w_i = w_p + S_i mu_i of each body, whose products with the bodies' forces add up to mu' tau without rotors."""
     for column, rate in zip(S, mu, strict=True):
         w_p = w_p + column * rate
     return w_p
@@ -44,15 +45,15 @@ def WEIGHT(w_p, S, mu):
 
 @dof("chi")
 def CHI(w_p, S):
-    """chi_i = w_p x S_i."""
+    """Motion chi_i = w_p x S_i of each DoF."""
     return w_p.cross(S)
 
 
 @body("h", "z", "Bw")
 def PAIRED(I_own, B_own, w):
-    """Of each body with inertia I_own, Coriolis matrix B_own and a spatial motion w: three outputs.
+    """Momentum h = I_own w of each body in the motion w, the angular part of z = B_own' w, and the matrix Bw.
 
-    Momentum h = I_own w, the angular part of z = B_own' w, and the Coriolis matrix Bw = B(I_own, w).
+    Bw is twice the body Coriolis matrix for w in place of the velocity, B_own the one for the velocity (:class:`Coriolis`).
     """
     momentum = I_own * w
     return momentum, B_own.transpose_times(w), coriolis(I_own, w, momentum.f)
@@ -60,7 +61,7 @@ def PAIRED(I_own, B_own, w):
 
 @dof("Z", "H", "U")
 def COLUMNS(S, psid, chi, I_b, B_b, h_b, z_b, Bw_b):
-    """Vectors of each deep DoF whose products with its ancestors are the entries; Z and U by their angular parts."""
+    """Columns Z, H and U of each DoF d, whose products with its ancestors are entries; Z and U by their angular parts."""
     Z = S.w.cross(z_b) + B_b.transpose_times(chi) - Bw_b.transpose_times(psid)
     return Z, S.cross_force(h_b) + I_b * chi, -Bw_b.transpose_times(S)
 
@@ -99,7 +100,10 @@ def OWN_BLOCKS(
     z_b,
     f_b,
 ):
-    """Entries of the second derivatives of mu' ID within one joint, with the commutator terms of Lie derivatives."""
+    """Entries of the second derivatives of mu' ID within one joint.
+
+    They contain the commutator terms of Lie derivatives, and in G_vv the force of rotors whose axes rotate.
+    """
     sigma = S_d.cross(S_k)
     v_sigma = vel_p.cross(sigma)
     a_sigma = acc_p.cross(sigma) + vel_p.cross(v_sigma)
@@ -130,6 +134,6 @@ class ContractedHessian(NamedTuple):
 def rnea_contracted_hessian(
     model: Model, q: Rows, v: Rows, a: Rows, mu: Rows, *, driver: Driver = run
 ) -> ContractedHessian:
-    """Second derivatives of mu' ID(q, v, a) on rows q (nq, N), v, a, mu (nv, N); the blocks aa, va and others are zero."""
+    """Second derivatives of mu' ID(q, v, a) on rows q (nq, N), v, a, mu (nv, N); the blocks aa and va are zero."""
     fields = driver(ID_SECOND_ORDER, model, {"q": at_base(model, q), "v": v, "a": a, "mu": mu})
     return ContractedHessian(*(fields[name] for name in BLOCK_NAMES))

@@ -50,14 +50,14 @@ from dynamics_backends.scalar import Rows
 
 @dof("B_v", "B_q")
 def CHANGES(S, psid, IS, I_b, B_b):
-    """Matrices E and H: derivatives of the composite B in v_d and in q_d."""
+    """Matrices E (B_v) and H (B_q): derivatives of the composite B of a DoF d in v_d and in q_d."""
     along = coriolis(I_b, psid, (I_b * psid).f)
     return coriolis(I_b, S, IS.f), along + B_b.moved_by(S)
 
 
 @path("GS", "ES", "HS", "R", "to_qq", "to_qv", "to_vq")
 def SHARED(S_j, psid_j, psidd_j, rate_j, IS_d, BtS_d, B_v_d, B_q_d, q_above_d, v_above_d):
-    """Vectors of a pair of DoFs (j above d) whose products with the columns of k are the entries of the tensors."""
+    """Vectors of a pair of DoFs (j at or above d) whose products with the columns of k are the entries of the tensors."""
 
     def L(m):
         """Product L m with L = dI/dq_d."""
@@ -108,7 +108,7 @@ def ENTRIES(S_k, psid_k, psidd_k, rate_k, GS, ES, HS, R, to_qq, to_qv, to_vq):
     *("tau_qv[d,k,j]", "tau_qv[j,k,d]", "tau_qv[j,d,k]", "M_q[k,j,d]"),
 )
 def UPPER_ENTRIES(S_k, psid_k, psidd_k, rate_k, GS, ES, HS, R):
-    """Entries of the tensors with k and j in one joint, above that of d."""
+    """Entries of the tensors tau_qq, tau_vv, tau_qv and M_q with k and j in one joint, above that of d."""
     e, g_psidd, e_psid = S_k.w.dot(ES), psidd_k.dot(GS), psid_k.w.dot(ES)
     inertia = S_k.dot(GS) + e
     middle = psid_k.w.dot(HS) + g_psidd + psidd_k.w.dot(ES)
@@ -122,7 +122,7 @@ def UPPER_ENTRIES(S_k, psid_k, psidd_k, rate_k, GS, ES, HS, R):
     *("tau_qv[d,k,j]", "tau_qv[d,j,k]", "tau_qv[k,j,d]", "M_q[k,d,j]", "M_q[d,k,j]"),
 )
 def LOWER_ENTRIES(S_k, psid_k, psidd_k, rate_k, S_d, IS_j, GS, ES, R, to_qq, to_qv):
-    """Entries of the tensors with j and d in one joint, below that of k."""
+    """Entries of the tensors tau_qq, tau_vv, tau_qv and M_q with j and d in one joint, below that of k."""
     g, e = S_k.dot(GS), S_k.w.dot(ES)
     deep = psid_k.w.dot(R) + psidd_k.dot(GS)
     top_v = S_k.dot(S_d.cross_force(IS_j)) + g
@@ -132,7 +132,7 @@ def LOWER_ENTRIES(S_k, psid_k, psidd_k, rate_k, S_d, IS_j, GS, ES, R, to_qq, to_
 
 @own_triple("tau_qq[d,j,k]", "tau_vv[d,j,k]", "tau_qv[d,k,j]")
 def OWN_ENTRIES(S_k, psid_k, psidd_k, unit_k, lever_k, unit_j, lever_j, unit_d, GS, ES, R):
-    """Entries of the tensors tau_qq, tau_vv and tau_qv within one joint."""
+    """Entries of the tensors tau_qq, tau_vv (rotors included) and tau_qv within one joint."""
     turn = turned_twice(unit_d, unit_j, lever_j, unit_k, lever_k)
     return psid_k.w.dot(R) + psidd_k.dot(GS), turn - (S_k.dot(GS) + S_k.w.dot(ES)), -psid_k.w.dot(ES)
 

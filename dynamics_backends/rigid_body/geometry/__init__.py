@@ -1,1 +1,1 @@
-"""The shapes of a robot's links: read from its URDF, loaded from mesh files, or fitted to them."""
+"""Shapes of links and of bodies in a scene: read from robot and mesh files, covered by capsules, and distances between them."""

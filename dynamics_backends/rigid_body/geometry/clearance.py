@@ -54,8 +54,9 @@ class Slot(NamedTuple):
 
 
 class _Contact(NamedTuple):
-    """The results for one slot in world axes: the distance; the force f = (moment, force); and the second-order terms C n' and K
-    (upper triangle by rows), both times the multiplier of the slot.
+    """Results for one slot in world axes: distance, force f, and second-order terms times the multiplier of the slot.
+
+    force: (moment C x n, force n). moment: the matrix C n'. stiffness: the upper triangle of K by rows.
     """
 
     value: Scalar
@@ -65,11 +66,11 @@ class _Contact(NamedTuple):
 
 
 class Clearances:
-    """Map to the distances g of capsules on a robot's links from bodies (one for each slot), with derivatives; the base is fixed.
+    """Map to the distances g of capsules on a robot's links from bodies (one for each slot), with derivatives.
 
     manifold: of states that begin with the configuration; default: of configurations only. moving: True if a parameter displaces
     the bodies in the world. parameters: "pairs" (NUMBERS for each slot), and "center" (3) [m], the displacement. Raises ValueError
-    without slots, for a robot with quaternions, or for a slot whose base is no ancestor of its link.
+    without slots, for a robot with quaternions (such as a floating base), or for a slot whose base is no ancestor of its link.
     """
 
     def __init__(
@@ -123,7 +124,7 @@ class Clearances:
 
     # -- kinematics -----------------------------------------------------------------------------------------------------
     def _kinematics(self, x: Rows) -> tuple[dict[int, tuple[Mat, Vec]], list[Motion]]:
-        """Rotation and position in the world of each body that carries a shape, and the joint motions."""
+        """Rotation and position in the world, by number, of each body that carries a shape, and the joint motions S by DoF."""
         fields = run(PLACEMENT, self.model, {"q": x[: self.model.nq]})
         bodies = {b for slot in self.slots for b in (slot.link, slot.base) if b != WORLD}
         poses = {}
@@ -178,9 +179,10 @@ class Clearances:
         contacts: Sequence[tuple[Scalar, _Contact]],
         zero: Scalar,
     ) -> None:
-        """Add the second derivatives of lam' g for the slots between two links to H in place.
+        """Add the second derivatives of lam' g for the slots of one link and one base to H in place.
 
-        S: joint motions; moving: DoFs between the links, in order from the root; contacts: multipliers and results of the slots.
+        S: joint motions; moving: DoFs that move the link relative to the base, in order from the root; contacts: multipliers and
+        results of the slots.
         """
         K = [[zero] * 6 for _ in range(6)]
         F, M = Vec(zero, zero, zero), Mat(*(Vec(zero, zero, zero) for _ in range(3)))
@@ -210,9 +212,10 @@ _NEAREST: dict[Kind, Callable[[Vec, Vec, Vec], Nearest]] = {
 
 @cache
 def _slot_function(kind: Kind, order: Order) -> Straight:
-    """Return the function of numbers for one slot: the distance; the force (orders "first", "second"); C n' and the upper triangle
-    of K, times the last argument (order "second"). Cached.
-    Arguments: rotations (by columns) and positions of the link and of the body, the ends of the segment, the size of the body.
+    """Return the function of numbers for one slot: the distance; the force f (orders "first", "second"); C n' by columns and the
+    upper triangle of K, times the last argument (order "second"). Cached.
+
+    Arguments: rotation (by columns) and position of the link, the same of the body, ends of the segment, size of the body.
     """
 
     def function(*numbers: Scalar) -> list[Scalar]:
@@ -263,7 +266,7 @@ def _contact(values: Sequence[Scalar]) -> _Contact:
 
 
 def _pair(numbers: Sequence[Scalar]) -> tuple[Vec, Vec]:
-    """Moment and force of six numbers."""
+    """Moment and force, vectors of the first and the last three of six numbers."""
     return Vec(*numbers[:3]), Vec(*numbers[3:])
 
 

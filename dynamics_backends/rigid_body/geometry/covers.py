@@ -6,11 +6,12 @@ r >= max d_i then requires a segment [t0, t1] that reaches all points,
     t0 = min_i s_i + sqrt(r^2 - d_i^2),     t1 = max_i s_i - sqrt(r^2 - d_i^2)     (t0 > t1: a sphere is enough)
 
 so that the volume pi r^2 (t1 - t0 + 4 r / 3) depends on the axis and the radius only. Simplex searches from the principal axes
-minimize it. The last step enlarges the radius by the rounding error.
+minimize it. The last step sets the radius to the largest distance from the segment.
 
 The cover of a link repeatedly cuts the surface of a shape in two, at the piece whose capsule protrudes most. The plane of the cut
-is normal to a principal axis; the chosen axis gives the rough capsules of both halves the smallest volume. The last pieces get
-fitted capsules. Triangles that cross a plane are cut too, so that the capsules also cover the surface between the vertices.
+is normal to a principal axis, halfway along it; the chosen axis gives the rough capsules of both halves the smallest volume. The
+last pieces get fitted capsules. Triangles that cross a plane are cut too, so that the capsules also cover the surface between the
+vertices.
 
 The search takes seconds for a robot, reading its result milliseconds. The name of an entry of the cache depends on every point of
 the shapes, on the tolerance, and on the version of the search, so that a changed shape gets a new entry. Entries are written
@@ -36,7 +37,7 @@ from dynamics_backends.rigid_body.model.model import Model
 ROUND = 0.05
 """A capsule with a segment shorter than this fraction of its radius becomes a sphere."""
 SEARCH = {"maxiter": 200, "xatol": 1e-4, "fatol": 1e-5}
-"""The accuracy of the search, as fractions of the points' extent and of the volume."""
+"""Options of SciPy's Nelder-Mead search, for points of extent 1: maximum iterations, tolerances of variables and volume."""
 
 
 class FittedCapsule(NamedTuple):
@@ -52,7 +53,7 @@ class FittedCapsule(NamedTuple):
         return Capsule(self.radius, float(np.linalg.norm(self.b - self.a))).volume
 
     def placed(self, link: str) -> PlacedShape:
-        """The capsule as a shape of a link, in whose frame the points are.
+        """The capsule as a shape of a link, in whose frame its ends are.
 
         A sphere around it if the segment is shorter than the fraction ROUND of the radius.
         """
@@ -64,7 +65,7 @@ class FittedCapsule(NamedTuple):
 
 
 def fit_capsule(points: Array) -> FittedCapsule:
-    """Fit a capsule of locally minimum volume around points (n, 3) [m].
+    """Fit a capsule of approximately locally minimum volume around points (n, 3) [m].
 
     Raises ValueError without points, or if some are not finite.
     """
@@ -106,7 +107,7 @@ def distances_to_segment(points: Array, a: Array, b: Array) -> Array:
 
 
 def _hull(points: Array) -> Array:
-    """The corners of the convex hull; for flat sets, the points themselves."""
+    """The corners of the convex hull; the points themselves if there is none with volume, as for flat sets."""
     from scipy.spatial import ConvexHull, QhullError
 
     try:
@@ -116,7 +117,7 @@ def _hull(points: Array) -> Array:
 
 
 def _searched(points: Array, axis: Array) -> FittedCapsule:
-    """The capsule of locally minimum volume with an axis near ``axis`` (3), for points of extent 1."""
+    """Result of the search for the capsule of smallest volume that starts with ``axis`` (3), for points of extent 1."""
     from scipy.optimize import minimize
 
     side = np.linalg.svd(axis[None])[2][1:]
@@ -130,8 +131,9 @@ def _searched(points: Array, axis: Array) -> FittedCapsule:
 
 
 def _capsule(points: Array, axis: Array, side: Array, z: Array) -> FittedCapsule:
-    """The capsule of the search variables z: offset (2) and tilt (2) of the axis along ``side``, and the square root of the excess
-    radius.
+    """The capsule around points with the shortest segment for the search variables z.
+
+    z: offset (2) and tilt (2) of ``axis`` along ``side``, and the square root of the excess of the radius over the minimum.
     """
     a = axis + z[2:4] @ side
     a /= np.linalg.norm(a)
@@ -154,12 +156,13 @@ def _frame_along(z: Array) -> Array:
 
 
 SAMPLES = 64
-"""Number of points on the surface of a capsule that measure its protrusion."""
+"""Number of directions in which a capsule's protrusion is measured, from the ends and the middle of its segment."""
 
 
 class Piece(NamedTuple):
-    """A part of a link: corners of triangles (m, 3, 3) [m] in the link's frame, the capsule that covers them, and its largest
-    protrusion from their convex hull [m].
+    """A part of a link: corners of triangles (m, 3, 3) [m] in the link's frame, and the capsule that covers them.
+
+    excess: largest protrusion of the capsule from the convex hull of the corners [m], measured at sampled points.
     """
 
     link: str
@@ -169,8 +172,9 @@ class Piece(NamedTuple):
 
 
 def covers(shapes: Iterable[PlacedShape], tolerance: float = 0.01, max_pieces: int = 8) -> tuple[Piece, ...]:
-    """Cut shapes into pieces until each capsule protrudes by at most ``tolerance`` [m], or until there are ``max_pieces`` pieces.
+    """Cut shapes into pieces with fitted capsules; each shape gets at most ``max_pieces`` pieces.
 
+    Cutting a shape ends when each rough capsule protrudes by at most ``tolerance`` [m], or the worst piece cannot be cut.
     Raises ValueError for a tolerance that is not positive, and for ``max_pieces`` below 1.
     """
     if not tolerance > 0 or max_pieces < 1:
@@ -183,7 +187,7 @@ def covers(shapes: Iterable[PlacedShape], tolerance: float = 0.01, max_pieces: i
 def _cover(placed: PlacedShape, tolerance: float, max_pieces: int) -> list[Piece]:
     """Pieces of one shape, cut where the capsule protrudes most, with fitted capsules; a sphere or capsule is its own cover.
 
-    Ends at the tolerance [m], at ``max_pieces``, or if the worst piece cannot be cut.
+    Ends if all rough capsules protrude by at most the tolerance [m], at ``max_pieces``, or if the worst piece cannot be cut.
     """
     shape = placed.shape
     if isinstance(shape, (Sphere, Capsule)):
@@ -223,7 +227,7 @@ def _piece(link: str, triangles: Array) -> Piece:
 
 
 def _best_halves(piece: Piece) -> list[Piece] | None:
-    """Halves of a piece, cut normal to the principal axis that gives the smallest total volume of rough capsules.
+    """Halves of a piece, cut in the middle, normal to the principal axis that gives the smallest total volume of rough capsules.
 
     None if the piece cannot be cut.
     """
@@ -269,7 +273,7 @@ def _clipped(triangles: Array, axis: Array, level: float) -> Array:
 
 
 def _excess(points: Array, capsule: FittedCapsule) -> float:
-    """Largest distance of the capsule's surface from the convex hull of points (n, 3); for flat sets, the radius."""
+    """Largest distance of sampled points of the capsule beyond a face of the hull of points (n, 3); for flat sets, the radius."""
     from scipy.spatial import ConvexHull, QhullError
 
     try:
@@ -319,7 +323,7 @@ def cached_capsules(points: Sequence[Array]) -> list[FittedCapsule]:
 
 
 def _key_parts(placed: PlacedShape) -> list[bytes]:
-    """A shape and its placement as bytes, at full precision."""
+    """A shape, its link and its placement as bytes, at full precision, for the key of a cache entry."""
     shape = placed.shape
     own = [_bytes(a) for a in (shape.vertices, shape.faces)] if isinstance(shape, Mesh) else [repr(shape).encode()]
     return [placed.link.encode(), _bytes(placed.R), _bytes(placed.p), *own]
@@ -350,9 +354,11 @@ def _capsule_of_row(row: Array) -> FittedCapsule:
 
 @dataclass(frozen=True, eq=False)
 class RobotCover:
-    """P capsules. links: their names. bodies (P,): body numbers, -1 for the ground. a, b (P, 3) [m]: the ends of their segments, in
-    the internal frames of the bodies. radii (P,) [m]. excess (P,) [m]: the protrusion of each capsule from the covered shape.
-    corners: the covered points of each capsule in the same frames, (n, 3) each.
+    """P capsules that cover the links of a robot.
+
+    links: names of their links (``coarse``: of their bodies). bodies (P,): body numbers, -1 for the ground. a, b (P, 3) [m]: the
+    ends of their segments, in the internal frames of the bodies. radii (P,) [m]. excess (P,) [m]: the protrusion of each capsule
+    from the hull of its points. corners: the covered points of each capsule in the same frames, (n, 3) each.
     """
 
     model: Model
@@ -390,7 +396,7 @@ class RobotCover:
 
     @cached_property
     def coarse(self) -> RobotCover:
-        """Cover of the robot with a single fitted capsule for each moving body, none for the ground; excess is set to zero."""
+        """Cover with one fitted capsule for each moving body that has capsules, none for the ground; excess is set to zero."""
         moving = [b for b in self.carried if b >= 0]
         corners = tuple(np.concatenate([self.corners[i] for i in np.flatnonzero(self.bodies == b)]) for b in moving)
         fitted = cached_capsules(corners)

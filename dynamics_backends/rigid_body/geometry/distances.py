@@ -39,7 +39,7 @@ ROUND = 0.01
 CONTACT = 1e-3
 """A segment with a smaller D [m] counts as inside."""
 TINY = 1e-24
-"""[m^2], added to squares that are divisors."""
+"""[m^2], added to squares that are divisors; a smaller square counts as zero, a smaller divisor is replaced by 1."""
 NEWTON = 5
 """Number of Newton steps within a bracket."""
 
@@ -48,7 +48,8 @@ class Nearest(NamedTuple):
     """A distance and its derivatives in the frame of the body; the module defines the symbols.
 
     distance: D [m]. fraction: t*. normal: n. pull: e. compliance: 1 / g_t where t* is free, zero at the ends. curvature: W as a sum
-    of weights times outer products of vectors.
+    of weights times outer products of vectors. For a segment inside the body, distance, fraction and normal are those of
+    :class:`Inside`, and compliance and weights are zero.
     """
 
     distance: Scalar
@@ -60,7 +61,7 @@ class Nearest(NamedTuple):
 
 
 class Inside(NamedTuple):
-    """The depth (negative) of a segment that enters a body, its position on the segment, and the direction out."""
+    """Depth (negative inside) of a segment in a body, the fraction of the segment where it is, and the direction out."""
 
     depth: Scalar
     fraction: Scalar
@@ -155,7 +156,7 @@ def cylinder_distance(p: Sequence[Scalar], d: Sequence[Scalar], size: Sequence[S
 
 
 def _crossings(p: Vec, d: Vec, radius: Scalar, half: Scalar) -> list[Scalar]:
-    """The positions where a segment crosses the planes of the caps, the axis, and the side of a cylinder."""
+    """Fractions of a segment where it crosses a cylinder's side and the planes of its caps, and is nearest to its axis."""
     flat = d.x * d.x + d.y * d.y + TINY
     foot = -(p.x * d.x + p.y * d.y) / flat
     x, y = p.x + foot * d.x, p.y + foot * d.y
@@ -176,7 +177,8 @@ def nearest_result(
 ) -> Nearest:
     """Result from the vector e to the segment's point at t; ``inside``, without curvature, for a segment closer than CONTACT.
 
-    d: the segment; rate: slope of g(t), whose root is t; curvature: terms of W; square: w |d|^2.
+    t: root of g, or an end of the segment. rate: derivative of g there. curvature: terms of W. square: w |d|^2. d and slope are
+    not used.
     """
     squared = dot(e, e) - square * t * (1.0 - t)
     out = squared - CONTACT * CONTACT
@@ -195,7 +197,7 @@ def nearest_result(
 
 
 def _in_box(p: Sequence[Scalar], d: Sequence[Scalar], half: Sequence[Scalar], axes: Sequence[Vec]) -> Inside:
-    """Overlap of a segment with a box and its exit, along the axis of least overlap out of three."""
+    """Overlap of a segment with a box and its exit, along that of the three axes with the least overlap."""
     found = [_through(a, b, h, axis) for a, b, h, axis in zip(p, d, half, axes, strict=True)]
     best = found[0]
     for other in found[1:]:
@@ -213,7 +215,7 @@ def _in_cylinder(p: Vec, d: Vec, radius: Scalar, half: Scalar, radial: Callable[
 
 
 def _through(p: Scalar, d: Scalar, half: Scalar, axis: Vec) -> Inside:
-    """The exit from the slab |x| <= half along an axis, on the nearer side."""
+    """The exit of the whole segment from the slab |x| <= half along an axis, on the side of the segment's middle."""
     one = 1.0 + 0.0 * p
     sign = sm.select(p + 0.5 * d, one, -one)
     fraction = sm.select(sign * d, 0.0 * p, one)
@@ -228,8 +230,9 @@ def deepest(a: Inside, b: Inside) -> Inside:
 
 
 def bracket(slope: Callable[[Scalar], Scalar], places: Sequence[Scalar]) -> tuple[Scalar, Scalar]:
-    """The two values nearest to the root of an increasing function, among 0, 1 and the places between; 0, 0 or 1, 1 if there is no
-    root in between.
+    """Bracket (low, high) in [0, 1] of the root of an increasing function, from its signs at ``places``, clipped to [0, 1].
+
+    low: the largest place where the function is negative, else 0. high: the smallest one where it is positive, else 1.
     """
     zero = 0.0 * places[0]
     low, high = zero, 1.0 + zero
@@ -267,7 +270,7 @@ def _beyond(x: Scalar, half: Scalar) -> Scalar:
 
 
 def positive(x: Scalar) -> Scalar:
-    """x, or 1 if x is not positive: a safe divisor."""
+    """x, or 1 if x is at most TINY: a safe divisor."""
     return sm.select(x - TINY, x, 1.0 + 0.0 * x)
 
 
@@ -288,7 +291,10 @@ class _Edge(NamedTuple):
 
 
 class _Foot(NamedTuple):
-    """The nearest point of an edge: offset (x, y) to it, its square, direction of the edge, and 1 for a corner, else 0."""
+    """The nearest point of an edge: offset (x, y) from it to the given point, the square of the offset, direction of the edge.
+
+    corner: 1 if the nearest point is a corner, else 0.
+    """
 
     x: Scalar
     y: Scalar
@@ -369,7 +375,7 @@ def _nearest(edges: Sequence[_Edge], x: Scalar, y: Scalar) -> tuple[_Foot, Scala
 
 
 def _edge_crossings(edges: Sequence[_Edge], p: Vec, d: Vec) -> list[Scalar]:
-    """The positions where a segment crosses the lines along the edges, and the lines normal to them at their ends."""
+    """The fractions of a segment where it crosses the lines along the edges, and the lines normal to them at their ends."""
     found = []
     for edge in edges:
         dx, dy = p.x - edge.x, p.y - edge.y
@@ -380,7 +386,7 @@ def _edge_crossings(edges: Sequence[_Edge], p: Vec, d: Vec) -> list[Scalar]:
 
 
 def _pierced(edges: Sequence[_Edge], p: Vec, d: Vec) -> Inside:
-    """Shortest translation that separates the whole segment, over the face or over an edge."""
+    """Shortest translation that separates the whole segment, along z over the face or over an edge."""
     zero, one = 0.0 * p.z, 1.0 + 0.0 * p.z
     best = Inside(p.z + sm.smaller(d.z, zero), sm.select(-d.z, one, zero), Vec(zero, zero, one))
     for edge in edges:

@@ -2,7 +2,7 @@
 
 The algorithm adds the corner of the mesh that is farthest outside the hull of the corners so far. It ends when no corner is
 outside by more than :data:`CLOSE`, or when there are :data:`CORNERS` corners. The largest distance of the omitted corners from the
-hull is the radius. A test of a single face cannot detect a segment inside the hull. The inscribed ball represents the interior in
+hull is the radius. A test of a single face cannot detect a segment inside the hull. An inscribed ball represents the interior in
 such tests.
 """
 
@@ -18,13 +18,13 @@ from dynamics_backends.rigid_body.geometry.distances import triangle_distance
 CONVEX = 1e-4
 """A mesh is convex if its corners and the centers of its triangles are within this fraction of its size from its hull."""
 CLOSE, CORNERS = 5e-4, 34
-"""[m], and the maximum number of corners of a hull: it then has 64 faces."""
+"""Largest distance [m] of a corner that may be omitted, and the maximum number of corners of a hull: it then has 64 faces."""
 
 
 ROUNDING = 1e-9
 """[m] Corners closer to a face than this lie on it."""
 BLOCK = 256
-"""Number of points per distance computation; the first block already rejects most nonconvex meshes."""
+"""Number of points per convexity test; the first block already rejects most nonconvex meshes."""
 
 
 class Face(NamedTuple):
@@ -38,7 +38,7 @@ class Face(NamedTuple):
 
 
 class Hull(NamedTuple):
-    """The faces, the radius that covers the omitted parts [m], and the center (3) and radius [m] of an inscribed ball."""
+    """The faces, the radius that covers the omitted parts [m], and center (3) and radius ``inside`` [m] of an inscribed ball."""
 
     faces: tuple[Face, ...]
     radius: float
@@ -49,7 +49,8 @@ class Hull(NamedTuple):
 def convex_hull(vertices: Array, faces: Array) -> Any:
     """SciPy's hull of a mesh, vertices (n, 3) and faces (m, 3); None if the mesh is flat or not convex.
 
-    Convex: all corners and centers of triangles are within the fraction CONVEX of the size from the hull.
+    Convex: all corners and centers of triangles are within the fraction CONVEX of the size from the hull. The size is the largest
+    extent along x, y or z.
     """
     from scipy.spatial import ConvexHull, QhullError
 
@@ -68,7 +69,7 @@ def convex_hull(vertices: Array, faces: Array) -> Any:
 
 
 def _new_centers(triangles: Array, known: Array, points: Array) -> Array:
-    """The centers (k, 3) of those triangles, corners (m, 3) among the points, that are not in ``known``."""
+    """The centers (k, 3) of triangles that are not in ``known``; both (m, 3): indices of corners in points (n, 3)."""
     n = len(points)
     one, other = (np.sort(t, axis=1).astype(np.int64) @ [n * n, n, 1] for t in (triangles, known))
     middles: Array = points[triangles[~np.isin(one, other)]].mean(axis=1)
@@ -79,7 +80,6 @@ def hull_of(vertices: Array, faces: Array, tolerance: float) -> Hull | None:
     """Hull of few corners of a convex mesh, vertices (n, 3) and faces (m, 3), with the radius that covers the omitted corners.
 
     Corners farthest outside are added until all are within CLOSE, or there are CORNERS corners.
-
     None for a mesh that is flat or not convex, or if omitted corners are farther than ``tolerance`` [m] from the hull.
     """
     whole = convex_hull(vertices, faces)
@@ -130,7 +130,7 @@ def _face_of_triangle(corners: Array, normal: Array) -> Face:
 
 
 def _distances(points: Array, faces: tuple[Face, ...]) -> Array:
-    """The distances of points (n, 3) outside a hull from its faces [m]."""
+    """The distances (n,) [m] of points (n, 3) outside a hull from its nearest face."""
     still, found = [np.zeros(len(points))] * 3, np.full(len(points), np.inf)
     for face in faces:
         local = (points - face.p) @ face.R

@@ -1,4 +1,4 @@
-"""The shapes of links in a robot file: elements <visual> and <collision> of a URDF, collision and visible geoms of an MJCF.
+"""The shapes of links in a robot file: elements <visual> or <collision> of a URDF, visible or collision geoms of an MJCF.
 
 A geom with a nonzero `contype` or `conaffinity` takes part in collisions. A geom is visible if MuJoCo's viewer shows it by default:
 in the groups 0 to 2, and not transparent. Trees without a joint form the scene around the robot; all other bodies are the robot.
@@ -43,11 +43,14 @@ Color = tuple[float, float, float, float]
 MIN_TRIANGLES = 200
 """Minimum number of triangles of a simplified mesh."""
 NAMED = 3
-"""Maximum number of missing meshes in a message; it counts the others."""
+"""Maximum number of messages about missing meshes; one more message counts the others."""
 
 
 class LinkShapes(NamedTuple):
-    """placed: the shapes of all links, in the order of the file. missing: messages about meshes not found or not readable."""
+    """placed: the shapes of the selected links, in the order of the file.
+
+    missing: messages about meshes that were not found or not readable, and about geoms of unknown shape.
+    """
 
     placed: tuple[PlacedShape, ...]
     missing: tuple[str, ...]
@@ -65,8 +68,9 @@ def urdf_shapes(
     triangles: approximate total number of triangles after simplification, shared by file size; None: meshes remain unchanged.
     links: the selected links, default all. package_dirs: folders that contain packages of meshes.
 
-    A missing mesh file is named once, together with the links that use it; beyond a few files, only their number is reported.
-    Raises URDFError for wrong elements, ModuleNotFoundError if trimesh is required and not installed.
+    A missing mesh file is named once, together with the links that use it; beyond NAMED files, only their number is reported.
+    Raises URDFError for wrong elements, ModuleNotFoundError if trimesh (or fast-simplification for ``triangles``) is required and
+    not installed.
     """
     root = read_xml(source)
     folder = None if is_text(source) else Path(source).resolve().parent
@@ -98,7 +102,7 @@ def urdf_shapes(
 def _triangle_limits(
     elements: Sequence[Element], folder: Path | None, triangles: int, package_dirs: Sequence[str]
 ) -> dict[Path, int]:
-    """The number of triangles for each mesh file of the elements, for this total.
+    """The number of triangles for each mesh file of the elements, at least MIN_TRIANGLES, for this approximate total.
 
     The mesh files of a robot usually have the same format, so that their sizes indicate the number of triangles in each.
     """
@@ -116,7 +120,9 @@ def _triangle_limits(
 def _shapes(
     geometry: Element, folder: Path | None, triangle_limits: Mapping[Path, int] | None, package_dirs: Sequence[str]
 ) -> list[tuple[Shape, Color | None]]:
-    """The shapes of one element, each with its color in the mesh file. triangle_limits: triangles per mesh file; None: no limit."""
+    """The shapes of one element, each with its color in the mesh file, None for others. triangle_limits: triangles per mesh file;
+    None: no limit. Raises URDFError for an unknown shape, MeshMissing for a mesh that is not found or not readable.
+    """
     for tag, read in _READERS.items():
         element = geometry.first(tag)
         if element is not None:
@@ -152,7 +158,7 @@ def _color(element: Element, materials: dict[str, Color | None]) -> Color | None
 
 
 def _color_of(material: Element) -> Color | None:
-    """Color (red, green, blue, opacity) of a material, clipped to [0, 1]; None if it has no <color>."""
+    """Color (red, green, blue, opacity) of a material, clipped to [0, 1], gray without numbers; None if it has no <color>."""
     color = material.first("color")
     if color is None:
         return None
@@ -161,7 +167,7 @@ def _color_of(material: Element) -> Color | None:
 
 
 SHOWN_GROUPS = (0, 1, 2)
-"""The groups of geoms that MuJoCo's viewer shows."""
+"""The groups of geoms that MuJoCo's viewer shows by default."""
 UNKNOWN = "has the shape {kind}, for which there is no distance function"
 
 
@@ -171,7 +177,11 @@ def mjcf_shapes(
     triangles: int | None = None,
     links: Collection[str] | None = None,
 ) -> LinkShapes:
-    """Read the shapes of the robot's bodies in an MJCF file or text; as :func:`urdf_shapes`. Raises MJCFError."""
+    """Read the shapes of the robot's bodies in an MJCF file or text; arguments as for :func:`urdf_shapes`.
+
+    triangles: divided equally among the geoms, at least MIN_TRIANGLES for a mesh. A geom of unknown shape is left out, with a
+    message. Raises MJCFError for a wrong file.
+    """
     m, names = _read(source)
     of_robot = [g for g in range(m.ngeom) if _is_robot_body(m, int(m.geom_bodyid[g])) and _serves(m, g, purpose)]
     chosen = [g for g in of_robot if links is None or names.bodies[m.geom_bodyid[g]] in links]
@@ -189,7 +199,7 @@ def mjcf_shapes(
 
 
 def mjcf_scene(source: str | os.PathLike[str]) -> Scene:
-    """The collision geoms of the bodies that no joint moves, without those of a robot.
+    """The scene of an MJCF file or text: a body at rest for each collision geom of the world and of trees without joints.
 
     Raises MJCFError, and ValueError for a shape without a distance function.
     """
@@ -208,24 +218,24 @@ def mjcf_scene(source: str | os.PathLike[str]) -> Scene:
 
 
 def _read(source: str | os.PathLike[str]) -> tuple[Any, Names]:
-    """MuJoCo's model of an MJCF file or text, and the names of its elements. Raises MJCFError."""
+    """MuJoCo's model of an MJCF file or text, and the names of its elements. Raises MJCFError for a wrong file."""
     simulated = compiled(source).simulated
     return simulated, Names(simulated, source)
 
 
 def _is_robot_body(m: Any, body: int) -> bool:
-    """True if a body belongs to a tree with joints."""
+    """True if a body belongs to a tree with joints; False for the world."""
     root = int(m.body_rootid[body])
     return body > 0 and any(int(m.body_rootid[b]) == root for b in _jointed(m))
 
 
 def _jointed(m: Any) -> Iterator[int]:
-    """Bodies with joints, and bodies rigidly joined to them."""
+    """Numbers of the bodies with joints, and of bodies rigidly joined to them."""
     return (b for b in range(m.nbody) if moves(m, b))
 
 
 def _serves(m: Any, geom: int, purpose: Purpose) -> bool:
-    """True if a geom collides, or is shown by MuJoCo's viewer, depending on the purpose."""
+    """True if a geom collides (purpose "collision"), or is shown by MuJoCo's viewer and not transparent ("visual")."""
     if purpose == "collision":
         return collides(m, geom)
     return int(m.geom_group[geom]) in SHOWN_GROUPS and _geom_color(m, geom)[3] > 0.0
@@ -289,9 +299,10 @@ def link_shapes(
     links: Collection[str] | None = None,
     package_dirs: Sequence[str] = (),
 ) -> LinkShapes:
-    """Read the shapes of a URDF or MJCF file or text; arguments as for :func:`urdf_shapes`.
+    """Read the shapes of a URDF or MJCF file or text; arguments as for :func:`urdf_shapes`. An MJCF does not need package_dirs.
 
-    Raises URDFError or MJCFError for wrong elements, ModuleNotFoundError if trimesh or mujoco is required and not installed.
+    Raises URDFError or MJCFError for wrong elements, ModuleNotFoundError if trimesh, mujoco or fast-simplification is required
+    and not installed.
     """
     if is_mjcf(source):
         return mjcf_shapes(source, purpose, triangles, links)

@@ -1,10 +1,10 @@
 """Mesh files: search for the file of a name in a URDF, reading, simplification, and a disk cache of surfaces.
 
 A name is a path relative to the URDF, `file://` and a path, or `package://PACKAGE/...`. The search for a package covers the given
-``package_dirs``, the folders above the URDF, and the folders in ROS_PACKAGE_PATH and AMENT_PREFIX_PATH (environment variables). It
-includes their subfolders of that name. For a partial copy of a package, the search takes the folders above the URDF that occur in
-the path after PACKAGE, and looks for the rest of the path below them. The search also finds example-robot-data if it is
-installed.
+``package_dirs``, the folder of the URDF and those above, and the folders in ROS_PACKAGE_PATH and AMENT_PREFIX_PATH (environment
+variables) with their subfolders "share". Each of these may be the package, or contain it. For a partial copy of a package, the
+search takes the folders above the URDF that occur in the path after PACKAGE, and looks for the rest of the path below them. The
+search also finds example-robot-data if it is installed.
 
 Importing trimesh and reading a robot's meshes takes a second, reading an entry of the cache milliseconds. The name of an entry
 depends on the file's path, time and size, on the number of triangles, and on the version of this module, so that a changed file
@@ -36,17 +36,18 @@ from dynamics_backends.trusted_files import content_of, replace, trusted_folder,
 GRAY = "0.5 0.5 0.5 1"
 PACKAGE, FILE = "package://", "file://"
 WELD = 1e-6
-"""Vertices closer than this fraction of a mesh's extent are merged."""
+"""Spacing of a grid, as a fraction of a mesh's extent; vertices are merged if they are nearest to the same grid point."""
 
 
 class MeshMissing(LookupError):
-    """A mesh file that does not exist or cannot be read; the message contains its name."""
+    """Raised for a mesh file that does not exist, cannot be read or has no valid triangles; the message contains its name."""
 
 
 def find_mesh(name: str, folder: Path | None, package_dirs: Sequence[str] = ()) -> Path:
     """Return the existing file of a name in a URDF in ``folder`` (None: a URDF without a file).
 
-    package_dirs: searched first for packages, then the folders of the URDF and of ROS. Raises MeshMissing with a remedy.
+    package_dirs: searched first for packages, then the folders of the URDF and of ROS. Raises MeshMissing if there is none, with
+    a remedy for names of packages.
     """
     for path in _candidate_paths(name, folder, package_dirs):
         if path.is_file():
@@ -85,7 +86,7 @@ def _candidate_paths(name: str, folder: Path | None, package_dirs: Sequence[str]
 
 
 def _package_places(folder: Path | None) -> Iterator[Path]:
-    """Folders that may contain packages or be one."""
+    """Folders that may contain packages or be one, in the order of the search."""
     if folder is not None:
         yield from (folder, *folder.parents)
     for variable in ("ROS_PACKAGE_PATH", "AMENT_PREFIX_PATH"):
@@ -94,7 +95,10 @@ def _package_places(folder: Path | None) -> Iterator[Path]:
 
 
 class Part(NamedTuple):
-    """A piece of a mesh in one color: vertices (n, 3) in the file's units, faces (m, 3), color (red, green, blue, opacity)."""
+    """A piece of a mesh in one color: vertices (n, 3) in the file's units, faces (m, 3).
+
+    color: red, green, blue, opacity in [0, 1]; None if the file defines none.
+    """
 
     vertices: Array
     faces: Array
@@ -102,7 +106,11 @@ class Part(NamedTuple):
 
 
 def load_mesh(path: Path) -> tuple[Part, ...]:
-    """The pieces of a mesh file. Raises MeshMissing, and ModuleNotFoundError without trimesh."""
+    """The pieces of a mesh file that have triangles.
+
+    Raises MeshMissing if the file cannot be read or has no triangles or numbers that are not finite, ModuleNotFoundError without
+    trimesh.
+    """
     try:
         import trimesh
     except ModuleNotFoundError as error:
@@ -124,7 +132,7 @@ def load_mesh(path: Path) -> tuple[Part, ...]:
 
 
 def _plain_collada(path: Path) -> bytes:
-    """Content of a COLLADA file with gray instead of textures."""
+    """Content of a COLLADA file with gray instead of textures, and without parameters (newparam)."""
     from xml.etree import ElementTree
 
     tree = ElementTree.parse(path)
@@ -155,10 +163,9 @@ def _color(piece: Any) -> tuple[float, float, float, float] | None:
 def simplified(vertices: Array, faces: Array, triangles: int) -> tuple[Array, Array]:
     """Reduce a surface to about ``triangles`` triangles (quadric error metrics of M. Garland, P. Heckbert, SIGGRAPH 1997).
 
-    A surface with at most as many is returned unchanged.
-
-    Coincident corners are merged first: many files have separate corners for each triangle, and the surface would break apart.
-    Raises ModuleNotFoundError if a reduction is necessary and fast-simplification is not installed.
+    A surface with at most as many is returned unchanged. Else coincident corners are merged first (:func:`welded`): many files
+    have separate corners for each triangle, and the surface would break apart.
+    Raises ModuleNotFoundError for a larger surface if fast-simplification is not installed.
     """
     if len(faces) <= triangles:
         return vertices, faces
@@ -175,7 +182,10 @@ def simplified(vertices: Array, faces: Array, triangles: int) -> tuple[Array, Ar
 
 
 def welded(vertices: Array, faces: Array) -> tuple[Array, Array]:
-    """The surface with vertices merged that agree to WELD of its extent, without degenerate triangles."""
+    """The surface with vertices merged that round to the same point of a grid (WELD), without triangles that lose a corner.
+
+    Unchanged if all vertices coincide.
+    """
     size = float(np.ptp(vertices, axis=0).max())
     if size == 0.0:
         return vertices, faces
@@ -229,7 +239,8 @@ def _cached_mesh(entry: Path, path: Path) -> tuple[Part, ...]:
 def simplified_mesh(path: Path, triangles: int) -> tuple[Part, ...]:
     """Parts of a mesh file with coincident vertices merged, reduced to about ``triangles`` triangles in all; with a disk cache.
 
-    Not reduced up to SIMPLIFY_ABOVE times as many. Raises MeshMissing, ModuleNotFoundError.
+    Not reduced up to SIMPLIFY_ABOVE times as many; a part is not reduced below MIN_TRIANGLES. Raises OSError if the file does not
+    exist, MeshMissing if it cannot be read, ModuleNotFoundError without trimesh or fast-simplification.
     """
     entry = _entry(path, triangles)
     with contextlib.suppress(*UNREADABLE):
@@ -243,7 +254,7 @@ def simplified_mesh(path: Path, triangles: int) -> tuple[Part, ...]:
 
 
 def _level(sizes: list[int], total: int) -> int:
-    """Largest limit on the sizes that makes their sum at most ``total``: large parts shrink, small ones do not.
+    """Limit on the sizes that reduces their sum to at most about ``total``: large parts shrink, small ones do not.
 
     It is at least MIN_TRIANGLES, and the largest size if no limit is needed.
     """
@@ -272,7 +283,7 @@ def cache_entry(kind: str, *parts: bytes) -> Path:
 
 
 def read_entry(entry: Path) -> Mapping[str, Array]:
-    """The arrays of an entry that no other user could have written. Raises one of UNREADABLE."""
+    """The arrays of a cache entry. Raises one of UNREADABLE, also if another user could have written the entry."""
     content = content_of(entry)
     if content is None:
         raise FileNotFoundError(entry)

@@ -1,7 +1,7 @@
 """A scene: bodies in the world, at rest or moving, the cores for computing distances from them, and their values for files.
 
-A core is a box or a cylinder plus a radius. A sphere is a box with three zero edges, a capsule one with two, and a half-space a
-box of the size :data:`HALF_SPACE_SIZE`. The cores of a convex mesh are the faces of its hull
+A core is a box, a cylinder or a triangle plus a radius. A sphere is a box with three zero edges, a capsule one with two, and a
+half-space a box of the size :data:`HALF_SPACE_SIZE`. The cores of a convex mesh are the faces of its hull and an inscribed ball
 (:mod:`~dynamics_backends.rigid_body.geometry.hull`). Capsules cover any other mesh
 (:mod:`~dynamics_backends.rigid_body.geometry.covers`).
 """
@@ -35,8 +35,11 @@ MESH_TOLERANCE, MESH_PIECES = 0.01, 16
 
 
 class Core(NamedTuple):
-    """kind: the shape. R (3, 3), p (3) [m]: its frame in the body's frame. size (3) [m]: half edges; radius, half length and 0; or
-    half an edge and the opposite corner in its frame, with z normal to the face and out of the hull. radius [m]: added around it.
+    """Shape for computing distances from a body.
+
+    R (3, 3), p (3) [m]: its frame in the body's frame. size (3) [m]: half edges of a box; radius, half length and 0 of a
+    cylinder; half the longest edge and the opposite corner (x, y) of a triangle in its frame, with z normal to the face and out
+    of the hull. radius [m]: added around it.
     """
 
     kind: Literal["box", "cylinder", "triangle"]
@@ -56,14 +59,18 @@ class BodyPath(NamedTuple):
     offsets: tuple[tuple[float, float, float], ...]
 
     def at(self, t: Array) -> Array:
-        """Displacement (..., 3) [m] at times (...) [s], linear between the given times and constant before and after."""
+        """Displacement (..., 3) [m] at times (...) [s], linear between the path's times and constant before and after."""
         offsets = np.asarray(self.offsets)
         return np.stack([np.interp(t, self.times, offsets[:, i]) for i in range(3)], axis=-1)
 
 
 @dataclass(frozen=True, eq=False)
 class Body:
-    """A body in the world. R (3, 3), p (3) [m]: its frame in the world, at rest or before its motion."""
+    """A body in the world. R (3, 3), p (3) [m]: its frame in the world, without the displacement along its path.
+
+    path: None for a body at rest. Raises ValueError for an R that is no rotation, a position that is not three finite numbers,
+    and a path without two or more increasing times and an offset at each.
+    """
 
     name: str
     shape: Shape
@@ -120,7 +127,8 @@ class Scene:
 def cores_of(shape: Shape) -> tuple[Core, ...]:
     """Cores (boxes, cylinders or triangles plus a radius) of a shape in its frame, for computing distances.
 
-    A convex mesh gives the faces of its hull and an inscribed ball, another mesh the capsules that cover it, other shapes one core.
+    A convex mesh, if a simplified hull is within MESH_TOLERANCE, gives the hull's faces and an inscribed ball; another mesh gives
+    the capsules that cover it, other shapes one core.
     Raises TypeError for an unknown shape.
     """
     one, origin = np.eye(3), np.zeros(3)
@@ -155,7 +163,7 @@ def cores_of(shape: Shape) -> tuple[Core, ...]:
 
 
 def _capsule_core(placed: PlacedShape) -> Core:
-    """Core of a placed shape that has exactly one, in the frame of the link."""
+    """Core, in the frame of the link, of a placed sphere or capsule, whose own core is at its frame."""
     (core,) = cores_of(placed.shape)
     return core._replace(R=placed.R, p=placed.p)
 
@@ -170,7 +178,7 @@ _PRIMITIVES: dict[str, Any] = {
 
 
 def shape_to_data(shape: Shape) -> dict[str, Any]:
-    """The type and the numbers of a shape; a shape of a user's class becomes a mesh of its triangles."""
+    """The type and the numbers of a shape as plain values for JSON; a shape of a user's class becomes a mesh of its triangles."""
     for name, kind in _PRIMITIVES.items():
         if type(shape) is kind:
             values = {key: np.asarray(value, float).tolist() for key, value in vars(shape).items()}

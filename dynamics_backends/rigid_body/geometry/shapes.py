@@ -34,7 +34,7 @@ class Shape(Protocol):
     """The surface of a body."""
 
     def triangles(self) -> Triangles:
-        """The surface in the shape's frame."""
+        """The surface, or an approximation or a part of it, in the shape's frame."""
         ...
 
 
@@ -45,7 +45,7 @@ class Sphere:
     radius: float
 
     def triangles(self) -> Triangles:
-        """Inscribed polyhedron, in the shape's frame."""
+        """Inscribed polyhedron in the shape's frame."""
         return Capsule(self.radius, 0.0).triangles()
 
 
@@ -149,7 +149,7 @@ def _revolved(profile: list[tuple[float, float]]) -> Triangles:
 
 
 def _without_degenerate_triangles(surface: Triangles) -> Triangles:
-    """Remove the triangles of zero area at the poles."""
+    """Remove the triangles of zero area, such as those at the poles."""
     a, b, c = (surface.vertices[surface.faces[:, i]] for i in range(3))
     size = np.linalg.norm(np.cross(b - a, c - a), axis=1)
     return Triangles(surface.vertices, surface.faces[size > 1e-12 * max(size.max(), 1e-300)])

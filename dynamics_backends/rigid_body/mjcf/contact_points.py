@@ -1,11 +1,13 @@
 """Contact points of the bodies of an MJCF: points of their collision geoms, and the tip of each body without children.
 
-A geom is the hull of balls: a sphere of one, a capsule of two, a box of its eight corners, a cylinder of points on its rims, an
-ellipsoid of its poles, a mesh of its vertices; all but spheres and capsules have radius zero.
+The hull of balls stands for a geom.  It is exact for a sphere (one ball), a capsule (two), a box (eight corners) and the convex
+hull of a mesh (vertices), and inscribed in a cylinder (points on both rims) and an ellipsoid (six poles); all but the balls of
+spheres and capsules have radius zero.  Planes and height fields have no balls.
 
 The *tip* of a body without moving children is its expected contact point.  It is the middle of the lowest balls at the file's
 configuration, within FLAT of the body's extent, if they form a sole.  Otherwise it is the middle of the lowest balls among those
-farther from the joint than NEAR of the farthest one: the foot of a hanging leg, or the outer end of a stretched or upward one.
+at least NEAR of the largest distance from the joint: the foot of a hanging leg, or the outer end of a stretched or upward one.
+The middle is that of the box around the balls' centers, along the axes of the body.
 """
 
 from __future__ import annotations
@@ -17,11 +19,11 @@ import numpy as np
 from dynamics_backends.rigid_body.mjcf.source import Names, moves, rotation
 
 FLAT = 0.05
-"""Height of a sole relative to the extent of its body."""
+"""Height of a sole relative to the body's extent, the largest distance of a center from the joint plus the largest radius."""
 NEAR = 0.5
 """Fraction of the largest distance from the joint below which balls are no tip, unless they form a sole."""
 WIDE = 0.1
-"""Minimum ratio of width to length of a sole."""
+"""Minimum ratio of width to length of a sole, by the singular values of its points."""
 RIM = 8
 """Number of points on each rim of a cylinder."""
 
@@ -29,8 +31,8 @@ RIM = 8
 class ContactPoint(NamedTuple):
     """Ball of a geom, a possible contact point of its body.
 
-    frame: of its body; at (3,) [m]: its center in the frame; radius [m]; geom: its name; friction: sliding, torsional [m] and
-    rolling [m] coefficients of the geom.
+    frame: name of its body's frame; at (3,) [m]: its center in the frame; radius [m]; geom: name of the geom; friction: sliding,
+    torsional [m] and rolling [m] coefficients of the geom.
     """
 
     frame: str
@@ -55,7 +57,7 @@ def collides(m: Any, geom: int) -> bool:
 
 
 def contact_points(m: Any, names: Names) -> tuple[ContactPoint, ...]:
-    """Points of all geoms of moving bodies that can collide; half-spaces and height fields have none."""
+    """Balls of all geoms of moving bodies that can collide; planes and height fields have none."""
     points = []
     for geom in range(m.ngeom):
         body = int(m.geom_bodyid[geom])
@@ -69,9 +71,11 @@ def contact_points(m: Any, names: Names) -> tuple[ContactPoint, ...]:
 
 
 def balls(m: Any, geom: int) -> tuple[np.ndarray, np.ndarray]:
-    """Centers (n, 3) [m], in the frame of its body, and radii (n,) [m] of the balls whose hull is a geom.
+    """Centers (n, 3) [m], in the frame of its body, and radii (n,) [m] of balls whose hull stands for a geom.
 
-    One for a sphere, two for a capsule; corners, rim points, poles or vertices with radius 0 for other shapes.
+    Exact for a sphere (one ball), a capsule (two), a box (corners) and the convex hull of a mesh (vertices); inscribed for a
+    cylinder (RIM points on each rim) and an ellipsoid (its six poles). Radius 0 for all but spheres and capsules; no balls for
+    planes and height fields.
     """
     import mujoco
 
@@ -103,17 +107,17 @@ def _points_and_radius(m: Any, geom: int, kind: str, size: np.ndarray) -> tuple[
 
 
 def leaf_bodies(m: Any) -> list[int]:
-    """Bodies with joints that have no child bodies with joints."""
+    """Numbers of the bodies with joints that have no descendant bodies with joints, increasing."""
     moving = {int(m.body_weldid[b]) for b in range(m.nbody) if moves(m, b)}
     carry = {int(m.body_weldid[m.body_parentid[b]]) for b in moving if m.body_parentid[b]}
     return sorted(moving - carry)
 
 
 def tip(m: Any, names: Names, body: int) -> Tip | None:
-    """Expected contact point of a body of :func:`leaf_bodies`; None if none of its geoms can collide.
+    """Expected contact point of a body of :func:`leaf_bodies`; None if no geom with balls can collide.
 
     It is the middle of the balls that are lowest at the file's configuration if they form a sole, else of the lowest of those far
-    from the joint.
+    from the joint. Geoms of bodies that are rigidly attached count.
     """
     pose, points = body_poses(m), []
     joint = np.array(m.jnt_pos[m.body_jntadr[body]]) if m.body_jntnum[body] else np.zeros(3)
@@ -140,20 +144,20 @@ def tip(m: Any, names: Names, body: int) -> Tip | None:
 
 
 def _wide(points: np.ndarray) -> bool:
-    """True if points (n, 3) spread over a surface rather than along a line or about a point."""
+    """True if at least three points (n, 3) spread over a surface rather than along a line or about a point."""
     spread = np.linalg.svd(points - points.mean(axis=0), compute_uv=False)
     return len(points) > 2 and bool(spread[1] > WIDE * spread[0])
 
 
 def _name(m: Any, names: Names, body: int, geoms: set[int]) -> str:
-    """Name of the only geom if unique among all names, else BODY_tip."""
+    """Name of the only geom if no body, joint or site has that name, else BODY_tip."""
     own = m.geom(min(geoms)).name if len(geoms) == 1 else ""
     taken = {*names.bodies, *names.joints, *names.sites}
     return own if own and own not in taken else f"{names.bodies[body]}_tip"
 
 
 def body_poses(m: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Rotations (nbody, 3, 3) and positions (nbody, 3) [m] of all bodies at the file's configuration."""
+    """Rotations (nbody, 3, 3) and positions (nbody, 3) [m] of all bodies in the world, at the file's configuration."""
     R, p = np.tile(np.eye(3), (m.nbody, 1, 1)), np.zeros((m.nbody, 3))
     for b in range(1, m.nbody):
         above = int(m.body_parentid[b])

@@ -10,8 +10,9 @@ An equality couples bodies, sites or joints:
     weld      the frame at data[3:6], rotated by data[6:10], of the first body is the frame at data[0:3] of the second
     joint     q1 - r1 = a0 + a1 (q2 - r2) + a2 (q2 - r2)^2 + ...,  r the references
 
-between bodies; between sites, the sites coincide.  MuJoCo's constraints are soft: the error e follows e'' = -b e' - k e with the
-stiffness k and the damping b of `solref`, softened by the impedance; as a hard constraint it has the Baumgarte gains (k, b).
+The first two lines are for bodies; between sites, the sites coincide (connect: their origins).  MuJoCo's constraints are soft:
+the error e follows e'' = -b e' - k e with the stiffness k and the damping b of `solref`, softened by the impedance; as a hard
+constraint it has the Baumgarte gains (k, b).
 """
 
 from __future__ import annotations
@@ -32,9 +33,10 @@ NO_LIMIT: Range = (-np.inf, np.inf)
 class Actuator(NamedTuple):
     """Actuator of an MJCF.
 
-    joint: the single joint that it drives, or ""; joints, bodies: all that it drives or moves, as far as known; target: description
-    of the driven object. gear; kind: "motor", "position", "velocity" or "general"; kp, kv: gains of a servo, else 0; force: its
-    range at the joint [N, N m]; armature, damping: added to the joint; activation: True if it has an activation state.
+    joint: the joint of one degree of freedom that it drives directly, or ""; joints, bodies: names of the joints that it drives
+    and numbers of the bodies that it moves, as far as known; target: description of the driven object. gear: force of the joint
+    per force of the actuator; kind: "motor", "position", "velocity" or "general"; kp, kv: gains of a servo, else 0; force: its
+    range at the joint [N, N m]; armature, damping: added to those of the joint; activation: True if it has an activation state.
     """
 
     name: str
@@ -85,7 +87,7 @@ def _actuator(m: Any, names: Names, i: int) -> Actuator:
 
 
 def _driven(m: Any, transmission: str, target: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Joints that a transmission drives, and bodies that it moves."""
+    """Numbers of the joints that a transmission drives, and of the bodies that it moves; both empty for an unknown one."""
     if transmission in ("JOINT", "JOINTINPARENT"):
         return (target,), (int(m.jnt_bodyid[target]),)
     if transmission in ("SITE", "SLIDERCRANK"):
@@ -102,21 +104,22 @@ def _driven(m: Any, transmission: str, target: int) -> tuple[tuple[int, ...], tu
 
 
 def undriven(m: Any, names: Names, found: tuple[Actuator, ...]) -> tuple[str, ...]:
-    """Joints, except free ones, that no actuator drives directly or through a tendon; () without actuators."""
+    """Names of the joints, except free ones, that no actuator drives directly or through a tendon; () without actuators."""
     driven = {joint for actuator in found for joint in actuator.joints}
     free = {names.joints[j] for j in range(m.njnt) if joint_kind(m, j) == "floating"}
     return tuple(name for name in names.joints if found and name not in driven and name not in free)
 
 
 def _extra(m: Any, field: str, i: int) -> float:
-    """Value i of a field, 0 in older versions of MuJoCo, which do not have it."""
+    """Value i of a field (its first entry, if it is an array); 0 in older versions of MuJoCo, which do not have it."""
     return float(np.atleast_1d(getattr(m, field)[i])[0]) if hasattr(m, field) else 0.0
 
 
 def _gains(m: Any, i: int) -> tuple[str, float, float]:
     """Kind of an actuator, kp and kv, from its gain and bias.
 
-    "motor" without bias, "position" and "velocity" for a servo's gains, else "general"; gains that do not apply are 0.
+    With a fixed gain, it is a "motor" without bias, and "position" or "velocity" for a servo's gain and bias; all others are
+    "general". Gains that do not apply are 0.
     """
     import mujoco
 
@@ -136,7 +139,7 @@ def _gains(m: Any, i: int) -> tuple[str, float, float]:
 def _force_range(m: Any, i: int, kind: str) -> Range:
     """Force range of an actuator before its gear: its forcerange, else for a motor its control range times the gain.
 
-    NO_LIMIT without both.
+    NO_LIMIT if neither is limited.
     """
     if m.actuator_forcelimited[i]:
         low, high = m.actuator_forcerange[i].tolist()
@@ -155,7 +158,10 @@ def _scaled_range(limits: Range, factor: float) -> Range:
 
 
 def effort_limits(m: Any, names: Names, found: tuple[Actuator, ...]) -> dict[str, Range]:
-    """Force range [N, N m] by joint, of joints with an actuator or a limit: the sum over its actuators within the joint's range."""
+    """Force range [N, N m] by joint, of joints with an actuator (:attr:`Actuator.joint`) or a force range of their own.
+
+    It is the sum of the ranges of the joint's actuators, intersected with its own range (actuatorfrcrange).
+    """
     limits: dict[str, Range] = {}
     for actuator in found:
         if actuator.joint:
@@ -169,13 +175,13 @@ def effort_limits(m: Any, names: Names, found: tuple[Actuator, ...]) -> dict[str
 
 
 def effort_limit(limits: Range) -> float:
-    """Symmetric bound of a force range: the smaller side; for a one-sided range the larger, infinite for (0, 0)."""
+    """Symmetric bound of a force range: the smaller side; for a one-sided range the larger side; infinite for (0, 0)."""
     sides = [abs(limits[0]), abs(limits[1])]
     return (max(sides) or np.inf) if one_sided(limits) else min(sides)
 
 
 def one_sided(limits: Range) -> bool:
-    """True if a range contains forces of one direction only."""
+    """True if a range contains forces of at most one direction, as (0, 0) does."""
     return limits[0] >= 0.0 or limits[1] <= 0.0
 
 
@@ -191,8 +197,8 @@ class Place(NamedTuple):
 class Equality(NamedTuple):
     """Equality constraint.
 
-    sides: the two frames of a connect or weld. joints: the two of a joint equality, the second "" if it has one; polynomial a0 ..
-    a4 and references (r1, r2). gains (kp [1/s^2], kd [1/s]).
+    sides: the two frames of a connect or weld. joints: the two of a joint equality, the second "" if it fixes a single joint;
+    polynomial: its coefficients a0 .. a4; references (r1, r2). gains: Baumgarte gains (kp [1/s^2], kd [1/s]).
     """
 
     name: str
@@ -205,7 +211,10 @@ class Equality(NamedTuple):
 
     @property
     def follower(self) -> Follower | None:
-        """First joint as an affine function of the second; None for a polynomial of higher degree, or a single joint."""
+        """First joint as an affine function of the second.
+
+        None for a connect or weld, for a polynomial of higher degree, and for a single joint.
+        """
         a, (r1, r2) = self.polynomial, self.references
         if self.kind != "joint" or not self.joints[1] or any(a[2:]):
             return None
@@ -213,7 +222,7 @@ class Equality(NamedTuple):
 
 
 def equalities(m: Any, names: Names) -> tuple[tuple[Equality, ...], tuple[str, ...]]:
-    """Supported active equalities, and sentences about the others; none of both if the file disables equalities."""
+    """Supported active equalities, and a sentence about each other one; both empty if the file disables equalities."""
     found, left = [], []
     for i in range(m.neq if enabled(m, "EQUALITY", "CONSTRAINT") else 0):
         one, reason = _equality(m, names, i)
@@ -225,7 +234,7 @@ def equalities(m: Any, names: Names) -> tuple[tuple[Equality, ...], tuple[str, .
 
 
 def _equality(m: Any, names: Names, i: int) -> tuple[Equality | None, str]:
-    """Equality number i, or None and the reason why it is ignored."""
+    """Equality number i and "", or None and the reason why it is ignored."""
     import mujoco
 
     kind, name = mujoco.mjtEq(int(m.eq_type[i])).name.removeprefix("mjEQ_").lower(), names.equalities[i]
@@ -242,7 +251,7 @@ def _equality(m: Any, names: Names, i: int) -> tuple[Equality | None, str]:
 
 
 def _joint_equality(m: Any, names: Names, i: int, name: str) -> tuple[Equality | None, str]:
-    """Equality of joints number i, or None and the reason why it is ignored."""
+    """Equality number i, of joints, and ""; or None and the reason why it is ignored."""
     ids = [int(j) for j in (m.eq_obj1id[i], m.eq_obj2id[i]) if j >= 0]
     if any(joint_kind(m, j) not in ("revolute", "prismatic") for j in ids):
         return None, "ties a joint of several degrees of freedom"
@@ -256,7 +265,7 @@ def _joint_equality(m: Any, names: Names, i: int, name: str) -> tuple[Equality |
 
 
 def _coupled_places(m: Any, names: Names, i: int, kind: str) -> tuple[Place, Place]:
-    """Frames that a connect or weld makes coincide."""
+    """Frames that a weld makes coincide; of a connect, only their origins coincide."""
     import mujoco
 
     ids, data = (int(m.eq_obj1id[i]), int(m.eq_obj2id[i])), m.eq_data[i]
@@ -274,7 +283,7 @@ def _coupled_places(m: Any, names: Names, i: int, kind: str) -> tuple[Place, Pla
 def _baumgarte_gains(m: Any, i: int) -> tuple[float, float]:
     """Gains (kp, kd) of equality i from `solref`, (time constant, damping ratio), or (-stiffness, -damping) if negative.
 
-    They are scaled by the largest impedance of `solimp`, as in MuJoCo.
+    kd is divided by the largest impedance of `solimp`, kp by its square, as in MuJoCo.
     """
     a, b = m.eq_solref[i].tolist()
     strength = float(m.eq_solimp[i][1])
@@ -284,13 +293,16 @@ def _baumgarte_gains(m: Any, i: int) -> tuple[float, float]:
 
 
 def weld_frames(m: Any, names: Names) -> tuple[Place, ...]:
-    """Frames "NAME:1" and "NAME:2" of each weld, which are added to the model."""
+    """Frames "NAME:1" and "NAME:2" of each supported weld, NAME that of the equality; the loader adds them to the model."""
     welds = [equality for equality in equalities(m, names)[0] if equality.kind == "weld"]
     return tuple(side._replace(name=f"{side.name}:{i}") for weld in welds for i, side in enumerate(weld.sides, start=1))
 
 
 def followers(m: Any, names: Names) -> tuple[dict[str, Follower], dict[str, str]]:
-    """Follower of each joint that an equality couples to an independent one, and the name of the (first) equality."""
+    """Follower of each joint that equalities make an affine function of an independent joint, and names of equalities by joint.
+
+    Of several equalities of a joint, the first counts. Joints in a cycle have no follower.
+    """
     direct, ties = {}, {}
     for equality in equalities(m, names)[0]:
         follower = equality.follower
@@ -305,7 +317,10 @@ def locked_instead(equality: str, joint: str) -> str:
 
 
 def _resolved(direct: dict[str, Follower], name: str) -> Follower | None:
-    """Follower of joint ``name`` with its chain of leaders replaced by the independent joint at the end; None for a cycle."""
+    """Follower of joint ``name``, with the chain of joints that it follows replaced by the independent joint at the end.
+
+    direct: relations of the equalities. None if the chain runs into a cycle.
+    """
     source, multiplier, offset = direct[name]
     seen = {name}
     while source in direct:

@@ -1,18 +1,19 @@
 """Loader of robots and reference postures from MJCF files, the format of MuJoCo.
 
-Every body, joint and named site becomes a frame; bodies without joints are merged into their parents.  q is MuJoCo's qpos in the
-model's conventions: joints have the zero of the file (`ref`), quaternions are x y z w, and velocities of a free joint are in the
-body's axes (:mod:`~dynamics_backends.rigid_body.mjcf.mujoco_states`).
+Every body, joint and named site becomes a frame, as do the tips of bodies without moving children and both frames of each weld;
+bodies without joints are merged into their parents.  q is MuJoCo's qpos in the model's conventions: joints have the zero of the
+file (`ref`), quaternions are x y z w, and velocities of a free joint are in the body's axes
+(:mod:`~dynamics_backends.rigid_body.mjcf.mujoco_states`).
 
-A body with several joints becomes a chain of bodies without mass, "BODY:JOINT" for all joints but the last.  A joint about an
-anchor a, along an axis n, with the reference r, has in MuJoCo the pose
+A body with several joints becomes a chain: a body without mass, "BODY:JOINT", for each joint but the last, then the body itself
+with the last joint.  A joint about an anchor a, along an axis n, with the reference r, has in MuJoCo the pose
 
     hinge   T(a) Rot(n, q - r) T(-a)        slide   T(n (q - r))        ball   T(a) Rot(q) T(-a)
 
 in the body as moved by the preceding joints; the constant rotation or shift by -r is part of the joint's placement.
 
-Ignored elements and unexpected differences from MuJoCo's terms are listed in the model's `notes`.  Keyframes are the reference
-postures, and excluded body pairs the disabled collisions, in the form of an SRDF.
+Ignored elements, and differences of the equations of motion from MuJoCo's, are listed in the model's `notes`.  Named keyframes
+are the reference postures, and excluded body pairs the disabled collisions, in the form of an SRDF (:func:`mjcf_postures`).
 """
 
 from __future__ import annotations
@@ -67,9 +68,10 @@ class Reader:
         self.bodies: set[int] = set()
 
     def trees(self, which: str) -> frozenset[int]:
-        """Root bodies of the model's trees.
+        """Root bodies of the file's trees.
 
-        which: "all", or "driven": those with an actuator (without any: the largest), and those without joints.
+        which: "all", or "driven": trees with an actuator (if there are none, the tree with the most degrees of freedom), and all
+        trees without joints.
         """
         m = self.m
         everything = frozenset(m.body_rootid[1:].tolist())
@@ -80,12 +82,17 @@ class Reader:
         return everything - jointed | (driven or {self._root(jointed)})
 
     def ignored_trees_note(self, selected: frozenset[int]) -> list[str]:
-        """List with a note on the trees that are not selected; empty if all are."""
+        """List with one note, the root bodies of the trees that are not selected; empty if all are selected."""
         names = [self.names.bodies[root] for root in sorted(self.trees("all") - selected)]
         return [f"ignored, because no actuator drives them: {', '.join(names)}"] if names else []
 
     def model(self, base: str | None, selected: frozenset[int]) -> Model:
-        """Build the model of the selected trees; base: None for that of the file, "fixed" or "floating"."""
+        """Build the model of the selected trees.
+
+        base: None keeps the joints of the file. "fixed" and "floating" change the root body of the selected tree with the most
+        degrees of freedom: "fixed" makes its free joint, if it has one, rigid; "floating" gives it a free joint if it has none.
+        Raises MJCFError if "floating" finds other joints there.
+        """
         m, builder = self.m, ModelBuilder(self.names.robot)
         root = self._root(selected) if base is not None else -1
         self.bodies = {0, *(b for b in range(1, m.nbody) if int(m.body_rootid[b]) in selected)}
@@ -103,13 +110,13 @@ class Reader:
         return builder.build(gravity)
 
     def _root(self, roots: Iterable[int]) -> int:
-        """Root body of the tree with the most degrees of freedom, the first of several."""
+        """Root body of the tree with the most degrees of freedom among ``roots``; of equal ones, the first in the file."""
         m = self.m
         counts = np.bincount(m.body_rootid[m.dof_bodyid], minlength=m.nbody)
         return max(sorted(roots), key=lambda root: counts[root])
 
     def _float(self, builder: ModelBuilder, body: int, joints: list[int]) -> None:
-        """Add the root body with a free joint. Raises MJCFError if the file gives it other joints."""
+        """Add the root body with a free joint, its pose in the world. Raises MJCFError if the file gives it other joints."""
         if joints:
             moved = ", ".join(self.names.joints[j] for j in joints)
             raise MJCFError(
@@ -121,7 +128,10 @@ class Reader:
     def _add(
         self, builder: ModelBuilder, body: int, joint: JointSpec, p, R, parent: str | None = None, anchor=(0, 0, 0)
     ):
-        """Add a body with its inertia at a pose (p, R) in its parent. parent: default: that of the file."""
+        """Add a body with its inertia at a pose (p, R) in its parent, default that of the file.
+
+        anchor: position [m] of the joint in the body's frame.
+        """
         m, names = self.m, self.names
         above = int(m.body_parentid[body])
         turn = rotation(m.body_iquat[body])
@@ -138,7 +148,10 @@ class Reader:
         )
 
     def _add_jointed(self, builder: ModelBuilder, body: int, joints: list[int]) -> None:
-        """Add a body and its joints; all joints but the last move a body without mass."""
+        """Add a body and its joints: each joint but the last moves an added body without mass, the last one the body.
+
+        A free joint is the only joint of its body, whose coordinates are then its pose in the world.
+        """
         m, names = self.m, self.names
         above = int(m.body_parentid[body])
         parent = names.bodies[above] if above else None
@@ -158,7 +171,10 @@ class Reader:
             parent, p, R = between, np.zeros(3), np.eye(3)
 
     def _reference(self, j: int) -> tuple[np.ndarray, np.ndarray]:
-        """Constant shift (3,) and rotation (3, 3) of a body by a joint's reference, in the body's frame."""
+        """Constant shift (3,) [m] and rotation (3, 3) of a body by minus a joint's reference, in the body's frame.
+
+        They are zero and identity for ball and free joints.
+        """
         m, kind = self.m, joint_kind(self.m, j)
         r, axis, a = float(m.qpos0[m.jnt_qposadr[j]]), m.jnt_axis[j], np.array(m.jnt_pos[j])
         if kind == "prismatic":
@@ -169,7 +185,11 @@ class Reader:
         return a - turn @ a, turn
 
     def _joint_spec(self, j: int) -> JointSpec:
-        """Joint number j with its limits, damping, friction, rotor inertia and spring, those of its actuators included."""
+        """Joint number j with its limits, damping, friction, rotor inertia and spring; parts that the file disables are left out.
+
+        Damping and rotor inertia of its actuators are added to those of the joint; the effort limit is that of
+        :func:`effort_limits`. Limits and springs of ball and free joints are ignored.
+        """
         m, name, kind = self.m, self.names.joints[j], joint_kind(self.m, j)
         d = int(m.jnt_dofadr[j])
         single = kind in ("revolute", "prismatic")
@@ -191,13 +211,16 @@ class Reader:
         )
 
     def _damping(self, d: int, added: list[Actuator]) -> float:
-        """Damping of DoF d and its actuators; 0 if the file disables passive forces or dampers."""
+        """Damping of DoF d plus that of the actuators ``added``; 0 if the file disables passive forces or dampers."""
         if not enabled(self.m, "PASSIVE", "DAMPER"):
             return 0.0
         return float(self.m.dof_damping[d]) + sum(a.damping for a in added)
 
     def _add_frames(self, builder: ModelBuilder) -> None:
-        """Add named sites, the tips of bodies without children, and the two frames of each weld."""
+        """Add frames at named sites, at the tips of bodies without moving children, and the two frames of each supported weld.
+
+        A site with the name of a body becomes NAME_site.
+        """
         m, names = self.m, self.names
         for i, name in enumerate(names.sites):
             body = int(m.site_bodyid[i])
@@ -241,22 +264,26 @@ def load_mjcf(
 ) -> Model:
     """Return the model of an MJCF file, or of MJCF text that starts with "<"; the package mujoco reads it (extra "sim").
 
-    base: None uses the base of the file; "fixed": the free joint of the root body of the largest tree, if any, is rigid;
-    "floating": that body gets a free joint if it has no joint.
-    trees: "all" trees of the file, the default without base; or "driven", those with an actuator, else the largest: objects
-    without an actuator are not part of the robot. Ignored trees are listed in the notes.
-    mimic: joints that an <equality> of joints couples to others are independent ("free"; `mjcf_constraints` returns the
-    equalities), rigid at the value for which the other joint is zero ("lock"), or follow by the model's `coupling` ("follow").
+    base: None uses the base of the file. "fixed" and "floating" concern the root body of the selected tree with the most degrees
+    of freedom: its free joint, if it has one, is rigid ("fixed"), or it gets a free joint if it has no joint ("floating").
+    trees: "all" trees of the file, the default if base is None; or "driven", the default with another base: trees with an
+    actuator (if there are none, the tree with the most degrees of freedom) and trees without joints. So objects without an
+    actuator are not part of the robot. Ignored trees are listed in the notes.
+    mimic: joints that an <equality> makes affine functions of another joint are independent ("free"; `mjcf_constraints` returns
+    the equalities), rigid at the value for which the other joint is zero ("lock"), or follow by the model's `coupling`
+    ("follow").
     gravity: (3,) [m/s^2], by default the file's.
-    armature: rotor inertia at the joint [kg m^2, or kg], for all joints of one degree of freedom or by joint name; by default the
-    file's, including that of the actuators.
+    armature: rotor inertia at the joint [kg m^2, or kg], one value for all joints of one degree of freedom, or values by the
+    names of such joints; by default the file's, including that of the actuators.
     locked: joints made rigid, at these values [rad, m] or 0 for names only, by names or patterns ("*finger*").
-    strict: raise instead of an MJCFWarning, for elements that make the robot move differently in MuJoCo.
+    strict: raise MJCFError instead of an MJCFWarning, for elements that make the robot move differently in MuJoCo.
 
-    The model's effort limits are those of actuators and joints, its `notes` list ignored elements.
+    The model's effort limits are those of actuators and joints. Its `notes` list ignored elements, differences from MuJoCo's
+    equations of motion, and warnings of MuJoCo's compiler.
 
-    Raises MJCFError, with MuJoCo's message on file, element and line, for a file that is not a valid robot; ModuleNotFoundError
-    without the package mujoco; UnknownName for an unknown joint in `armature` or `locked`; ValueError for a wrong option.
+    Raises MJCFError, with MuJoCo's message on file, element and line, for a file that is not a valid robot, and for a "floating"
+    base whose root body has other joints; ModuleNotFoundError without the package mujoco; UnknownName for an unknown joint in
+    `armature` or `locked`; ValueError for a wrong option, and for `locked` if joints follow others.
     """
     for option, value, known in (
         ("base", base, (None, *BASES)),
@@ -301,7 +328,10 @@ def load_mjcf(
 
 
 def _check_numbers(where: str, simulated: Any, names: Names) -> None:
-    """Raise MJCFError for positions and masses that are not finite, or above the bounds of a URDF's."""
+    """Raise MJCFError for numbers that are not finite or too large, as in a URDF.
+
+    These are positions and joint axes beyond FARTHEST, and masses and principal inertias beyond LARGEST.
+    """
     m = simulated
     checks = (
         ("body", m.body_pos, FARTHEST, "lies at", "m"),
@@ -331,7 +361,7 @@ def _warn(where: str, robot: str, sentences: list[str], strict: bool) -> None:
 
 
 def _with_armature(model: Model, armature: float | Mapping[str, float] | None) -> Model:
-    """Model with other rotor inertias, for all joints of one degree of freedom or by name; unchanged for None.
+    """Model with other rotor inertias, for all joints of one degree of freedom or by the names of such joints; None: unchanged.
 
     Raises UnknownName for another joint, ValueError for a negative or infinite value.
     """
@@ -367,7 +397,7 @@ GROUP = "keyframe"
 def mjcf_postures(source: str | os.PathLike) -> SRDF:
     """Named keyframes as postures (group "keyframe"), and excluded body pairs as disabled collisions, of an MJCF file or text.
 
-    Raises MJCFError.
+    Raises MJCFError for an invalid MJCF, ModuleNotFoundError without the package mujoco.
     """
     m = compiled(source).simulated
     names = Names(m, source)
@@ -378,7 +408,7 @@ def mjcf_postures(source: str | os.PathLike) -> SRDF:
 
 
 def _posture(m: Any, names: Names, key: int) -> dict[str, tuple[float, ...]]:
-    """Values of each joint in a keyframe by the joint's name, with quaternions as x y z w."""
+    """Coordinates of each joint in keyframe number ``key`` by the joint's name, with quaternions as x y z w."""
     posture = {}
     for j, name in enumerate(names.joints):
         nq, nv = JOINT_TYPES[joint_kind(m, j)]

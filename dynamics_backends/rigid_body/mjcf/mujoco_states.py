@@ -27,7 +27,8 @@ CONVERTIBLE = ("revolute", "prismatic", "spherical", "floating")
 class MujocoStates:
     """Converter between the states of a model and of an MjModel with the same joints.
 
-    names: of MuJoCo's joints, if the file does not name all of them. Raises ValueError if the robots differ in their joints.
+    names: of MuJoCo's joints, if the file does not name all of them. Raises ValueError if the names of the joints differ, or a
+    joint of the model has a type other than those in CONVERTIBLE.
     """
 
     def __init__(self, model: Model, simulated: Any, names: Sequence[str] | None = None) -> None:
@@ -98,7 +99,7 @@ class MujocoStates:
         return self._local(x, qacc[self._v]) - self._turning(x)
 
     def _turning(self, x: Array) -> Array:
-        """Term omega x v (nv,) of the floating joints."""
+        """Array (nv,) with omega x v of the floating joints at their linear velocities, and zeros elsewhere."""
         v, turning = x[self.nq :], np.zeros(self.nv)
         for _, d in self.free:
             turning[d : d + 3] = np.cross(v[d + 3 : d + 6], v[d : d + 3])
@@ -134,7 +135,8 @@ def _rotation(quaternion: Array) -> Array:
 def quaternion_of(R: Array) -> Array:
     """Unit quaternion x y z w (4,), w not negative, of a rotation matrix (3, 3).
 
-    It is the column of 4 q q' - 1, computed from R, with the largest diagonal entry (Bar-Itzhack, J. Guidance 23, 2000).
+    It is the normalized column of 4 q q', computed from R, with the largest diagonal entry (after Bar-Itzhack, J. Guidance 23,
+    2000).
     """
     a, b, c = R[2, 1] - R[1, 2], R[0, 2] - R[2, 0], R[1, 0] - R[0, 1]
     K = np.empty((4, 4))

@@ -1,6 +1,6 @@
 """Notes on an MJCF: elements that a model ignores, and differences between the model and MuJoCo's.
 
-Mass matrix, bias and passive forces are compared in a few states, which finds differences that the list of ignored elements lacks.
+Mass matrix, bias and passive forces are compared in a few states, to find differences that the list of ignored elements lacks.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def left_out(
 ) -> tuple[list[str], list[str]]:
     """Return notes on ignored elements that change the motion relative to MuJoCo, and notes on others.
 
-    followed: equalities that the model's coupling includes.
+    found: actuators of the file. followed: names of equalities that the model satisfies, by its coupling or by locked joints.
     """
     moving = [
         *_joints(m, names),
@@ -41,20 +41,20 @@ def left_out(
 
 
 def _listed(names: Iterable[str]) -> str:
-    """First NAMED names as a text, followed by the number of all names if there are more."""
+    """First NAMED names as a text, separated by commas, with the number of all names if there are more."""
     names = list(names)
     more = f", ... ({len(names)} in all)" if len(names) > NAMED else ""
     return ", ".join(names[:NAMED]) + more
 
 
 def _sentence(what: str, names: Iterable[str]) -> list[str]:
-    """List of one sentence with the names; empty without names."""
+    """List of one sentence, ``what`` followed by the names; empty without names."""
     names = list(names)
     return [f"{what}: {_listed(names)}"] if names else []
 
 
 def _joints(m: Any, names: Names) -> list[str]:
-    """Notes on springs and limits of ball and free joints, and on nonlinear damping and springs."""
+    """Notes on ignored springs of ball and free joints and limits of ball joints, and on nonlinear damping and springs."""
     several = [j for j in range(m.njnt) if joint_kind(m, j) in ("spherical", "floating")]
     poly = _nonzero_rows(m, "dof_dampingpoly")
     stiff = _nonzero_rows(m, "jnt_stiffnesspoly")
@@ -72,14 +72,14 @@ def _joints(m: Any, names: Names) -> list[str]:
 
 
 def _dry_friction(m: Any, names: Names) -> list[str]:
-    """Note on joints with dry friction, which counts only with friction_velocity; empty list without any."""
+    """Note on joints with dry friction, which needs the option friction_velocity of a system; empty list without any."""
     rubbing: list[int] = np.flatnonzero(m.dof_frictionloss).tolist() if enabled(m, "FRICTIONLOSS") else []
     joints = dict.fromkeys(names.joints[m.dof_jntid[d]] for d in rubbing)
     return _sentence("dry friction counts only with friction_velocity", joints)
 
 
 def _nonzero_rows(m: Any, field: str) -> list[int]:
-    """Rows with a nonzero entry; none in versions of MuJoCo without the field."""
+    """Indices of the rows of a field with a nonzero entry; [] in versions of MuJoCo without the field."""
     values = getattr(m, field, None)
     return (
         []
@@ -113,7 +113,7 @@ def _bodies(m: Any, names: Names) -> list[str]:
 
 
 def _unsupported_options(m: Any) -> list[str]:
-    """Notes on forces of the medium, flexible bodies and plugins."""
+    """Notes on forces of the medium, flexible bodies and plugins, which are ignored."""
     fluid = m.opt.density or m.opt.viscosity
     flexible = getattr(m, "nflex", 0)
     return [
@@ -128,7 +128,7 @@ def _unsupported_options(m: Any) -> list[str]:
 
 
 def _equalities(m: Any, names: Names, followed: Collection[str]) -> list[str]:
-    """Notes on equalities that are ignored, or not part of the model's coupling."""
+    """Notes on equalities that are ignored, and on those that are not among ``followed``, the names that the model satisfies."""
     found, left = equalities(m, names)
     free = [f"{one.name} ({one.kind})" for one in found if one.name not in followed]
     return [
@@ -160,7 +160,7 @@ def _actuators(m: Any, names: Names, found: tuple[Actuator, ...]) -> list[str]:
 
 
 def _one_sided(m: Any, names: Names, found: tuple[Actuator, ...]) -> list[str]:
-    """Note on joints whose force range has one direction only; empty without any."""
+    """Note on joints whose force range has one direction only, except (0, 0); empty without any."""
     pulled = [name for name, limit in effort_limits(m, names, found).items() if one_sided(limit) and any(limit)]
     return _sentence("forces have one direction only in the file; here the larger limit applies in both", pulled)
 
@@ -180,7 +180,7 @@ def _things(m: Any) -> list[str]:
 
 
 TOLERANCE = 1e-8
-"""Tolerance relative to the largest entry."""
+"""Tolerance of differences, relative to the largest entry of the model's and of MuJoCo's term, or to 1 if that is larger."""
 STATES = 2
 
 
@@ -195,7 +195,8 @@ class Terms(NamedTuple):
 def differences(model: Model, simulated: Any, names: Names) -> list[str]:
     """Sentences about the terms of the equations of motion that differ from MuJoCo's in random states, at most one for each term.
 
-    Terms are the mass matrix, the bias and the passive forces; they differ by more than TOLERANCE of the largest entry.
+    Terms are the mass matrix, the bias and the passive forces; they differ if an entry does by more than TOLERANCE. The sentence
+    is about the first state in which a term differs.
     """
     reported: dict[str, str] = {}
     for own, theirs in _compared(model, simulated, names):
@@ -209,7 +210,7 @@ def differences(model: Model, simulated: Any, names: Names) -> list[str]:
 
 
 def largest_difference(model: Model, simulated: Any, names: Names) -> float:
-    """Largest difference of mass matrix and bias from MuJoCo's in random states, relative to the largest entry of each."""
+    """Largest difference of mass matrix and bias from MuJoCo's in random states, relative to MuJoCo's largest entry of each."""
     pairs = [
         pair for own, theirs in _compared(model, simulated, names) for pair in zip(own[:2], theirs[:2], strict=True)
     ]
@@ -217,7 +218,7 @@ def largest_difference(model: Model, simulated: Any, names: Names) -> float:
 
 
 def _compared(model: Model, simulated: Any, names: Names) -> Iterator[tuple[Terms, Terms]]:
-    """Yield the terms of the model and of MuJoCo in STATES random states, the same at every call."""
+    """Yield the terms of the model and of MuJoCo in STATES random states, the same at every call for a model."""
     rng, states = np.random.default_rng(0), MujocoStates(model, simulated, names.joints)
     for _ in range(STATES):
         x = np.concatenate([model.random_configuration(rng), rng.standard_normal(model.nv)])
@@ -225,7 +226,7 @@ def _compared(model: Model, simulated: Any, names: Names) -> Iterator[tuple[Term
 
 
 def _difference_sentence(what: str, fraction: float, joints: list[str]) -> str:
-    """Sentence about a term's relative difference from MuJoCo's at these joints, at most NAMED of them by name."""
+    """Sentence about a term's difference from MuJoCo's, a fraction of the largest entry, at these joints; names NAMED of them."""
     more = f" and {len(joints) - NAMED} others" if len(joints) > NAMED else ""
     at = ", ".join(joints[:NAMED]) + more
     return f"{what}: the difference from MuJoCo's is up to {100 * fraction:.2g} % of the largest, at {at}"

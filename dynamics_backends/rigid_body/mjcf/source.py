@@ -1,7 +1,8 @@
 """MJCF files and texts: detection, checks, compilation by MuJoCo's parser, and names of the elements.
 
 MuJoCo's compiler resolves defaults, includes, frames, replicates, meshes and inertias, so that numbers are read from its result,
-not from XML.  Names are optional in MJCF; an element without a name is named after its body.
+not from XML.  Names are optional in MJCF: joints and geoms without a name are named after their body, bodies and equalities by
+their number; sites stay unnamed.
 
 Checks of the text come first, since MuJoCo replaces a mass of nan by a default, and allocates the sizes in `count`, `nkey` or
 `nrow`; some values crash the process.
@@ -26,7 +27,7 @@ MISSING = "MJCF files are read by the package mujoco: pip install 'urdf-trajopt[
 UNNAMED = "MuJoCo Model"
 """MuJoCo's name of a robot without a name."""
 EXACT = 1e-12
-"""Tolerance within which rotation entries are set to 0 or +-1: a rotation by pi/2 is rounded by its quaternion."""
+"""Tolerance of :func:`snap_rotation` for rotations by pi/2, which are rounded by their quaternions."""
 JOINT_KINDS = {
     "mjJNT_FREE": "floating",
     "mjJNT_BALL": "spherical",
@@ -40,7 +41,7 @@ CACHE_SIZE = 4
 """Number of cached compiled models."""
 FileState = tuple[str, int, int]
 _HEAD = 1 << 16
-"""Number of bytes that are searched for the first element of a file."""
+"""Number of bytes at the start of a file that are searched for its first element."""
 
 
 class MJCFError(InputError):
@@ -48,11 +49,11 @@ class MJCFError(InputError):
 
 
 class MJCFWarning(UserWarning):
-    """Elements of an MJCF that the model ignores, so that the robot moves differently than in MuJoCo; all in one message."""
+    """Elements and terms by which a model moves differently than its MJCF does in MuJoCo; all in one message."""
 
 
 def is_mjcf(source: str | os.PathLike) -> bool:
-    """True if a file, or text that starts with "<", is MJCF: its first element is <mujoco>. False for an unreadable file."""
+    """True if the first element of a file, or of text that starts with "<", is <mujoco>. False for an unreadable file."""
     if _is_text(source):
         head = str(source).encode()
     else:
@@ -66,7 +67,7 @@ def is_mjcf(source: str | os.PathLike) -> bool:
 
 
 def _is_text(source: str | os.PathLike) -> bool:
-    """True for a text, which starts with "<" after blanks; False for a path."""
+    """True for a str that starts with "<" after blanks, which is a text; False for a path."""
     return isinstance(source, str) and source.lstrip("\ufeff \t\r\n").startswith("<")
 
 
@@ -83,10 +84,12 @@ class Compiled(NamedTuple):
 
 
 def compiled(source: str | os.PathLike) -> Compiled:
-    """Compile an MJCF file, or text that starts with "<", by MuJoCo; the result is cached until one of its files changes.
+    """Compile an MJCF file, or text that starts with "<", by MuJoCo.
 
-    Raises ModuleNotFoundError without the package mujoco, MJCFError with the file and MuJoCo's message, which contains element and
-    line.
+    The last CACHE_SIZE results are cached while their files are unchanged.
+
+    Raises ModuleNotFoundError without the package mujoco; MJCFError for a missing file, one whose first element is not <mujoco>,
+    unsafe attributes, and MuJoCo's errors, with MuJoCo's message.
     """
     try:
         import mujoco  # noqa: F401 (whether it is there)
@@ -107,7 +110,7 @@ def compiled(source: str | os.PathLike) -> Compiled:
 def _compiled(source: str, states: tuple[FileState, ...]) -> Compiled:
     """Compile a text, or the path of a file, that is known to be MJCF; cached by its arguments.
 
-    states: path, time and size of all files that are read. Raises MJCFError for unsafe attributes and for MuJoCo's errors.
+    states: see :func:`states_of_files`. Raises MJCFError for unsafe attributes, with the line, and for MuJoCo's errors.
     """
     import mujoco
 
@@ -133,7 +136,7 @@ def _compiled(source: str, states: tuple[FileState, ...]) -> Compiled:
 
 
 def states_of_files(source: str | os.PathLike) -> tuple[FileState, ...]:
-    """Path, modification time [ns] and size of an MJCF file and of all files that it and its includes reference.
+    """Path, modification time [ns] and size of an MJCF file and of all existing files that it and its .xml files reference.
 
     References in text are relative to the working directory, as in MuJoCo.
     """
@@ -157,7 +160,11 @@ def _text(path: Path) -> str:
 
 
 class Names:
-    """Unique names of bodies, joints, geoms, sites and equalities of an MjModel, by their numbers."""
+    """Names of the robot and, by number, of bodies, joints, geoms, sites and equalities of an MjModel.
+
+    All are unique among their kind, but for sites without a name, which have "". source: file or text, for the name of a robot
+    without one: the stem of the file, or "robot".
+    """
 
     def __init__(self, simulated: Any, source: str | os.PathLike = "<") -> None:
         m = simulated
@@ -185,7 +192,7 @@ def _robot_name(m: Any, default: str) -> str:
 
 
 def _unique(names: Iterable[str]) -> tuple[str, ...]:
-    """Make names unique by appending numbers to repeated ones."""
+    """Names with _2, _3, ... appended to repeated ones, so that all are unique."""
     seen: dict[str, None] = {}
     for name in names:
         own, count = name, 2
@@ -196,7 +203,10 @@ def _unique(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def rotation(quaternion: Any) -> np.ndarray:
-    """Rotation (3, 3) of MuJoCo's quaternion w x y z; exact near quarter turns."""
+    """Rotation (3, 3) of MuJoCo's quaternion w x y z, which is normalized.
+
+    Rounding errors of quarter and half turns about a coordinate axis are removed (:func:`snap_rotation`).
+    """
     w, x, y, z = np.asarray(quaternion, dtype=float) / np.linalg.norm(quaternion)
     R = np.array(
         [
@@ -229,7 +239,10 @@ def joint_bodies(simulated: Any) -> dict[int, list[int]]:
 
 
 def enabled(simulated: Any, *what: str) -> bool:
-    """True if the file's <flag> disables none of these parts of the dynamics, such as "GRAVITY"."""
+    """True if the file's <flag> disables none of these parts of the dynamics, such as "GRAVITY".
+
+    Parts that this version of MuJoCo does not know count as enabled.
+    """
     import mujoco
 
     bits = [int(getattr(mujoco.mjtDisableBit, f"mjDSBL_{name}", 0)) for name in what]  # 0: not known to this version
@@ -257,7 +270,8 @@ _NAMED = re.compile(r"(joint|body|geom|site|tendon|actuator|mesh|texture|hfield|
 def attribute_errors(text: str) -> Iterator[str]:
     """Yield an error, with the line, for each attribute of an MJCF text that is unsafe for MuJoCo.
 
-    Unsafe are numbers that are not finite (ranges may be infinite), and sizes or copies that would take too much memory.
+    Unsafe are numbers that are not finite (ranges may be infinite), and sizes or copies that would take too much memory. After an
+    error about the copies of <replicate>, the rest of the text is not checked.
     """
     text = _without_comments(text)
     opened: list[int] = []
@@ -294,13 +308,13 @@ def _without_comments(text: str) -> str:
 
 
 def _leading_integer(text: str) -> int:
-    """Leading integer of a text, 0 if there is none."""
+    """Leading integer, not negative, of a text (at most 18 digits); 0 if there is none."""
     found = re.match(r"\s*\+?(\d{1,18})", text)
     return int(found[1]) if found else 0
 
 
 def _product(values: Mapping[str, str], *keys: str) -> int:
-    """Product of the integers in these attributes; each counts as at least 1."""
+    """Product of all integers in these attributes; each counts as at least 1, a missing attribute as 1."""
     words = [word for key in keys for word in values.get(key, "").split()]
     return math.prod(max(_leading_integer(word), 1) for word in words)
 

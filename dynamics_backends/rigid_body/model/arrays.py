@@ -18,7 +18,7 @@ def frozen(array: np.ndarray) -> np.ndarray:
 
 
 def starts(sizes: Iterable[int]) -> np.ndarray:
-    """Start index of each part in the concatenation of parts of these sizes."""
+    """Read-only start index of each part in the concatenation of parts of these sizes."""
     return frozen(np.cumsum([0, *sizes], dtype=np.int64)[:-1].copy())
 
 
@@ -33,7 +33,7 @@ def checked_array(what: str, values, shape: tuple[int, ...], finite: bool = True
 
 
 def check_rotations(what: str, R: np.ndarray):
-    """Raise ValueError unless R (..., 3, 3) are rotations."""
+    """Raise ValueError unless R (..., 3, 3) are rotations, with R'R - 1 up to ROTATION_TOLERANCE."""
     error = np.abs(np.swapaxes(R, -1, -2) @ R - np.eye(3)).max(initial=0.0)
     if not error <= ROTATION_TOLERANCE or np.any(np.linalg.det(R) < 0):
         raise ValueError(f"{what} is not a rotation (R'R - 1 reaches {error:.1e}): orthonormalize it, determinant +1")
@@ -42,7 +42,7 @@ def check_rotations(what: str, R: np.ndarray):
 def fingerprint(value) -> str:
     """Return the SHA-256 of the content in hexadecimal.
 
-    Dataclasses are hashed by their fields, except those with metadata digest = False; -0.0 equals 0.0.
+    Dataclasses are hashed by their fields, except those with metadata digest = False; in arrays, -0.0 equals 0.0.
     """
     content = hashlib.sha256()
     _feed(content, value)
@@ -50,7 +50,11 @@ def fingerprint(value) -> str:
 
 
 def _feed(content, value):
-    """Add `value` with its kind and length, so that no two different values produce the same bytes."""
+    """Add `value` with its kind and length, so that neighboring values cannot be mistaken for other ones.
+
+    Tuples count as lists, dataclasses as lists of their fields, integer arrays as int64 and others as float64; any other object
+    counts by its repr.
+    """
     if is_dataclass(value):
         _feed(content, [getattr(value, field.name) for field in fields(value) if field.metadata.get("digest", True)])
     elif isinstance(value, np.ndarray):

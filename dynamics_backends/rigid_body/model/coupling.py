@@ -23,6 +23,9 @@ class Coupling:
     offset: (nv,) [rad or m], 0 at an independent DoF.
     coordinate: (nv,) int, the entry of q that belongs to the DoF; -1 in joints of several DoFs.
     nq: the number of coordinates of the full tree.
+
+    Raises ValueError for arrays of different sizes, indices out of range, numbers that are not finite, unresolved chains, and
+    followers in joints of several DoFs.
     """
 
     source: np.ndarray
@@ -57,7 +60,7 @@ class Coupling:
 
     @cached_property
     def followers(self) -> np.ndarray:
-        """DoFs that follow another one, increasing."""
+        """(nv - nv_red,) int: the DoFs that follow another one, increasing."""
         return np.flatnonzero(self.source != np.arange(self.source.size))
 
     @cached_property

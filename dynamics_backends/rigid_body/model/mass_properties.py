@@ -46,7 +46,7 @@ def inertias_about_origin(mass: np.ndarray, com: np.ndarray, inertia: np.ndarray
 def composite(parts: Sequence[MassProperties]) -> MassProperties:
     """Return the rigid union of parts in one frame; zero without parts. A single nonempty part is returned unchanged.
 
-    Raises ValueError when the masses cancel to zero, so that there is no center of mass.
+    Raises ValueError if the masses sum to zero but their moments do not, so that there is no center of mass.
     """
     parts = [part for part in parts if not part.empty]
     if not parts:
@@ -63,12 +63,15 @@ def composite(parts: Sequence[MassProperties]) -> MassProperties:
 
 
 def positive_semidefinite(inertia: np.ndarray) -> bool:
-    """True if a tensor (3, 3) has no negative eigenvalue, up to rounding."""
+    """True if a tensor (3, 3) has no negative eigenvalue, up to PSD_TOLERANCE of the largest one."""
     moments = np.linalg.eigvalsh(inertia)
     return bool(moments[0] >= -PSD_TOLERANCE * np.abs(moments).max())
 
 
 def satisfies_triangle(inertia: np.ndarray) -> bool:
-    """True if the largest principal moment is at most the sum of the others, as for any real mass distribution."""
+    """True if the largest principal moment is at most the sum of the others, as for any real mass distribution.
+
+    A relative excess of TRIANGLE_TOLERANCE is accepted.
+    """
     moments = np.linalg.eigvalsh(inertia)
     return bool(moments[2] <= (1 + TRIANGLE_TOLERANCE) * (moments[0] + moments[1]))

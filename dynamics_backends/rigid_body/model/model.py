@@ -1,9 +1,8 @@
 """Model of a robot: a tree of rigid bodies, as parallel arrays and index sets.
 
 One joint connects body b to body parent[b] < b (-1: the world). The *internal frame* of a body is the frame of its joint,
-rotated at load so that the axis of every 1-DoF joint, and the normal of a planar one, is +z. The frame of the
-URDF link, like every other named place, is a `Frame`: a constant placement in the internal frame of its
-body.
+rotated at load so that the axis of every 1-DoF joint, and the normal of a planar one, is +z. The frame of the URDF link, like
+every other named place, is a `Frame`: a constant placement in the internal frame of its body.
 
 A placement (R, p) of frame b in frame a transforms coordinates from b to a: x_a = R x_b + p.
 
@@ -71,7 +70,8 @@ class Frame:
     """Named frame on a body.
 
     body: index of the body, -1 for the world. R (3, 3), p (3,) [m]: placement in the internal frame of the body. kind: "link",
-    "joint", "contact" (the expected contact point of a body without children) or "user".
+    "joint", "contact" (the expected contact point of a body without children) or "user". Raises ValueError for another kind,
+    wrong shapes, numbers that are not finite, and an R that is not a rotation.
     """
 
     name: str
@@ -101,20 +101,22 @@ class Model:
     """Immutable robot model with nb bodies, nq coordinates, nv degrees of freedom; SI units, radians.
 
     body_names, joint_names, joint_types: nb entries; joint b moves body b.
-    parent: (nb,) int. placement_R (nb, 3, 3), placement_p (nb, 3): the internal frame of body b in that of
-    its parent, at the neutral configuration. mass (nb,), com (nb, 3), inertia (nb, 3, 3) about the center of
-    mass, all in the internal frame.
-    pitch: (nb,) [m/rad], zero unless helical.
+    parent: (nb,) int, -1 for the world. placement_R (nb, 3, 3), placement_p (nb, 3): the internal frame of body b in that of its
+    parent, at the neutral configuration. mass (nb,), com (nb, 3), inertia (nb, 3, 3) about the center of mass, all in the
+    internal frame.
+    pitch: (nb,) [m/rad], used by helical joints only.
     q_lower, q_upper: (nq,), infinite where unlimited. velocity_limit, effort_limit: (nv,), infinite where
     unknown. damping, friction (Coulomb), armature (rotor inertia at the joint): (nv,). stiffness, spring_reference: (nv,),
     the force of a spring is -stiffness (q - spring_reference), default none; only joints of one DoF have springs.
-    gravity: (3,) [m/s^2] in the world. frames: named places. coupling: followers of `mimic="follow"`, or
-    None; nq and nv are those of the full tree in any case. circular: joints whose coordinate is an angle on a circle, SO(2): it
+    gravity: (3,) [m/s^2] in the world. frames: named places. coupling: followers of `mimic="follow"`, or None; nq and nv are
+    those of the full tree in any case. circular: joints whose coordinate is an angle on a circle, SO(2): it
     may grow beyond a turn, and differences of configurations are wrapped to the nearest turn. source: path of the model's file,
     "" if none; package_dirs: folders of the packages of its meshes (package://); notes: sentences on elements of the file that
     the model ignores. The last four are not part of the digest.
 
-    Raises ValueError for wrong shapes, numbers that are not finite, unordered parents, repeated names.
+    Raises ValueError for wrong shapes, numbers that are not finite, unordered parents, repeated names, unknown joint types,
+    crossed position limits, negative damping, friction, armature or stiffness, and springs at joints of several DoFs; UnknownName
+    for circular joints that are not revolute.
     """
 
     name: str
@@ -175,7 +177,10 @@ class Model:
         return bodies | dict.fromkeys(("q_lower", "q_upper"), (nq,)) | dict.fromkeys(_DOF_FIELDS, (nv,))
 
     def _check_names(self):
-        """Raise ValueError for repeated names and unknown joint types, UnknownName for circular joints that are not revolute."""
+        """Raise ValueError for repeated or missing names and unknown joint types.
+
+        Raises UnknownName for circular joints that are not revolute.
+        """
         if not len(self.body_names) == len(self.joint_names) == len(self.joint_types):
             raise ValueError("body_names, joint_names and joint_types must have one entry for each body")
         for kind, names in (("bodies", self.body_names), ("joints", self.joint_names)):
@@ -208,7 +213,7 @@ class Model:
         return type(self), tuple(getattr(self, entry.name) for entry in fields(self))
 
     def _check_joint_forces(self):
-        """Raise ValueError for negative joint properties, and for springs at joints of several degrees of freedom."""
+        """Raise ValueError for negative damping, friction, armature or stiffness, and for springs at joints of several DoFs."""
         for key in ("damping", "friction", "armature", "stiffness"):
             value = getattr(self, key)
             if np.any(value < 0):
@@ -266,7 +271,7 @@ class Model:
         return frozen(parent)
 
     def ancestors(self, b: int) -> list[int]:
-        """Return the DoFs on the path from the root to body b, its own included, increasing."""
+        """Return the DoFs of the joints on the path from the world to body b, its own joint included, increasing."""
         path: list[int] = []
         while b >= 0:
             path[:0] = self.dofs(b)
@@ -275,7 +280,7 @@ class Model:
 
     @cached_property
     def depth(self) -> np.ndarray:
-        """(nb,) int: number of joints between the world and the joint of each body; 0 at a root."""
+        """(nb,) int: number of joints between the world and the joint of each body, without it; 0 at a root."""
         depth = np.zeros(self.nb, dtype=np.int64)
         for b in np.flatnonzero(self.parent >= 0):
             depth[b] = depth[self.parent[b]] + 1
@@ -326,7 +331,7 @@ class Model:
         return tuple(unit for kind in self.joint_types for unit in _Q_UNITS.get(kind, ("rad",)))
 
     def frame_id(self, name: str) -> int:
-        """Return the index in `frames`; a link precedes a joint of the same name. Raises UnknownName."""
+        """Return the index of a frame in `frames`; of two with this name, that which is not a joint's. Raises UnknownName."""
         found = [i for i, frame in enumerate(self.frames) if frame.name == name]
         if not found:
             raise unknown_name("frame", name, [frame.name for frame in self.frames])
@@ -350,7 +355,8 @@ class Model:
     def random_configuration(self, rng: np.random.Generator, N: int | None = None) -> np.ndarray:
         """Return configurations (N, nq), or one (nq,) without N, uniform within the limits.
 
-        A missing limit is replaced by +-pi, for translations +-1 m; orientations are uniform.
+        Without limits, the range is +-pi, for translations +-1 m; a single missing limit lies 2 pi, or 2 m, from the other one.
+        Orientations are uniform.
         """
         reach = np.where(np.array(self.q_units) == "m", 1.0, np.pi)
         low, high = np.isfinite(self.q_lower), np.isfinite(self.q_upper)
@@ -365,7 +371,10 @@ class Model:
         return q[0] if N is None else q
 
     def degrees_hint(self, coordinate: int, value: float) -> str:
-        """Return " (degrees?)" for an angle far beyond 2 pi and its limits, "" for any other value of an entry of q."""
+        """Return a hint for messages, " (degrees?)", if a value of entry ``coordinate`` of q looks like degrees, else "".
+
+        It does if the entry is an angle, its size is above 2 pi, and it exceeds a limit by more than 1 rad.
+        """
         lower, upper = self.q_lower[coordinate], self.q_upper[coordinate]
         beyond = max(lower - value, value - upper)
         looks_so = self.q_units[coordinate] == "rad" and abs(value) > 2.0 * np.pi and beyond > 1.0
@@ -402,7 +411,10 @@ class Model:
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 of all names and numbers, in hexadecimal: equal for equal models, in any process."""
+        """SHA-256 of all names and numbers, in hexadecimal: equal for equal models, in any process.
+
+        It does not depend on source, notes, circular and package_dirs.
+        """
         return fingerprint(self)
 
     def __structure__(self) -> tuple[str, tuple[str, ...]]:

@@ -1,8 +1,8 @@
 """Construction of a `Model` link by link, from code or from a file, and changed copies of a model.
 
-Fixed joints are merged into the parent body and joint axes rotated to +z only here: the internal frame of a moving body is its
-link's frame rotated by T (T axis = +z) about the same origin. Links merged into a body have a placement in its internal frame,
-which determines frames, inertias and the joints of their children.
+Links with fixed joints are merged into the parent body and joint axes rotated to +z only here: the internal frame of a moving
+body is its link's frame rotated by T (T axis = +z), with the origin at the joint's anchor (by default the link's origin). Links
+merged into a body have a placement in its internal frame, which determines frames, inertias and the joints of their children.
 
 A copy has locked joints, a load on one of its frames, or other properties of its joints:
 
@@ -87,7 +87,7 @@ class JointSpec:
 
 
 SYMMETRY_TOLERANCE = 1e-9
-"""Relative asymmetry of an inertia tensor that counts as rounding."""
+"""Largest asymmetry of an inertia tensor, relative to its largest entry, that counts as rounding."""
 
 
 @dataclass
@@ -165,10 +165,9 @@ class ModelBuilder:
         self._add_frames(name, joint_name, anchor)
 
     def add_frame(self, name: str, parent: str | None = None, *, xyz=(0, 0, 0), rpy=(0, 0, 0), R=None, kind="user"):
-        """Add a named frame on the link `parent` (None: the world), at xyz [m] and rpy [rad] or R (3, 3) in
-        it.
+        """Add a named frame on the link `parent` (None: the world), at xyz [m] and rpy [rad] or R (3, 3) in it.
 
-        Raises UnknownName for an unknown parent, ValueError if a frame of this name and kind exists.
+        kind: see :class:`Frame`. Raises UnknownName for an unknown parent, ValueError if a frame of this name and kind exists.
         """
         if any(frame.name == name and frame.kind == kind for frame in self._frames):
             raise ValueError(f"there already is a {kind} frame named {name!r}: choose another name")
@@ -178,7 +177,10 @@ class ModelBuilder:
         self._frames.append(Frame(name, body, R_link @ R, p, kind))
 
     def build(self, gravity=STANDARD_GRAVITY) -> Model:
-        """Return the model under gravity (3,) [m/s^2]. Raises ValueError as `Model` does."""
+        """Return the model under gravity (3,) [m/s^2].
+
+        Raises ValueError as `Model` does, and if the masses of links merged into a body cancel.
+        """
         bodies = self._bodies
         merged = [_merged(body) for body in bodies]
         values: dict[str, Any] = {
@@ -226,10 +228,10 @@ def lock_joints(model: Model, joints: Iterable[str] | Mapping[str, float]) -> Mo
     """Return a model in which these joints are rigid, at the given values (0 for names without a value).
 
     joints: names, or name -> value [rad, m]. A name may be a pattern of :mod:`fnmatch`, such as "*finger*"; a pattern never
-    matches a floating base, and a joint's name takes precedence over a pattern.
-    Joints with several DoFs can be locked at their neutral configuration only. Bodies are merged into the parents; all
-    frames remain. Raises UnknownName for a name or pattern that matches no joint, or ValueError for another value of a joint with
-    several DoFs and for a model with a coupling.
+    matches floating joints, and a joint's name takes precedence over a pattern.
+    Joints with several DoFs can be locked at their neutral configuration only, by the value 0. Bodies are merged into the
+    parents; all frames remain. Raises UnknownName for a name or pattern that matches no joint, and ValueError for another value
+    of a joint with several DoFs and for a model with a coupling.
 
     >>> import trajopt as to
     >>> to.lock_joints(to.load_robot("iiwa7"), {"iiwa_joint_7": 0.5}).nv
@@ -265,7 +267,10 @@ WILDCARDS = "*?["
 
 
 def _locked_values(model: Model, values: Mapping[str, float]) -> dict[int, float]:
-    """Values by joint index, of names and patterns; exact names override patterns, a later pattern an earlier one."""
+    """Values by joint index, of names and patterns; exact names override patterns, a later pattern an earlier one.
+
+    Raises UnknownName for a name or pattern without a joint.
+    """
     by_pattern: dict[int, float] = {}
     by_name: dict[int, float] = {}
     for name, value in values.items():
@@ -277,7 +282,7 @@ def _locked_values(model: Model, values: Mapping[str, float]) -> dict[int, float
 
 
 def _matching_joints(model: Model, pattern: str) -> list[int]:
-    """Indices of the joints whose name matches a pattern. Raises UnknownName if none does."""
+    """Indices of the joints, except floating ones, whose name matches a pattern. Raises UnknownName if none does."""
     names = [name for name, kind in zip(model.joint_names, model.joint_types, strict=True) if kind != "floating"]
     matching = [model.joint_names.index(name) for name in names if fnmatchcase(name, pattern)]
     if not matching:
@@ -286,7 +291,11 @@ def _matching_joints(model: Model, pattern: str) -> list[int]:
 
 
 def _add_again(builder: ModelBuilder, model: Model, b: int, value: float | None):
-    """Add body b, with its internal frame as link frame; fixed at `value` unless that is None."""
+    """Add body b, with its internal frame as link frame.
+
+    value: None for the joint of the model, else the coordinate at which it is rigid; a joint of several DoFs is
+    rigid where it is neutral.
+    """
     R, p, kind = model.placement_R[b], model.placement_p[b], model.joint_types[b]
     joint = JointSpec("fixed")
     if value is None:
@@ -328,10 +337,11 @@ PropertyValues = float | Mapping[str, float] | None
 
 
 def with_joint_properties(model: Model, **values: PropertyValues) -> Model:
-    """Return a model with some of PROPERTIES changed; a joint of several degrees of freedom uses its number for each of them.
+    """Return a model with some of PROPERTIES changed, by keyword; one number is for all joints of one degree of freedom.
 
-    Raises UnknownName for a joint that the model does not have, ValueError for a negative or infinite value, and TypeError for
-    another property.
+    A named joint of several degrees of freedom uses its number for each of them. Raises UnknownName for a joint that the model
+    does not have; ValueError for an infinite value, a negative one (except spring_reference), and a stiffness of a joint of
+    several degrees of freedom; TypeError for another property.
     """
     changes = {}
     for key, value_or_values in values.items():
@@ -359,8 +369,8 @@ def _values_by_dof(model: Model, key: str, value_or_values: float | Mapping[str,
 def with_load(model: Model, name: str, frame: str, R: Array, p: Array, load: MassProperties) -> Model:
     """Return a model with a load whose frame ``name`` is placed at R (3, 3), p (3) [m] in a frame of the model.
 
-    load: mass properties in the load's frame. Raises UnknownName for an unknown frame, ValueError for a frame fixed to the ground,
-    or an existing name.
+    load: mass properties in the load's frame. Raises UnknownName for an unknown frame, ValueError for a frame fixed to the
+    ground, or an existing name.
     """
     at = model.frames[model.frame_id(frame)]
     if at.body < 0:

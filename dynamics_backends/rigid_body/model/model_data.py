@@ -14,12 +14,15 @@ from dynamics_backends.user_input import quoted
 
 
 def model_to_data(model: Model) -> dict[str, Any]:
-    """Fields of the model as strings, numbers and lists; infinities as in Python's JSON."""
+    """Fields of the model by name, as strings, numbers, lists, dicts and None.
+
+    Infinite limits stay infinite floats, which Python's JSON writes as Infinity.
+    """
     return _plain(model)
 
 
 def model_from_data(data: Mapping[str, Any]) -> Model:
-    """Create a model from plain values. Raises ValueError for invalid values."""
+    """Create a model from the values of :func:`model_to_data`. Raises ValueError for missing or invalid values."""
     try:
         values = dict(data)
         values["frames"] = tuple(Frame(**frame) for frame in values["frames"])
@@ -33,7 +36,7 @@ def model_from_data(data: Mapping[str, Any]) -> Model:
 
 
 def _check_texts(values: Mapping[str, Any]) -> None:
-    """Raise ValueError for names that are not strings."""
+    """Raise ValueError for names, joint types, notes or a source that are not strings."""
     texts = {key: [values[key]] for key in ("name", "source") if key in values}
     texts |= {
         key: values[key] for key in ("body_names", "joint_names", "joint_types", "notes", "circular") if key in values

@@ -21,7 +21,11 @@ _RECENT_BODIES = 3  # a random parent is one of the latest bodies, or any body: 
 
 
 def chain(n: int, joint: str = "revolute", rng: np.random.Generator | int | None = None) -> Model:
-    """Return a chain of n bodies with one type of joint: equal rods without `rng`, else random links."""
+    """Return a chain of n bodies with one type of joint.
+
+    rng: None for equal rods, whose axes alternate between z and y; a generator or its seed for random axes, placements and
+    masses.
+    """
     if rng is not None:
         return _random_model(np.random.default_rng(rng), f"random_chain_{n}", [joint] * n, range(-1, n - 1))
     builder = ModelBuilder(f"chain_{n}")
@@ -31,7 +35,7 @@ def chain(n: int, joint: str = "revolute", rng: np.random.Generator | int | None
 
 
 def binary_tree(n: int, joint: str = "revolute") -> Model:
-    """Return n equal rods; the parent of body b is body (b - 1) // 2, and its two branches are 60 degrees apart."""
+    """Return a tree of n equal rods: the parent of body b is body (b - 1) // 2; two branches of a body are 60 degrees apart."""
     builder = ModelBuilder(f"binary_tree_{n}")
     for b in range(n):
         yaw = 0.0 if b == 0 else np.pi / 6 * (1 if b % 2 else -1)
@@ -40,9 +44,10 @@ def binary_tree(n: int, joint: str = "revolute") -> Model:
 
 
 def four_bar(crank: float = 0.3, coupler: float = 0.8, rocker: float = 0.6, base: float = 0.9) -> Model:
-    """Return a four-bar linkage of three rods [m] hinged about y: crank and coupler from the origin, the rocker from (base, 0, 0).
+    """Return the open tree of a four-bar linkage: three rods of these lengths [m], along z at q = 0 and hinged about y.
 
-    The frames coupler_tip and rocker_tip coincide when the linkage is closed; a rod weighs 1 kg per meter.
+    The crank hangs at the origin, the coupler at the end of the crank, the rocker at (base, 0, 0). The frames coupler_tip and
+    rocker_tip coincide when the linkage is closed; a rod weighs 1 kg per meter.
     """
     builder = ModelBuilder("four_bar")
     for name, parent, xyz, length in (
@@ -66,7 +71,8 @@ def random_tree(
 ) -> Model:
     """Return a tree of n bodies with random shape, joints of the given types, placements and inertias.
 
-    Equal seeds give equal models. floating_base: a floating joint connects body 0 to the world.
+    Equal seeds give equal models. joints: types to choose from. floating_base: a floating joint connects body 0 to the world, and
+    all other bodies descend from it.
     """
     rng = np.random.default_rng(rng)
     kinds = [str(kind) for kind in rng.choice(list(joints), n)]
@@ -107,14 +113,14 @@ def _random_model(rng: np.random.Generator, name: str, kinds: Sequence[str], par
 
 
 def _random_axis(rng: np.random.Generator) -> np.ndarray:
-    """Return a direction, half of the time one of the six coordinate directions."""
+    """Return a vector (3,), not normalized: half of the time one of the six coordinate directions, else normally distributed."""
     if rng.random() < 0.5:
         return np.eye(3)[rng.integers(3)] * rng.choice([-1.0, 1.0])
     return rng.standard_normal(3)
 
 
 def _random_inertia(rng: np.random.Generator) -> np.ndarray:
-    """Return a tensor (3, 3) [m^2] of unit mass, with radii of gyration of 5 to 20 cm."""
+    """Return a tensor (3, 3) [m^2] of unit mass that spreads with standard deviations of 5 to 20 cm along three random axes."""
     R = rpy_matrix(rng.uniform(-np.pi, np.pi, 3))
     second_moment = R @ np.diag(rng.uniform(0.05, 0.2, 3) ** 2) @ R.T
     inertia = np.trace(second_moment) * np.eye(3) - second_moment

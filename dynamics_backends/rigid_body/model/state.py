@@ -1,9 +1,9 @@
 """Configuration and state of a robot: their manifolds, and conversion to Pinocchio's conventions.
 
-Quaternions, the base and local velocities agree with Pinocchio's. Two things differ. Pinocchio sorts the joints of a URDF by name,
-while bodies here have the order of the file. Pinocchio represents an angle without limits by its cosine and sine (a continuous
-joint, the angle of a planar one); here it is one number. Joints are matched by name. A planar joint converts only if its normal is
-z, since Pinocchio ignores the axis of a planar joint in a URDF.
+Quaternions, the base and local velocities agree with Pinocchio's. Two things differ. Pinocchio sorts the joints of a URDF by
+name, while bodies here have the order of the file. Pinocchio represents an angle without limits by its cosine and sine (a
+continuous joint, the angle of a planar one); here it is one number. Joints are matched by name. A planar joint converts correctly
+only if its normal is z (which is not checked), since Pinocchio ignores the axis of a planar joint in a URDF.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ GROUPS = {"spherical": SO3, "planar": SE2, "floating": SE3}
 
 
 def configuration_groups(model: Model) -> list[LieGroup]:
-    """Lie groups of q in order; consecutive single-DoF joints form one vector space, except circular joints."""
+    """Lie groups of q in order; consecutive single-DoF joints form one vector space, except circular ones: each is an SO(2)."""
     groups: list[LieGroup] = []
     for joint, joint_type in zip(model.joint_names, model.joint_types, strict=True):
         group = SO2 if joint in model.circular else GROUPS.get(joint_type)
@@ -45,10 +45,10 @@ _CIRCLE = 1  # additional entries of q where an angle is stored as cosine and si
 
 
 class PinocchioConverter:
-    """Converts arrays (N, n), or vectors (n,), between a `Model` and the Pinocchio model of the same robot.
+    """Converter of arrays (..., n) between a `Model` and the Pinocchio model of the same robot.
 
-    pin_model is a `pinocchio.Model`; the package itself is not imported here. Raises ValueError if the joints
-    of the two models differ in name or type.
+    pin_model is a `pinocchio.Model`; the package itself is not imported here. Raises ValueError if the joints of the two models
+    differ in their names, or in their numbers of coordinates or degrees of freedom.
     """
 
     def __init__(self, model: Model, pin_model):
@@ -81,7 +81,7 @@ class PinocchioConverter:
         return pin_q
 
     def q_from_pin(self, pin_q: np.ndarray) -> np.ndarray:
-        """Return configurations (..., nq) for Pinocchio's (..., pin_nq); unlimited angles are in [-pi, pi]."""
+        """Return configurations (..., nq) for Pinocchio's (..., pin_nq); angles from cosine and sine are in [-pi, pi]."""
         pin_q = _sized("Pinocchio's q", pin_q, self.pin_nq)
         q = np.zeros((*pin_q.shape[:-1], self.nq))
         q[..., self._q] = pin_q[..., self._pin_q]
@@ -104,7 +104,10 @@ class PinocchioConverter:
 
 
 def _check_joints(model: Model, joints: dict):
-    """Raise ValueError if the names, or the numbers of coordinates and DoFs, of Pinocchio's joints differ from the model's."""
+    """Raise ValueError if the names, or the numbers of coordinates or DoFs, of Pinocchio's joints differ from the model's.
+
+    A revolute or planar joint may have one more coordinate in Pinocchio.
+    """
     missing = sorted(set(model.joint_names) - set(joints))
     extra = sorted(set(joints) - set(model.joint_names))
     if missing or extra:
@@ -129,7 +132,7 @@ def _columns(pairs: list[tuple[int, int]]) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _sized(what: str, array, size: int) -> np.ndarray:
-    """Convert to an array (..., size) of floats. Raises ValueError for another shape."""
+    """Convert to an array (..., size) of floats. Raises ValueError for another last axis."""
     array = np.asarray(array, dtype=float)
     if array.shape[-1:] != (size,):
         raise ValueError(f"{what} has shape {array.shape}, expected (..., {size})")

@@ -58,7 +58,7 @@ class _Unrolled:
         self.count = {Axis.BODY: m.nb, Axis.DOF: m.nv}
 
     def down(self, p: Pass) -> None:
-        """Run a pass over bodies, from the root to the leaves."""
+        """Run a pass over bodies one by one, from the root to the leaves."""
         self._over_bodies(p, range(self.layout.model.nb))
 
     body = down
@@ -104,7 +104,7 @@ class _Unrolled:
         self.fields.update(zip(p.outputs, map(list, zip(*results, strict=True)), strict=True))
 
     def _at_entries(self, p: Pass) -> Iterator[tuple[dict[str, int], tuple[Any, ...]]]:
-        """DoFs of each pair or triple by their letters, and the step's results."""
+        """DoFs of each pair or triple by letter, in triples also "path", the index of the pair (d, j), and the step's results."""
         index = self.layout.indices(p.kind)
         for numbers in zip(*index.values(), strict=True):
             at = dict(zip(index, map(int, numbers), strict=True))
@@ -142,7 +142,8 @@ class _Unrolled:
     def _row(self, name: str, *, body: int, path: int = -1, **dofs: int) -> Any:
         """Row that a parameter of a step reads, selected by its suffix.
 
-        _p: the parent's (the ground's at the root); _b: the body's; _d, _j, _k: that of this DoF in ``dofs``; none: the own row.
+        _p: the parent's (the ground's at the root); _b: the body's; _d, _j, _k: that of this DoF in ``dofs``; none: the row of
+        the body, of the DoF d, or of the pair ``path``, by the field's axis.
         """
         base = base_name(name)
         suffix = "" if name == base else name[-2:]
@@ -154,7 +155,7 @@ class _Unrolled:
         return self.fields[base][{Axis.BODY: body, Axis.PAIR: path}.get(FIELDS[base].axis, dofs.get("d", -1))]
 
     def _allocate(self, names: tuple[str, ...]) -> None:
-        """Empty fields for the outputs of a pass; existing fields are copied."""
+        """Create the fields of the outputs of a pass, rows None; existing fields are copied."""
         for name in names:
             previous = self.fields.get(name)  # a pass may update a field
             self.fields[name] = list(previous) if previous else [None] * self.count[FIELDS[name].axis]
@@ -192,7 +193,10 @@ class Driver(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class WithArmature:
-    """Driver with the rotor inertias ``armature``, rows (nv, N), in place of the model's."""
+    """Driver with the rotor inertias ``armature``, rows (nv, N), in place of the model's.
+
+    The force of rotors whose axes rotate (field "carried") keeps the model's inertias.
+    """
 
     driver: Driver
     armature: Any
@@ -204,7 +208,7 @@ class WithArmature:
 
 @dataclass(frozen=True, eq=False)
 class WithInertias:
-    """Driver with the tables "mass", "com", "central" and "I_link" of the bodies in place of the model's."""
+    """Driver with ``tables`` "mass", "com", "central" and "I_link" of the bodies (FIELDS) in place of the model's."""
 
     driver: Driver
     tables: Mapping[str, Any]
@@ -221,7 +225,7 @@ def run(program: Program, model: Model, arguments: Mapping[str, Any]) -> Fields:
 
 
 def _samples(value: Any) -> list[Any]:
-    """Entries of an argument that determine its scalar type: all components of a list."""
+    """Values that determine the scalar type of an argument: the components of a list or tuple, else the argument itself."""
     return list(value) if isinstance(value, (list, tuple)) else [value]
 
 
@@ -284,7 +288,10 @@ class _Rows:
         self._put(p, p.results(*(self._dof_argument(n) for n in p.inputs)))
 
     def entries(self, p: Pass) -> None:
-        """Run a pass that writes entries of matrices or tensors, which are zero elsewhere, for all pairs or triples in one call."""
+        """Run a pass that writes entries of matrices or tensors, which are zero elsewhere, for all pairs or triples in one call.
+
+        The step is not called if the model has no such pairs or triples.
+        """
         index = self.layout.indices(p.kind)
         count, nv = len(index["d"]), self.layout.model.nv
         for output in p.outputs:
@@ -340,7 +347,10 @@ class _Rows:
         return [take(self.fields[base], index) for index in (group.q if axis is Axis.Q else group.dofs)]
 
     def _store(self, outputs: tuple[str, ...], results: tuple[Any, ...], group: Group) -> None:
-        """Store the results of a step in the rows of a group of bodies; results of another number type replace the zero field."""
+        """Store the results of a step in the rows of a group of bodies.
+
+        For a result of another struct type (:class:`.PerturbedTransform`), the field is first replaced by zeros of that type.
+        """
         for name, result in zip(outputs, results, strict=True):
             if FIELDS[name].axis is Axis.BODY:
                 if type(result) is not type(self.fields[name]) and hasattr(result, "allocate"):
@@ -378,7 +388,7 @@ class _Rows:
         return padded
 
     def _allocate(self, names: tuple[str, ...]) -> None:
-        """Zero fields for the outputs of a pass."""
+        """Create zero fields for the outputs of a pass, in place of existing ones."""
         m = self.layout.model
         for name in names:
             f = FIELDS[name]
@@ -397,7 +407,7 @@ class _Rows:
 
 
 def _widest(arguments: list[Any]) -> Any:
-    """Argument whose scalar type can hold all others: the deepest extension, complex if any argument is."""
+    """Array of the scalar type that holds all arguments: one of the deepest extension, made complex if any argument is."""
     depths = [len(_extended(a)) for a in arguments]
     deepest = [a for a, depth in zip(arguments, depths, strict=True) if depth == max(depths)]
     wide = [a for a in deepest if np.iscomplexobj(_extended(a)[-1])]

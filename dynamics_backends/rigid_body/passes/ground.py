@@ -15,7 +15,7 @@ from dynamics_backends.scalar import Rows, copied, rows_of
 
 
 def at_base(model: Model, q: Rows) -> Rows:
-    """Copy of q with the position of a floating base moved to the origin; q itself without a floating base."""
+    """Copy of q with zero position of a floating base, a list for symbols and lists; q itself without a floating base."""
     if not model.floating_base:
         return q
     if isinstance(q, list) or hasattr(q, "is_symbolic"):
@@ -32,14 +32,14 @@ def free_dofs(model: Model) -> int:
 
 @down("X", "S")
 def PLACE(joint, fixed, pitch, q, X_p):
-    """Pose of each body, and the motion subspace of its joint."""
+    """Pose of each body, and the columns S of the motion subspace of its joint."""
     X = X_p @ joint.place(fixed, q, pitch)
     return X, joint.columns(X, pitch)
 
 
 @body("I", "I_own")
 def INERTIA(X, mass, com, central):
-    """Inertia of each body about the origin."""
+    """Inertia of each body about the origin: I, later summed over subtrees, and the same as I_own."""
     inertia = X.inertia_to_parent(mass, com, central)
     return inertia, inertia
 
@@ -78,7 +78,7 @@ def ACCELERATION(acc_p, S, psid, v, a):
 
 @body("f", "B", "B_own")
 def FORCE(I_own, vel, acc):
-    """Force f_i = I a + v x* I v, and twice the body Coriolis matrix."""
+    """Force f_i = I a + v x* I v, and twice the body Coriolis matrix: B, later summed over subtrees, and the same as B_own."""
     momentum = I_own * vel
     B = coriolis(I_own, vel, momentum.f)
     return I_own * acc + vel.cross_force(momentum), B, B

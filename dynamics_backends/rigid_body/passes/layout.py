@@ -17,7 +17,7 @@ from dynamics_backends.rigid_body.spatial.spatial import Inertia, Motion, Transf
 
 
 class Layout:
-    """Index sets of a model for the row driver, and its constants as columns (rows, 1)."""
+    """Index sets of a model for the drivers, and its constants as columns (rows, 1)."""
 
     def __init__(self, model: Model) -> None:
         self._model = ref(model)  # weak: the model owns the layout, see _LAYOUTS
@@ -34,9 +34,9 @@ class Layout:
         return model
 
     def indices(self, kind: str) -> dict[str, np.ndarray]:
-        """DoFs of the letters d, j, k of a pass over pairs or triples, one array for each letter.
+        """DoFs of the letters d, j, k of a kind of pass over pairs, paths or triples, one array for each letter that it has.
 
-        ``path`` is the index of a triple's pair (d, j) in passes over paths.
+        For triples also ``path``, the index of their pair (d, j) in passes over paths.
         """
         return (self._pairs if kind in self._pairs else self._triples)[kind]
 
@@ -86,7 +86,7 @@ class Layout:
         return [self._group(m) for m in members]
 
     def _group(self, bodies: np.ndarray) -> Group:
-        """Group of bodies, which have the joint type of the first."""
+        """Group of bodies that all have the joint type of the first."""
         return Group(self.model, self.joints[bodies[0]], bodies)
 
     @cached_property
@@ -122,7 +122,7 @@ class Layout:
 
     @cached_property
     def ground(self) -> dict[str, Any]:
-        """Fields of the world: pose, velocity, and gravity as an upward acceleration."""
+        """Fields of the world, the parent's rows at the root: unit pose, acceleration -g of gravity, other motions zero."""
         still = [0.0] * 6
         acceleration = build(Motion, iter([0.0, 0.0, 0.0, *(-np.asarray(self.model.gravity)).tolist()]))
         pose = build(Transform, iter([1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0]))
@@ -138,7 +138,11 @@ class Layout:
 
 
 class Group:
-    """Bodies with the same joint type, handled as one set of rows."""
+    """Bodies with the same joint type, handled as one set of rows.
+
+    parents: their bodies' numbers, -1 for the ground. q, dofs: rows of each coordinate and of each DoF of their joints. at_root:
+    True if the parent of all is the ground.
+    """
 
     def __init__(self, model: Model, joint: Joint, bodies: np.ndarray) -> None:
         parents = np.asarray(model.parent)[bodies]

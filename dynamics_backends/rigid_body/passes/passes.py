@@ -60,7 +60,7 @@ def as_rows(field: Any) -> Any:
 
 
 def row(field: Any, index: int) -> Any:
-    """One row of a body or DoF field of a driver's result, as a struct of scalars."""
+    """One row of a body or DoF field of a driver's result, as a struct of scalars, or a scalar."""
     return field[index] if isinstance(field, list) else take(field, index)
 
 
@@ -175,7 +175,7 @@ FIELDS: dict[str, Field] = {
     "B_own": Field(_B, Coriolis),  # of the body alone
     "h": Field(_B, Force),  # I w; after the upward sum, of the subtree; z and Bw likewise
     "z": Field(_B, Vec),  # angular part of B' w
-    "Bw": Field(_B, Coriolis),  # B(I, w)
+    "Bw": Field(_B, Coriolis),  # 2 B(I, w)
     "pull": Field(_D, Vec),  # linear part of S mu x unit
     "Z": Field(_D, Vec),
     "H": Field(_D, Force),
@@ -234,7 +234,8 @@ class Pass:
     """One pass; ``outputs`` are fields, or entries ``field[k,d]``, ``field[d,j,k]`` of matrices and tensors.
 
     ``own``: number of outputs of an upward pass that belong to the body; the other outputs are added to the parent's row.
-    ``template``: C template of a linear algebra pass in the compiled engine.
+    ``template``: C template of a linear algebra pass in the compiled engine. ``step``: None for subtree sums. Raises KeyError for
+    an input or output that is no name of FIELDS.
     """
 
     kind: str
@@ -253,7 +254,7 @@ class Pass:
 
     @property
     def by_joint(self) -> bool:
-        """True if the step depends on the joint type: it reads the joint, its coordinates or lists of DoFs."""
+        """True if a pass over bodies depends on the joint type: it uses the joint, its coordinates or lists of DoFs."""
         if self.kind not in ("down", "up", "body"):
             return False
         return any(
@@ -307,7 +308,7 @@ class Program:
         return self._given[table]
 
     def inserted(self, new: Pass, *, after: Pass, name: str) -> Program:
-        """Program with one more pass, right after another pass."""
+        """Program with the pass ``new`` right after the pass ``after``."""
         return Program(name, [x for p in self.passes for x in ((p, new) if p is after else (p,))], self.outputs)
 
 
@@ -326,7 +327,7 @@ def entry(output: str) -> str:
 
 
 def _decorator(kind: str) -> Callable[..., Callable[[Callable[..., Any]], Pass]]:
-    """Return a function of output names that returns a decorator, which turns a step function into a pass of this kind."""
+    """Return a function of output names; it returns a decorator that makes a step function a pass of this kind."""
 
     def with_outputs(*outputs: str) -> Callable[[Callable[..., Any]], Pass]:
         return lambda step: Pass(kind, outputs, step)
@@ -352,10 +353,10 @@ def whole(*outputs: str, template: str) -> Callable[[Callable[..., Any]], Pass]:
 
 
 def up(own: Sequence[str], to_parent: Sequence[str]) -> Callable[[Callable[..., Any]], Pass]:
-    """Decorator of an upward pass: the step returns the body's results, then those added to the parent's rows."""
+    """Decorator of an upward pass: the step returns the body's results ``own``, then those added to the parent's rows."""
     return lambda step: Pass("up", (*own, *to_parent), step, own=len(own))
 
 
 def up_sum(*fields: str) -> Pass:
-    """Upward pass that replaces each field by its sum over the subtree; fields are expressed in one common frame."""
+    """Upward pass that replaces each row of a body field by the sum over its subtree; fields are in one common frame."""
     return Pass("up", fields, None)

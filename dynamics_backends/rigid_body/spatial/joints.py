@@ -1,8 +1,9 @@
 """Joint types: pose of the child body and motion subspace.
 
 Every function here is a pure step on components, for all scalars.  The child frame moves relative to the joint frame, whose
-constant placement in the parent is ``fixed``; axes are z.  The subspace S is constant in the child frame for every type.  Public
-order of a floating joint's velocity is [linear, angular]; the columns of S convert it to (angular; linear).
+constant placement in the parent is ``fixed``; the axis of a joint with one DoF is z.  The subspace S is constant in the child
+frame for every type.  Public order of a floating or planar joint's velocity is [linear, angular]; the columns of S convert it to
+(angular; linear).
 """
 
 from __future__ import annotations
@@ -45,7 +46,10 @@ def _place_prismatic(fixed: Transform, q: Components, pitch: Scalar) -> Transfor
 
 
 def _place_helical(fixed: Transform, q: Components, pitch: Scalar) -> Transform:
-    """Pose of the child of a helical joint in the parent: ``fixed`` rotated by q about z and displaced by pitch q along z."""
+    """Pose of the child of a helical joint in the parent: ``fixed`` rotated by q about z and displaced by pitch q along z.
+
+    pitch [m/rad].
+    """
     return Transform(_turned(fixed.R, q[0]), fixed.p + fixed.R.c * (q[0] * pitch))
 
 
@@ -97,7 +101,8 @@ class Joint:
     """Joint type with motion subspace S, constant in the child's frame.
 
     nq, nv: sizes of its q and v; ``axes``: unit direction of each DoF, 0-2 angular x y z, 3-5 linear x y z; ``helical``: True if
-    the one DoF also moves linearly, by pitch; ``rates(q, dq)``: velocity v of a change dq of the coordinates.
+    the one DoF also moves linearly, by the pitch [m/rad], which other types ignore; ``pose(fixed, q, pitch)``: pose of the child
+    in the parent; ``rates(q, dq)``: velocity v of a change dq of the coordinates.
     """
 
     name: str
@@ -109,7 +114,10 @@ class Joint:
     helical: bool = False
 
     def place(self, fixed: Transform, q: Components, pitch: Scalar) -> Transform | PerturbedTransform:
-        """Pose of the child in the parent; for :class:`SpatialDual` coordinates with the twist of their tangents."""
+        """Pose of the child in the parent.
+
+        For :class:`SpatialDual` coordinates it is perturbed; the twist is S times the rates of the tangents.
+        """
         if not isinstance(q[0], SpatialDual):
             return self.pose(fixed, q, pitch)
         values = [c.val for c in q]
@@ -153,7 +161,7 @@ class Joint:
         return [inertia.column(axis) for axis in self.axes]
 
     def columns(self, X: Transform | PerturbedTransform, pitch: Scalar) -> list[Motion]:
-        """Columns of S expressed in the parent of X, where X is the pose of the child."""
+        """Columns of S in the frame in which X is the pose of the child, about its origin; with tangents for a perturbed pose."""
         if isinstance(X, PerturbedTransform):
             return [X.to_parent(unit) for unit in self.units(pitch)]
         if self.helical:

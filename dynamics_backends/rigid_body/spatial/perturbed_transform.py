@@ -8,7 +8,7 @@ Prop. 1 and 2)
     d(X* f)     = X* (df + d x* f)                  force to the parent     (eq. 6)
     d(X* I X^-1) = X* (dI + d x* I - I d x) X^-1    inertia to the parent
 
-Rotations are never differentiated, and constants (inertias, axes, fixed placements) have no tangent.
+These operations do not differentiate rotations, and constants (inertias, axes, fixed placements) have no tangent.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ class PerturbedTransform(Struct):
 
 
 def _cross(a: Vec, A: Mat) -> Mat:
-    """Product a x A by columns; its transpose for a symmetric or transposed A is -A' a x."""
+    """Product a x A, column by column; its transpose is -A' a x."""
     return Mat(a.cross(A.a), a.cross(A.b), a.cross(A.c))
 
 

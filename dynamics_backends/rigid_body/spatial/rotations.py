@@ -9,11 +9,13 @@ from __future__ import annotations
 import numpy as np
 
 ROUNDED = 1e-3
-"""Maximum deviation from unit length that counts as rounding of an orientation's numbers."""
+"""Maximum deviation that counts as rounding: of a quaternion's norm from 1, of an entry of R'R from the identity, and of an angle
+[rad] beyond 2 pi.
+"""
 EXACT = 1e-12
-"""Deviation from orthonormal columns below which a matrix is used unchanged."""
+"""A matrix R is used unchanged if no entry of R'R deviates from the identity by more than this."""
 GIMBAL_LOCK = 1e-9
-"""Cosine of the pitch below which roll and yaw rotate about the same axis."""
+"""Cosine of the pitch below which roll and yaw count as rotations about the same axis."""
 SNAP_TOLERANCE = 1e-4  # a rounded pi/2 = 1.5708 is off by 3.7e-6, 1.571 by 2.0e-4
 
 # Signed permutations T with T axis = +z, for the six axes along a coordinate axis. Entries are exact.
@@ -44,7 +46,7 @@ def rpy_matrix(rpy) -> np.ndarray:
 def rpy_angles(R: np.ndarray) -> np.ndarray:
     """Return roll, pitch, yaw (..., 3) [rad] of rotations (..., 3, 3), the inverse of :func:`rpy_matrix`; pitch in [-pi/2, pi/2].
 
-    At a pitch of +-pi/2 only the sum or difference of roll and yaw is defined; the roll is set to 0.
+    At a pitch of +-pi/2 (cosine below GIMBAL_LOCK) only the sum or difference of roll and yaw is defined; the roll is set to 0.
     """
     R = np.asarray(R, dtype=float)
     cosine = np.hypot(R[..., 0, 0], R[..., 1, 0])
@@ -65,8 +67,9 @@ def rotation_matrix(orientation, what: str = "the orientation") -> np.ndarray:
     | (3, 3), or (N, 3, 3) | a rotation matrix |
 
     An array (3, 3) is a matrix. Rounded numbers are made exact: a quaternion is normalized, a matrix replaced by the nearest
-    rotation. Raises ValueError with the name ``what`` for another shape, NaN, a quaternion whose norm or a matrix whose columns
-    deviate by more than 1e-3 from unit length, and angles beyond 2 pi.
+    rotation. Raises ValueError with the name ``what`` for another shape, numbers that are not finite, a quaternion whose norm
+    deviates from 1 by more than 1e-3, a matrix with a negative determinant or an entry of R'R that deviates from the identity by
+    more than 1e-3, and angles beyond 2 pi by more than 1e-3.
 
     >>> rotation_matrix([0.0, 0.0, np.sqrt(0.5), np.sqrt(0.5)]).round(12) + 0.0
     array([[ 0., -1.,  0.],
@@ -91,7 +94,10 @@ def rotation_matrix(orientation, what: str = "the orientation") -> np.ndarray:
 
 
 def _nearest_rotations(R: np.ndarray, what: str) -> np.ndarray:
-    """Nearest rotations to (..., 3, 3). Raises ValueError if they are farther than rounding."""
+    """Nearest rotations to R (..., 3, 3), which itself is returned if R'R is the identity within EXACT.
+
+    Raises ValueError with the name ``what`` for a negative determinant, or an entry of R'R off the identity by more than ROUNDED.
+    """
     error = np.abs(np.swapaxes(R, -1, -2) @ R - np.eye(3)).max()
     if error > ROUNDED or np.any(np.linalg.det(R) < 0.0):
         mirrored = ", and it mirrors (determinant -1)" if error <= ROUNDED else ""
@@ -103,7 +109,7 @@ def _nearest_rotations(R: np.ndarray, what: str) -> np.ndarray:
 
 
 def _quaternion_matrices(quaternion: np.ndarray, what: str) -> np.ndarray:
-    """Rotations (..., 3, 3) of quaternions (..., 4). Raises ValueError if their norm is not 1 up to rounding."""
+    """Rotations (..., 3, 3) of quaternions x y z w (..., 4). Raises ValueError if a norm is not 1 up to ROUNDED."""
     norm = np.linalg.norm(quaternion, axis=-1, keepdims=True)
     worst = norm.ravel()[np.argmax(np.abs(norm - 1.0))]
     if abs(worst - 1.0) > ROUNDED:
@@ -132,7 +138,7 @@ def z_rotation(angle: float) -> np.ndarray:
 
 
 def unit_axis(axis) -> np.ndarray:
-    """Return axis (3,) at unit length. Raises ValueError for a zero axis."""
+    """Return axis (3,) at unit length. Raises ValueError for a zero axis, another shape, or numbers that are not finite."""
     axis = np.asarray(axis, dtype=float)
     length = np.linalg.norm(axis)
     if axis.shape != (3,) or not 0 < length < np.inf:
@@ -143,7 +149,8 @@ def unit_axis(axis) -> np.ndarray:
 def turn_to_z(axis) -> np.ndarray:
     """Return a rotation T (3, 3) with T axis = (0, 0, 1); an exact signed permutation for a coordinate axis.
 
-    +x and +y result in cyclic permutations, any other direction in an orthonormal completion of the axis.
+    +z gives the identity, +x and +y cyclic permutations, -x, -y and -z the same followed by a half turn about x. Any other
+    direction gives an orthonormal completion of the axis. Raises ValueError as :func:`unit_axis`.
     """
     axis = unit_axis(axis)
     exact = _EXACT_TURNS.get(tuple((axis + 0.0).tolist()))  # + 0: no negative zeros in the key
@@ -156,10 +163,10 @@ def turn_to_z(axis) -> np.ndarray:
 
 
 def snap_rotation(R: np.ndarray, tolerance: float = SNAP_TOLERANCE) -> np.ndarray:
-    """Return R (3, 3) with entries within `tolerance` of 0 or +-1 made exact, still a rotation.
+    """Return a rotation R (3, 3) without the rounding errors of turns that map coordinate axes to coordinate axes.
 
-    A quarter-turn rotation becomes a signed permutation.  A rotation that maps one coordinate axis to another becomes
-    exact in that row and column, and its remaining 2 x 2 block is normalized.  Others are returned unchanged.
+    If all entries are within `tolerance` of 0 or +-1, R becomes a signed permutation.  If those of one row and of one column are,
+    both become exact, and the remaining 2 x 2 block is normalized.  Otherwise R is returned unchanged.
     """
     whole = np.round(R)
     near = np.abs(R - whole) <= tolerance
@@ -172,13 +179,16 @@ def snap_rotation(R: np.ndarray, tolerance: float = SNAP_TOLERANCE) -> np.ndarra
 
 
 def snap_vector(axis: np.ndarray, tolerance: float = SNAP_TOLERANCE) -> np.ndarray:
-    """Return a unit vector (3,) with all entries made exact if all are within `tolerance` of 0 or +-1."""
+    """Return a unit vector (3,), with all entries made exact if all are within `tolerance` of 0 or +-1, else unchanged."""
     whole = np.round(axis)
     return whole + 0.0 if np.all(np.abs(axis - whole) <= tolerance) else axis
 
 
 def _snap_about_axis(R: np.ndarray, whole: np.ndarray, i: int, j: int) -> np.ndarray:
-    """Make row i and column j exact; the remaining block is a rotation or a reflection of the plane."""
+    """Return R with row i and column j of ``whole``, the rounded R, and a normalized remaining block.
+
+    The block is a rotation or a reflection of the plane.
+    """
     rows, columns = [k for k in range(3) if k != i], [k for k in range(3) if k != j]
     (a, b), (c, d) = R[np.ix_(rows, columns)]
     sign = np.sign(a * d - b * c)

@@ -6,7 +6,7 @@ array (rows, N); all operations are elementwise, so that one expression serves o
     Motion  (w; l)              velocity, acceleration, joint axis
     Force   (n; f)              moment about the origin, force
     Inertia (m, h, J)           mass, first moment, rotational inertia about the origin
-    Coriolis (T, P2)            twice the body Coriolis matrix, [[T, 0], [-P2 x, 0]]
+    Coriolis (P2, T)            twice the body Coriolis matrix, [[T, 0], [-P2 x, 0]]
     ArticulatedInertia (J,H,M)  [[J, H], [H', M]]
     Transform (R, p)            pose of a child frame in its parent: x_parent = R x_child + p
 """
@@ -72,7 +72,10 @@ def _kinds(kind: type[Struct]) -> list[type[Struct]]:
 
 
 def _written(kind: type[Struct], names: dict[type[Struct], str]) -> str:
-    """Python source of a struct's constructor, build function, addition, subtraction and negation; names: of the types of parts."""
+    """Python source of a struct's constructor, build function, addition, subtraction and negation.
+
+    names: name in the source of each struct type.
+    """
     numbers = count()
 
     def built(part: type[Struct] | None) -> str:
@@ -239,7 +242,7 @@ class Coriolis(Struct):
     PARTS = (Vec, Mat)
 
     def __mul__(self, m: Motion) -> Force:
-        """Product B m."""
+        """Product B m; the linear part of m has no effect."""
         return Force(self.T @ m.w, m.w.cross(self.P2))
 
     def transpose_times(self, m: Motion) -> Vec:
@@ -256,7 +259,7 @@ class Coriolis(Struct):
 
 
 def coriolis(inertia: Inertia, v: Motion, momentum: Vec) -> Coriolis:
-    """Coriolis matrix 2 B(I, v) = v x* I - I v x + (I v) xbar*, with p = m l - h x w the linear momentum.
+    """Twice the body Coriolis matrix, 2 B(I, v) = v x* I - I v x + (I v) xbar*; momentum: the linear one, m l - h x w.
 
     T = 2 ((l.h) E - l h' - w x S), S the second moment of mass, S = tr(J)/2 E - J (Echeandia & Wensing 2021).
     """
@@ -290,7 +293,7 @@ class ArticulatedInertia(Struct):
         return Force((H.a, H.b, H.c)[axis - 3], own)
 
     def minus_outer(self, a: Force, b: Force) -> ArticulatedInertia:
-        """Difference self - a b', where a b' summed over the joint's degrees of freedom is symmetric."""
+        """Difference self - a b', using the upper triangles of J and M; the sum of a b' over a joint's DoFs is symmetric."""
         return ArticulatedInertia(
             self.J - a.n.outer(b.n).symmetric(), self.H - a.n.outer(b.f), self.M - a.f.outer(b.f).symmetric()
         )
@@ -317,7 +320,7 @@ class Transform(Struct):
         return Transform(self.R @ child.R, self.R @ child.p + self.p)
 
     def components(self) -> Transform:
-        """Pose with its perturbation, if any, in the components (see perturbed_transform)."""
+        """The pose itself; perturbed poses (:mod:`.perturbed_transform`) return their components with tangents."""
         return self
 
     def point(self, p: Vec) -> Vec:

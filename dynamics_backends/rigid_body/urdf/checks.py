@@ -1,9 +1,9 @@
 """Checks of a URDF: one tree, and inertias for which the equations of motion can be solved.
 
-Errors make the dynamics wrong: no tree, or a mass matrix with a negative eigenvalue. Joints with one degree of freedom that move no
-inertia make the mass matrix singular; they get a small rotor inertia, with a warning. The check is joint by joint on D = S' I_A S,
-the pivot of the articulated-body algorithm (Featherstone 2008, table 7.1), relative to S' I_c S of the rigid composite body, at a
-few configurations. Implausible inertias of single links are warnings.
+Errors make the dynamics wrong: no tree, or a mass matrix that is not positive definite. Joints with one degree of freedom that
+move no inertia make the mass matrix singular; they get a small rotor inertia, with a warning. The check is joint by joint on D =
+S' I_A S, the pivot of the articulated-body algorithm (Featherstone 2008, table 7.1), relative to S' I_c S of the rigid composite
+body, at a few configurations. Implausible inertias of single links are warnings.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def _cycle(robot: Robot, above: dict[str, Joint], reached: set[str]) -> URDFErro
 def link_warnings(link: Link) -> list[str]:
     """Return a list with a warning about an inertia that no real body has, the first of three kinds that applies; else empty.
 
-    The kinds: a mass with zero inertia, a negative principal moment, a violated triangle inequality.
+    The kinds: a positive mass with zero inertia, a negative principal moment, a violated triangle inequality.
     """
     where = f"link {link.name!r} (line {link.element.line})"
     if link.mass > 0 and not link.inertia.any():
@@ -109,7 +109,7 @@ def link_warnings(link: Link) -> list[str]:
 def body_warnings(model: Model) -> list[str]:
     """Return warnings about moving bodies without mass, merged links included.
 
-    Many such bodies get one warning, since multi-axis joints are often modeled with them.
+    More than FEW such bodies get one warning together, since multi-axis joints are often modeled with them.
     """
     pairs = zip(model.body_names, model.joint_names, model.mass, strict=True)
     massless = [(body, joint) for body, joint, mass in pairs if mass == 0]
@@ -121,7 +121,7 @@ def body_warnings(model: Model) -> list[str]:
 def with_assumed_rotors(model: Model, exempt: frozenset[str] = frozenset()) -> tuple[Model, list[str]]:
     """Return the model with a rotor inertia at each non-exempt joint that moves no inertia, and warnings about these joints.
 
-    Only joints of one degree of freedom get one, of ASSUMED_ROTOR.
+    Only joints of one degree of freedom get one, of ASSUMED_ROTOR. exempt: names of joints that are not checked.
     """
     pivots, armature, notes = _pivots(model), np.array(model.armature), []
     for b, joint in enumerate(model.joint_names):
@@ -145,7 +145,7 @@ def _pivots(model: Model) -> np.ndarray:
 def inertia_errors(model: Model, exempt: frozenset[str] = frozenset()) -> list[str]:
     """Return errors about the non-exempt joints at which the mass matrix is not positive definite.
 
-    It has a negative pivot there in one of the checked configurations, or a zero pivot in all.
+    Such a joint has a negative pivot (:func:`scaled_pivots`) in one of the checked configurations, or no positive one in any.
     """
     pivots = _pivots(model)
     errors = []
@@ -172,11 +172,12 @@ def _inertia_error(model: Model, b: int, negative: bool) -> str:
 
 
 def scaled_pivots(model: Model, q: np.ndarray) -> np.ndarray:
-    """Return, for each body (nb,), the smallest eigenvalue of D = S' I_A S scaled by the diagonal of S' I_c S; at most 1.
+    """Return (nb,) the smallest eigenvalue, at most 1, of D = S' I_A S + J of each body, scaled by the diagonal c of S' I_c S + J.
 
-    I_A: articulated inertia of the body with its subtree, I_c: that of the rigid subtree; both with rotor inertias.
+    Entry (i, j) of D is divided by sqrt(c_i c_j). I_A: articulated inertia of the body with its subtree, in which joints without
+    a positive pivot count as rigid; I_c: inertia of the rigid subtree; J: rotor inertias of the joint.
 
-    The value is -inf for a negative diagonal entry, 0 for a zero one.
+    The value is -inf if an entry of c is negative, 0 if one is zero.
     """
     articulated = [_spatial_inertia(model, b) for b in range(model.nb)]
     composite = [inertia.copy() for inertia in articulated]
@@ -198,7 +199,7 @@ def scaled_pivots(model: Model, q: np.ndarray) -> np.ndarray:
 
 
 def _min_eigenvalue(D: np.ndarray, scale: np.ndarray) -> float:
-    """Smallest eigenvalue of D scaled to a unit diagonal of ``scale``; -inf for a negative scale, 0 for a zero one."""
+    """Smallest eigenvalue of D_ij / sqrt(scale_i scale_j); -inf if an entry of ``scale`` is negative, 0 if one is zero."""
     if scale.min() < 0:
         return -np.inf
     if scale.min() == 0:

@@ -48,7 +48,8 @@ class Mimic:
 class Joint:
     """Joint. kind: a joint type of the model, or "fixed". xyz (3,) [m] and R (3, 3): placement in the parent link.
 
-    lower, upper, effort, velocity are infinite if missing; armature is the rotor inertia at the joint; the force of a spring is
+    parent, child: names of links. axis (3,): unit vector in the frame of the child link, z for fixed and floating joints. lower,
+    upper, effort, velocity are infinite if missing; armature is the rotor inertia at the joint; the force of a spring is
     -stiffness (q - spring_reference).
     """
 
@@ -84,9 +85,9 @@ class Robot:
 
 
 def read_robot(root: Element, snap: float | None) -> Robot:
-    """Return the links and joints under <robot>. snap: tolerance of exact rotations, None for none.
+    """Return the links and joints under <robot>. snap: see :func:`read_joint`.
 
-    Raises URDFError for repeated names, missing elements, wrong numbers and unknown joint types.
+    Raises URDFError for another root element, xacro, repeated names, missing elements, wrong numbers and unknown joint types.
     """
     if root.tag != "robot":
         raise root.error("the root element of a URDF is <robot>: is this another format, such as SDF or MJCF?")
@@ -104,7 +105,7 @@ def read_robot(root: Element, snap: float | None) -> Robot:
 
 
 def _refuse_xacro(root: Element):
-    """Raise URDFError, with the command to run, for xacro macros or expressions anywhere in the file."""
+    """Raise URDFError, with the command to run, for xacro elements, or expressions in attributes, anywhere below the root."""
     pending = list(root.children)
     while pending:
         element = pending.pop(0)
@@ -118,7 +119,7 @@ def _refuse_xacro(root: Element):
 
 
 def _xacro_command(source: str) -> str:
-    """Command that expands a file of this name, or "URDF text"."""
+    """Command that expands a xacro file of this name; a name with a blank, such as "URDF text", becomes robot.urdf."""
     if source.endswith(".xacro"):
         return f"xacro {source} > {source.removesuffix('.xacro').removesuffix('.urdf')}.urdf"
     stem = source.removesuffix(".urdf") if " " not in source else "robot"
@@ -134,7 +135,7 @@ def _insert(records: dict, record):
 
 
 def read_link(element: Element) -> Link:
-    """Return the link of a <link> element; without <inertial> it has no mass.
+    """Return the link of a <link> element; it has no mass without <inertial>, and a zero inertia tensor without <inertia>.
 
     Raises URDFError for missing or wrong values, and for a negative mass.
     """
@@ -174,8 +175,8 @@ def _rotated(tensor: np.ndarray, rpy: np.ndarray) -> np.ndarray:
 def read_joint(element: Element, snap: float | None, warnings: list[str]) -> Joint:
     """Return the joint of a <joint> element, and append warnings about it to `warnings`.
 
-    snap: tolerance within which rotation and axis are made exact, None for none. Raises URDFError for an unknown type, and for
-    missing or wrong values.
+    snap: tolerance of :func:`snap_rotation` and :func:`snap_vector`, which make rotation and axis exact; None changes neither.
+    Raises URDFError for an unknown type, and for missing or wrong values.
     """
     urdf_type = element.string("type")
     if urdf_type not in JOINT_KINDS:
@@ -202,7 +203,7 @@ def read_joint(element: Element, snap: float | None, warnings: list[str]) -> Joi
 
 
 def _axis(joint: Element, snap: float | None) -> np.ndarray:
-    """Return the unit axis (3,); the URDF's default is x."""
+    """Return the unit axis (3,), made exact by ``snap``; the URDF's default is x. Raises URDFError for a zero axis."""
     element = joint.first("axis")
     if element is None:
         return np.array([1.0, 0.0, 0.0])
@@ -281,7 +282,8 @@ def _read_mimic(joint: Joint, mimic: Element | None):
 def _add_rotor_inertia(transmission: Element, joints: dict[str, Joint]):
     """Add J n^2 to the armature of a <transmission>'s joint: <rotorInertia> or <motorInertia> J, <mechanicalReduction> n or 1.
 
-    Does nothing without a known joint, an actuator or an inertia.
+    The first <joint> and <actuator> of the transmission count. Does nothing without a known joint, an actuator or an inertia.
+    Raises URDFError for a text that is no number.
     """
     joint, actuator = transmission.first("joint"), transmission.first("actuator")
     if joint is None or actuator is None or joint.attributes.get("name") not in joints:

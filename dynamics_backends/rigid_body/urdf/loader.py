@@ -1,8 +1,8 @@
 """Loader of robots from URDF files.
 
-Every link and joint becomes a named frame; fixed joints are merged into the parent body. Bodies are numbered depth first, siblings
-in the order of the file. A continuous joint is a revolute one without position limits, whose coordinate is an angle on a circle.
-Numbers are those of the file, unless `snap` is set.
+Every link and joint becomes a named frame; fixed joints are merged into the parent body. Bodies are numbered depth first,
+siblings in the order of the file. A continuous joint is a revolute one without position limits, whose coordinate is by default an
+angle on a circle. Rotations and axes are those of the file, unless `snap` is set.
 """
 
 from __future__ import annotations
@@ -47,26 +47,29 @@ def load_urdf(
 ) -> Model:
     """Return the model of a URDF file, or of URDF text that starts with "<".
 
-    base: "fixed" (the root link is part of the world) or "floating" (it is body 0, moved by "root_joint", or by
-    "floating_base_joint" if a joint of the file has that name). A root link with a floating joint of the file as its only
-    child joint is the world in both cases.
-    mimic: joints with <mimic> are independent ("free"), rigid at their offset ("lock"), or follow their
-    source by the model's `coupling` ("follow").
+    base: "fixed" (the root link is part of the world) or "floating" (it is body 0, moved by "root_joint", or by another name of
+    ROOT_JOINTS if a joint of the file has that name). A root link with a floating joint of the file as its only child joint is
+    the world in both cases.
+    mimic: joints with <mimic> are independent ("free"), rigid at their offset ("lock"), or follow their source by the model's
+    `coupling` ("follow").
     turns: of continuous joints, "nearest" (differences are wrapped to the nearest turn, so that a goal may be any number of turns
-    away; not for joints that follow another by <mimic>, or are followed) or "counted" (their coordinates are plain numbers).
-    snap: make rotations whose entries are within this tolerance of 0 or +-1 exact; True for 1e-4.
-    strict: raise instead of a URDFWarning: for moving links without mass, implausible inertias of single links, missing limits.
+    away; with mimic "lock" or "follow", not for joints that follow another by <mimic>, or are followed) or "counted" (their
+    coordinates are plain numbers).
+    snap: tolerance within which entries of rotations and axes become exactly 0 or +-1 (see :func:`snap_rotation`); True for 1e-4.
+    strict: raise URDFError instead of a URDFWarning, for all that it warns of: moving links without mass, implausible inertias of
+    single links, missing or doubtful limits, assumed rotor inertias, sources of <mimic> that do not exist.
     gravity: (3,) [m/s^2], by default (0, 0, -9.81).
-    armature: rotor inertia at the joint [kg m^2, or kg], for all joints but floating ones or by joint name; by default the
-    attribute `armature` of <dynamics>, plus J n^2 of a <transmission> that gives <rotorInertia>.
-    locked: joints made rigid, at these values [rad, m] or 0 for names only, by names or patterns ("*finger*"); their inertias are
-    not checked.
+    armature: rotor inertia at the joint [kg m^2, or kg], one value for all joints but fixed and floating ones, or values by joint
+    name; it replaces that of the file, the attribute `armature` of <dynamics> plus J n^2 of a <transmission> with <rotorInertia>.
+    locked: joints made rigid, at these values [rad, m] or 0 for names only, by names or patterns ("*finger*"); they may move no
+    inertia.
     package_dirs: one or several folders with the packages of meshes named package://PACKAGE/..., searched before those of the
     environment variables ROS_PACKAGE_PATH and AMENT_PREFIX_PATH.
-    Joints that move no inertia, on which the equations of motion would be singular, get a rotor inertia of 1e-3, with a warning.
+    Joints of one degree of freedom that move no inertia, for which the equations of motion would be singular, get a rotor inertia
+    of 1e-3, with a warning; joints with <mimic> that follow are not checked.
 
-    Raises URDFError, with file, line and element, for a file that is not a valid robot; UnknownName for an unknown
-    joint in `armature` or `locked`; ValueError for a wrong option.
+    Raises URDFError, with file, line and element, for a file that is not a valid robot; UnknownName for an unknown joint in
+    `armature` or `locked`; ValueError for a wrong option, a missing folder, and for `locked` if joints follow others.
     """
     _check_option("base", base, ("fixed", "floating"))
     _check_option("mimic", mimic, ("free", "lock", "follow"))
@@ -135,7 +138,7 @@ def _set_armature(robot: Robot, armature: float | Mapping[str, float] | None):
 
 
 def _base_of_file(root: Link, order: list[Joint]) -> str:
-    """Return "fixed" if the file has a floating joint between the root link and all others, else ""."""
+    """Return "fixed" if a floating joint is the only child joint of the root link, else ""."""
     return "fixed" if [joint.kind for joint in order if joint.parent == root.name] == ["floating"] else ""
 
 
@@ -183,7 +186,7 @@ def _inertia(link: Link) -> dict:
 def _report(robot: Robot, model: Model, exempt: frozenset[str], notes: list[str], strict: bool):
     """Raise URDFError for inertias that make the dynamics wrong; warn about implausible elements (URDFError if ``strict``).
 
-    exempt: joints whose inertia is not checked; notes: warnings so far.
+    exempt: joints at which the mass matrix is not checked; notes: warnings so far.
     """
     errors = urdf_checks.inertia_errors(model, exempt)
     if errors:

@@ -13,7 +13,7 @@ from dynamics_backends.rigid_body.urdf.elements import Joint, Mimic, Robot
 
 
 class Follower(NamedTuple):
-    """Follower: its coordinate is multiplier * that of the independent joint `source` + offset."""
+    """Relation of a follower to the independent joint `source`: q = multiplier * q_source + offset [rad or m]."""
 
     source: str
     multiplier: float
@@ -43,13 +43,16 @@ def without_source(robot: Robot) -> list[str]:
 
 
 def _hint(robot: Robot, mimic: Mimic) -> str:
-    """Remedy for a mimic relation to an unknown joint: the nearest names, or to remove it."""
+    """Remedy for a mimic relation to an unknown joint: the nearest names, else to remove it."""
     near = nearest_names(mimic.joint, list(robot.joints))
     return f"did you mean {' or '.join(map(repr, near))}?" if near else "remove the <mimic>"
 
 
 def _resolved_chain(robot: Robot, joint: Joint, mimic: Mimic) -> Follower:
-    """Relation of a joint to the independent joint at the end of its chain. Raises URDFError for a cycle."""
+    """Relation of a joint to the independent joint at the end of its chain.
+
+    Raises URDFError for a cycle, and as :func:`_source_joint` for each joint of the chain.
+    """
     multiplier, offset, seen = mimic.multiplier, mimic.offset, [joint.name]
     source = _source_joint(robot, joint, mimic)
     while source.mimic is not None and source.name not in seen:
@@ -64,7 +67,7 @@ def _resolved_chain(robot: Robot, joint: Joint, mimic: Mimic) -> Follower:
 
 
 def _source_joint(robot: Robot, joint: Joint, mimic: Mimic) -> Joint:
-    """Joint that a joint mimics. Raises URDFError if it is unknown, or one of both has not one degree of freedom."""
+    """Joint that a joint mimics. Raises URDFError if it is unknown, or if either joint does not have one degree of freedom."""
     element = joint.element.required("mimic")
     if mimic.joint not in robot.joints:
         raise element.error(f"there is no joint named {mimic.joint!r}; {_hint(robot, mimic)}")

@@ -3,7 +3,8 @@
     <group_state name="standing" group="all"> <joint name="knee" value="0.6"/> ... </group_state>
     <disable_collisions link1="thigh" link2="shin" reason="Adjacent"/>
 
-The value of a floating joint is position and quaternion x y z w, that of a continuous one an angle, or its cosine and sine.
+The value of a floating joint is position and quaternion x y z w, that of a joint with one coordinate its value, or the cosine and
+sine of an angle.
 """
 
 from __future__ import annotations
@@ -23,7 +24,11 @@ from dynamics_backends.rigid_body.urdf.xml_source import Element, URDFError, rea
 
 @dataclass(frozen=True)
 class SRDF:
-    """Contents of an SRDF. robot: its name. postures: (group, name) -> joint -> values. disabled: (link, link, reason) of pairs."""
+    """Contents of an SRDF.
+
+    source: name of the file. robot: its name. postures: (group, name) -> joint -> values, the group "" if none is given.
+    disabled: (link, link, reason) of the pairs of links without collision checks.
+    """
 
     source: str
     robot: str
@@ -31,11 +36,11 @@ class SRDF:
     disabled: Sequence[tuple[str, str, str]]
 
     def posture(self, model: Model, name: str, group: str | None = None) -> np.ndarray:
-        """Configuration (nq,) of a reference posture; joints without a value are at zero.
+        """Configuration (nq,) of a reference posture; joints without a value are at their neutral configuration.
 
-        group: selects one of several groups with a posture of this name, default the one with most joints. Joints of the posture
-        that the model does not have (locked ones) are ignored. Raises UnknownName for an unknown posture or one whose joints are
-        all unknown to the model, URDFError for a value that does not fit its joint.
+        group: selects one of several groups with a posture of this name, default the first of those with the most joints. Joints
+        of the posture that the model does not have (locked ones) are ignored. Raises UnknownName for an unknown posture or one
+        whose joints are all unknown to the model, URDFError for a value that does not fit its joint.
         """
         fitting = {g: values for (g, n), values in self.postures.items() if n == name and group in (None, g)}
         if not fitting:
@@ -53,9 +58,10 @@ class SRDF:
         return q
 
     def _posture_values(self, joint: str, values: tuple[float, ...], size: int) -> Sequence[float]:
-        """Coordinates of a joint from its values in the file: an angle from cosine and sine, a normalized quaternion.
+        """Coordinates (size,) of a joint from its values in the file.
 
-        Raises URDFError for another number of values, or no quaternion.
+        Two values of a joint with one coordinate are the cosine and sine of an angle; the quaternion of a floating joint is
+        normalized. Raises URDFError for another number of values than ``size``, and for a quaternion with a norm of at most 0.5.
         """
         if size == 1 and len(values) == 2:
             return [math.atan2(values[1], values[0])]
@@ -86,7 +92,7 @@ def load_srdf(source: str | os.PathLike) -> SRDF:
 
 
 def _values(joint: Element) -> tuple[float, ...]:
-    """Numbers of the attribute "value" of a <joint>, at least one. Raises URDFError."""
+    """Numbers of the attribute "value" of a <joint>, at least one. Raises URDFError if there is none, or a text is no number."""
     words = joint.string("value").split()
     if not words:
         raise joint.error("value is empty: give a number")
@@ -94,7 +100,9 @@ def _values(joint: Element) -> tuple[float, ...]:
 
 
 def srdf_beside(urdf: str | os.PathLike) -> Path:
-    """Return the SRDF of a URDF file: NAME.srdf in the same folder or in a folder srdf, or the only SRDF there.
+    """Return the SRDF of a file NAME.urdf: NAME.srdf in the same folder, in its folder srdf or in ../srdf.
+
+    Without a file of this name, it is the only SRDF in these three folders.
 
     Raises FileNotFoundError if there is none, or several without this name.
     """
@@ -112,9 +120,10 @@ def srdf_beside(urdf: str | os.PathLike) -> Path:
 
 
 def reference_posture(model: Model, name: str) -> np.ndarray:
-    """Configuration (nq,) of a posture of the SRDF of the robot's file.
+    """Configuration (nq,) of a posture in the SRDF beside the robot's file (:func:`srdf_beside`).
 
-    Raises FileNotFoundError without an SRDF, and the errors of :func:`load_srdf` and :meth:`SRDF.posture`.
+    Raises FileNotFoundError without an SRDF or for a model without a file, and the errors of :func:`load_srdf` and
+    :meth:`SRDF.posture`.
     """
     if not model.source:
         raise FileNotFoundError("a reference posture is read from the SRDF beside a robot's URDF, and there is no file")

@@ -1,8 +1,8 @@
 """Untrusted XML as a tree of elements with line numbers, and parsing of numbers.
 
-defusedxml rejects entity declarations and external references, so that a small file cannot expand into a large one or read another
-file. Two common mistakes are corrected first: an XML declaration that is not at the very start, and undeclared prefixes. Every
-error is a `URDFError` that begins with the file, the line and the element.
+defusedxml rejects entity declarations and external references, so that a small file cannot expand into a large one or read
+another file. Two common mistakes are corrected: an XML declaration that is not at the very start, and undeclared prefixes. Every
+error is a `URDFError` that names the file; errors about an element begin with the file, the line and the element.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class URDFError(InputError):
 LARGEST = 1e12
 """Upper bound of masses, inertias and coefficients; a larger joint limit counts as unlimited."""
 FARTHEST = 1e6
-"""Largest entry of an origin [m, rad]."""
+"""Largest size of an entry of an origin [m, rad]."""
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 _WORDS = re.compile(r"[+-]?(inf|infinity|nan)", re.ASCII | re.IGNORECASE)
 _BETWEEN = re.compile(r"[^ \t\r\n]+")
@@ -42,7 +42,7 @@ _BETWEEN = re.compile(r"[^ \t\r\n]+")
 
 @dataclass(eq=False)
 class Element:
-    """XML element; `source` is the file's name."""
+    """XML element. source: name of the file, or "URDF text"; text: characters between the tags, without those of children."""
 
     tag: str
     attributes: dict[str, str]
@@ -87,16 +87,17 @@ class Element:
     def number(self, attribute: str, default: float | None = None, infinite: bool = False) -> float:
         """Return an attribute as a number; required if there is no default. Raises URDFError for other text and for NaN.
 
-        infinite: True accepts infinity, and makes numbers above LARGEST infinite; else both are errors.
+        infinite: True accepts infinity, and makes numbers of a size above LARGEST infinite; else both are errors.
         """
         if attribute not in self.attributes and default is not None:
             return default
         return self._parse(attribute, self.string(attribute), infinite)
 
     def vector(self, attribute: str, default: Sequence[float], largest: float = LARGEST) -> np.ndarray:
-        """Return an attribute as an array of the default's size, with entries of at most ``largest``; the default if missing.
+        """Return an attribute as an array of the default's size; the default if the attribute is missing.
 
-        Raises URDFError.
+        Raises URDFError for another number of words, for other text than finite numbers, and for entries of a size above
+        ``largest``.
         """
         if attribute not in self.attributes:
             return np.array(default, dtype=float)
@@ -109,18 +110,22 @@ class Element:
         return np.array([self._parse(attribute, word, largest=largest) for word in words])
 
     def origin(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return xyz (3,) [m] and rpy (3,) [rad] of the child <origin>, zeros if there is none. Raises URDFError."""
+        """Return xyz (3,) [m] and rpy (3,) [rad] of the child <origin>; zero if missing. Raises URDFError as :meth:`vector`."""
         element = self.first("origin")
         if element is None:
             return np.zeros(3), np.zeros(3)
         return element.vector("xyz", (0, 0, 0), FARTHEST), element.vector("rpy", (0, 0, 0), FARTHEST)
 
     def content(self) -> float:
-        """Return the text between the tags as a number. Raises URDFError."""
+        """Return the text between the tags as a number. Raises URDFError for other text, and a size above LARGEST."""
         return self._parse("its text", self.text.strip())
 
     def _parse(self, what: str, word: str, infinite: bool = False, largest: float = LARGEST) -> float:
-        """Number of a word; beyond ``largest`` infinite if allowed. Raises URDFError."""
+        """Number of a word. what: its description in messages.
+
+        infinite: True accepts infinity, and makes numbers of a size above ``largest`` infinite; else both raise URDFError. Raises
+        URDFError for other text and for NaN.
+        """
         if not (
             _NUMBER.fullmatch(word) or _WORDS.fullmatch(word)
         ):  # float() takes 1_000 and digits of other scripts too
@@ -141,7 +146,10 @@ def is_text(source: str | os.PathLike) -> bool:
 
 
 def read_xml(source: str | os.PathLike) -> Element:
-    """Return the root element of a file, or of XML text that starts with "<". Raises URDFError."""
+    """Return the root element of a file, or of XML text that starts with "<".
+
+    Raises URDFError for a file that cannot be read, and as :func:`_parse_xml`.
+    """
     if is_text(source):
         return _parse_text(str(source).lstrip(_BLANK), "URDF text")
     path = Path(source)
@@ -155,7 +163,7 @@ def read_xml(source: str | os.PathLike) -> Element:
 
 
 def _parse_text(content: str | bytes, source: str) -> Element:
-    """Root element of a text; undeclared prefixes are declared if necessary. Raises URDFError."""
+    """Root element of a text; undeclared prefixes are declared if necessary. Raises URDFError as :func:`_parse_xml`."""
     content = _declaration_first(content)
     try:
         return _parse_xml(content, source)
@@ -194,7 +202,7 @@ def _declaration_first(content: str | bytes) -> str | bytes:
 
 
 def _with_prefixes(content: str | bytes) -> bytes:
-    """Return the text with every prefix declared in its root element."""
+    """Return the text with every undeclared prefix declared in its root element."""
     raw = content.encode() if isinstance(content, str) else content
     used = (
         {name for pair in re.findall(_PREFIX, raw) for name in pair if name}
@@ -206,7 +214,7 @@ def _with_prefixes(content: str | bytes) -> bytes:
 
 
 def _parse_xml(content: str | bytes, source: str) -> Element:
-    """Root element of a text. Raises URDFError for malformed XML, entities and external references."""
+    """Root element of a text. Raises URDFError for malformed or empty XML, entities, external references, too deep nesting."""
     target = _Target(source)
     parser = target.parser = DefusedXMLParser(target=target)
     try:
@@ -269,7 +277,7 @@ class _Target:
 
 
 def _read_error(path: Path, error: OSError | ValueError) -> str:
-    """Reason why a file cannot be read; for a missing file with similar names, or the URDFs, in its folder."""
+    """Reason why a file cannot be read; for a missing file, with similar names or else the .urdf and .xml files in its folder."""
     if not isinstance(error, FileNotFoundError):
         return getattr(error, "strerror", None) or str(error)
     if not path.parent.is_dir():

@@ -1,8 +1,8 @@
 """Robots with joint forces tau = B u - D (v + e) - friction tanh(v / v_s) - K (q - q_s).
 
-u (nu, N) are the forces of the actuated joints [N, N m]; a floating base has none.  Viscous damping D, Coulomb friction and springs
-of stiffness K are the model's; friction is smoothed over the velocity ``friction_velocity`` and ignored if that is None.
-Subclasses compute the accelerations from tau, free or in contact.
+u (nu, N) are the forces of the actuated joints [N, N m]; by default all but a floating base.  Viscous damping D, Coulomb friction
+and springs of stiffness K are the model's; friction is smoothed over the velocity ``friction_velocity`` and ignored if that is
+None. Subclasses compute the accelerations from tau, free or in contact.
 
 e is zero except in a time step with implicit damping (:class:`~dynamics_backends.protocol.DampsImplicitly`).  With rotor inertias
 larger by h D the same algorithms and derivatives solve (M + h D) a = tau - bias, which is M a = tau - bias with damping at the
@@ -41,8 +41,9 @@ def _driven(model: Model, names: Sequence[str] | None) -> tuple[int, ...]:
 class ActuatedBody(MechanicalSystem):
     """Base class of systems of a robot with actuated joints.
 
-    ``actuated``: names of the degrees of freedom with a control, in the order of u; default: all but a floating base's. Raises
-    UnknownName for a name the model does not have.
+    ``actuated``: names of the degrees of freedom with a control, in the order of u; default: all but a floating base's. damping:
+    False ignores the model's viscous damping. friction_velocity: v_s [rad/s or m/s] of dry friction, None to ignore it. Raises
+    UnknownName for a name the model does not have, ValueError for a friction_velocity <= 0 if the model has dry friction.
     """
 
     def __init__(
@@ -73,7 +74,7 @@ class ActuatedBody(MechanicalSystem):
     def fully_driven(self, model: Model, friction_velocity: float | None = None) -> Self:
         """Copy for a model that differs in masses and friction only, with a control for every degree of freedom.
 
-        friction_velocity replaces the system's value; None (the default) disables dry friction.
+        friction_velocity replaces the system's value; None (the default) disables dry friction. Damping is explicit in the copy.
         """
         result = copy(self)
         ActuatedBody.__init__(
@@ -107,7 +108,7 @@ class ActuatedBody(MechanicalSystem):
         return result
 
     def driver_at(self, p: Mapping[str, Rows]) -> Driver:
-        """Driver of the recursions for parameters p; with implicit damping its rotor inertias include h D, h in p."""
+        """Driver of the recursions for parameters p; with implicit damping, its rotor inertias include h D, h from p."""
         own = self.driver if isinstance(self, (DriverMixin, WholeMap)) else run
         return own if self.offsets is None else WithArmature(own, self.rotors(p[IMPLICIT_STEP][0]))
 
@@ -118,7 +119,7 @@ class ActuatedBody(MechanicalSystem):
 
     @property
     def input_gains(self) -> list[tuple[int, float]]:
-        """Degree of freedom and joint force per unit of each entry of u: 1 for controls, -D for damping offsets e."""
+        """Pairs (degree of freedom, joint force per unit) by entry of u: force 1 for controls, -D for damping offsets e."""
         own = [(d, 1.0) for d in self.actuated]
         return own + [(d, -float(self.damping_of_joints[d])) for d in range(self.offsets or 0)]
 
@@ -149,7 +150,7 @@ class ActuatedBody(MechanicalSystem):
         return [sm.stack([row[d] * share for d, share in self.input_gains]) for row in M]
 
     def _partials(self, v: Rows, u: Rows, d: ForwardDynamicsDerivatives) -> Partials:
-        """Derivatives of xdot from those of a in q, v and tau, with those of damping, friction and springs."""
+        """Value and derivatives of xdot from those of a in q, v and tau, with those of damping, friction and springs."""
         slope, _ = self._resistance(v)
         dq, dv = d.dq, d.dv
         if slope is not None:
@@ -161,8 +162,8 @@ class ActuatedBody(MechanicalSystem):
     def _contraction(self, v: Rows, u: Rows, lam: Rows, d: ForwardDynamicsSecondOrder) -> Contraction:
         """Second derivatives of lam' xdot from those of lam' a in q, v and tau, lam (nv, N).
 
-        tau depends on v through damping and friction: their slopes multiply qtau, and the second derivative of friction adds to vv,
-        weighted with the derivative of lam' a in tau. It depends on q through springs of constant slope.
+        tau depends on v through damping and friction: their slopes multiply qtau, and the second derivative of friction adds to
+        vv, weighted with the derivative of lam' a in tau. It depends on q through springs of constant slope.
         """
         slope, second = self._resistance(v)
         qv = d.qv if slope is None else [a + b * slope for a, b in zip(d.qv, d.qtau, strict=True)]

@@ -40,13 +40,13 @@ class DoubleIntegrator:
         return sm.stack([*(x[n + i] for i in range(n)), *(u[i] + zero for i in range(n))])
 
     def partials(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Partials:
-        """Constant partial derivatives: identities at (q, v) and at (v, u)."""
+        """Value and constant partial derivatives: of qdot by v and of vdot by u, which are identities."""
         n, zero = self.nu, 0.0 * x[0]
         fx = _matrix(zero, 2 * n, 2 * n, {(i, n + i) for i in range(n)})
         return Partials(self(x, u, t, p), fx, _matrix(zero, 2 * n, n, {(n + i, i) for i in range(n)}))
 
     def contracted(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows], lam: Rows) -> tuple[Partials, Contraction]:
-        """Partial derivatives and zero second derivatives."""
+        """Value, partial derivatives, and zero second derivatives."""
         n, zero = self.nu, 0.0 * x[0]
         blocks = (_matrix(zero, *shape, set()) for shape in ((2 * n, 2 * n), (n, 2 * n), (n, n)))
         return self.partials(x, u, t, p), Contraction(*blocks)
@@ -79,11 +79,11 @@ class AlongPath:
         return self._extended(self.system(x[: self.n], u[: self.nu - 1], t, p), x, u)
 
     def partials(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Partials:
-        """Partial derivatives of the system, bordered by ones at (s, sdot) and (sdot, w)."""
+        """Value and partial derivatives: those of the system, bordered by zeros, with ones at (s, sdot) and (sdot, w)."""
         return self._partials(self.system.partials(x[: self.n], u[: self.nu - 1], t, p), x, u)
 
     def contracted(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows], lam: Rows) -> tuple[Partials, Contraction]:
-        """Partial derivatives, and second derivatives contracted with lam; those in s and sdot are zero.
+        """Value, partial derivatives, and second derivatives contracted with lam; those in s, sdot and w are zero.
 
         Raises AttributeError for a system without second derivatives.
         """
@@ -102,7 +102,7 @@ class AlongPath:
         return sm.stack([*(value[i] for i in range(n)), x[n + 1], u[self.nu - 1] + zero])
 
     def _partials(self, own: Partials, x: Rows, u: Rows) -> Partials:
-        """Partial derivatives of the extended system from those of the original one."""
+        """Value and partial derivatives of the extended system from those of the original one."""
         n, m, zero = self.n, self.nu - 1, 0.0 * x[0]
         fx = _padded(own.fx, zero, (n, n), (2, 2), (n, n + 1))
         fu = _padded(own.fu, zero, (n, m), (2, 1), (n + 1, m))

@@ -4,7 +4,8 @@ The independent coordinates q_r determine all others, q = expand(q_r), v = G v_r
 
     G' M G a_r + G' h(q, v) = G' tau,    a = G a_r.
 
-u (nu, N) are the forces of the independent joints; damping and springs act in every joint. With implicit damping
+u (nu, N) are the forces of the independent joints but those of a floating base; damping and springs act in every joint, dry
+friction is ignored. With implicit damping
 (:class:`~dynamics_backends.protocol.DampsImplicitly`) M becomes M + h D, and damping acts on v + G e.
 """
 
@@ -30,7 +31,10 @@ from dynamics_backends.systems.bodies.rigid_body_map import columns
 
 
 class CoupledBody:
-    """System of a robot with mimic joints, in its independent coordinates q_r, with v = G v_r for a constant matrix G."""
+    """System of a robot with mimic joints, in its independent coordinates q_r, with v = G v_r for a constant matrix G.
+
+    damping: False ignores the model's viscous damping. Raises ValueError for a model without coupling.
+    """
 
     second_order = True
 
@@ -73,7 +77,7 @@ class CoupledBody:
         return result
 
     def _groups(self) -> list[LieGroup]:
-        """Lie groups of the independent coordinates, and the vector space of their velocities."""
+        """Lie groups of the independent joints' coordinates, one for each joint, and the vector space of their velocities."""
         followers = set(self.coupling.followers.tolist())
         independent = [b for b in range(self.model.nb) if self.model.dofs(b)[0] not in followers]
         groups = [GROUPS.get(self.model.joint_types[b], vector_space(1)) for b in independent]
@@ -124,7 +128,7 @@ class CoupledBody:
         return ltl.solve_dense(reduced, force)
 
     def partials(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Partials:
-        """Value and partial derivatives in closed form: those of inverse dynamics (IDSVA), reduced by G."""
+        """Value and partial derivatives of xdot: those of inverse dynamics (IDSVA), reduced by G, times -(G' M G)^-1."""
         n = len(self.independent)
         q, v = self.expand(x)
         a = sm.stack(self._accelerations(x, u, p))
@@ -166,7 +170,7 @@ class CoupledBody:
     def _by_control(self, own: Rows, inverse: Rows) -> Rows:
         """Row of the derivatives in u and the offsets e; ``own``: its part in u, returned unchanged without offsets.
 
-        inverse: the same row of (G' M G)^-1; e acts by -G' D G.
+        inverse: the same row of (G' (M + h D) G)^-1; e acts by -G' D G.
         """
         if not self.offsets:
             return own

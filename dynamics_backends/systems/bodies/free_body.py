@@ -35,13 +35,13 @@ class ContactFreeBody(ActuatedBody):
         return sm.concatenate([v, aba(self.model, q, v, self.joint_forces(q, v, u), driver=self.driver_at(p))])
 
     def partials(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Partials:
-        """Value and partial derivatives in closed form: those of inverse dynamics, times -M^-1 (FDSVA)."""
+        """Value and partial derivatives of xdot; those of a in closed form (FDSVA): of inverse dynamics, times -M^-1."""
         q, v = self.split(x)
         tau, driver = self.joint_forces(q, v, u), self.driver_at(p)
         return self._partials(v, u, fd_derivatives(self.model, q, v, tau, driver=driver))
 
     def contracted(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows], lam: Rows) -> tuple[Partials, Contraction]:
-        """First derivatives, and the second derivatives of lam' xdot in closed form."""
+        """Value and first derivatives of xdot, and the second derivatives of lam' xdot, in closed form."""
         q, v = self.split(x)
         weight = lam[self.model.nv :]
         d = fd_second_order(self.model, q, v, self.joint_forces(q, v, u), weight, driver=self.driver_at(p))
@@ -71,14 +71,17 @@ class InertialBody(ContactFreeBody):
 
 
 def inertial_parameters(model: Model) -> Array:
-    """Inertial parameters pi (10 nb,) of a model [kg, kg m, kg m^2]: m, m c, inertia about the body's origin."""
+    """Inertial parameters (10 nb,) of a model [kg, kg m, kg m^2], by body: m, m c, J about its origin (xx, xy, .., zz)."""
     c, m = np.asarray(model.com), np.asarray(model.mass)
     upper = inertias_about_origin(model.mass, model.com, model.inertia)[:, *np.triu_indices(3)]
     return np.concatenate([m[:, None], m[:, None] * c, upper], axis=1).ravel()
 
 
 def tables(parameters: Rows, nb: int) -> dict[str, Any]:
-    """Fields of all bodies from inertial parameters (10 nb, N): mass, com, central (inertia about the com) and I_link."""
+    """Fields of all bodies, by name, from inertial parameters (10 nb, N): mass, com, central and I_link.
+
+    central: inertia tensor about the com; I_link: spatial inertia (m, m c, J) about the body's origin. Masses must not be zero.
+    """
     rows: dict[str, list[Any]] = {name: [] for name in ("mass", "com", "central", "I_link")}
     for b in range(nb):
         own = [parameters[PARAMETERS * b + i] for i in range(PARAMETERS)]
@@ -92,7 +95,7 @@ def tables(parameters: Rows, nb: int) -> dict[str, Any]:
 
 
 def _field(values: list[Any]) -> Any:
-    """Field of values by body: a list for symbols, else one struct of rows."""
+    """Field of values by body: a list for symbols, else one struct, or array, of rows over the bodies."""
     if hasattr(leaves(values[0])[0], "is_symbolic"):
         return values
     columns = [sm.stack(list(column)) for column in zip(*map(leaves, values), strict=True)]

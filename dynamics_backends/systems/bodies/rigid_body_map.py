@@ -1,5 +1,4 @@
-"""Maps of a robot: base classes with the state (q, v) and its names, and quantities, so that every derivative method applies to
-each.
+"""Maps of a robot: base classes with the state (q, v) and its names, and quantities; every derivative method applies to each.
 
 InverseDynamics       tau = ID(q, v, u)                  u: joint accelerations
 ForwardDynamics       a = FD(q, v, u)                    u: forces of all joints
@@ -59,7 +58,7 @@ class WholeMap:
 
 
 class RigidBodyMap:
-    """Base class of maps of a model's state (q, v) and a control."""
+    """Base class of maps of a model's state x = (q, v) and a control u. Raises ValueError for a model with a coupling."""
 
     def __init__(self, model: Model, control_names: tuple[str, ...], output_names: tuple[str, ...]) -> None:
         if model.coupling is not None:
@@ -78,7 +77,7 @@ class RigidBodyMap:
         return f"{type(self).__name__}({self.model.name!r})"
 
     def split(self, x: Rows) -> tuple[Rows, Rows]:
-        """Configuration q (nq, N) and velocity v (nv, N) of a state."""
+        """Configuration q (nq, N) and velocity v (nv, N) of a state x (nq + nv, N)."""
         return x[: self.model.nq], x[self.model.nq :]
 
     def __call__(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Rows:
@@ -103,9 +102,10 @@ class MechanicalSystem(RigidBodyMap):
         )
 
     def second(self, u: Rows, qq: Matrix, qv: Matrix, vv: Matrix, qu: Matrix) -> Contraction:
-        """Second derivatives of lam' xdot from the blocks of those of lam' a, each a list of rows.
+        """Second derivatives of lam' xdot from the blocks of those of lam' a, each a list of nv rows.
 
-        qq may hold Lie derivatives, whose symmetric part is used; a is affine in u.
+        qq may hold Lie derivatives, whose symmetric part is used. a is affine in u, with an input matrix of q alone: the blocks
+        in (v, u) and (u, u) are zero.
         """
         n = self.model.nv
         symmetric = [sm.stack([0.5 * (qq[i][j] + qq[j][i]) for j in range(n)]) for i in range(n)]
@@ -165,7 +165,7 @@ class ForwardDynamics(DriverMixin, RigidBodyMap):
         return aba(self.model, *self.split(x), u, driver=self.driver)
 
     def partials(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Partials:
-        """Value and partial derivatives in closed form (FDSVA): those of inverse dynamics, times -M^-1."""
+        """Value and partial derivatives in closed form (FDSVA): those of inverse dynamics times -M^-1, and M^-1 in u."""
         return in_state(*fd_derivatives(self.model, *self.split(x), u, driver=self.driver))
 
 

@@ -49,7 +49,10 @@ class Continued:
 
 
 class Second(NamedTuple):
-    """A second start. first_end: sentence on the end of the first solve. start: the change. guess: None for the problem's."""
+    """A second start. options: those of the second solve. first_end: sentence on the end of the first solve.
+
+    start: what the second start changes, a phrase of its status message. guess: None for the problem's.
+    """
 
     options: Any
     first_end: str
@@ -63,8 +66,8 @@ def started_twice(
     """Solve, then solve again from the start that ``second`` returns for the first solution; limits hold for both together.
 
     Answers are solutions, or None if the solve was stopped before it began. Without a second start (None, or no iterations left),
-    or if it was stopped, returns the first solution, else both merged (:func:`merged_solution`). Returns a status if nothing was
-    solved.
+    or if it was stopped before it began, returns the first solution, else both merged (:func:`merged_solution`). Returns a status
+    if nothing was solved.
     """
     began = start_of_solve()
     found = yield SolveRequest(options, max_iterations, options.time_limit)

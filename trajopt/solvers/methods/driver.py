@@ -57,7 +57,8 @@ def run_window(
     """Run methods on problems, one per slot at a time, until all have ended or the run is stopped.
 
     start: loads the next problem into a slot and returns its method, or None if no problem remains. end: called with the slot and
-    the result of its method, or the exception that it raised; not called for methods that still run when ``stopped`` returns True.
+    the result of its method, or the exception that the method or ``window.ask`` raised; not called for methods that still run
+    when ``stopped`` returns True. ``stopped`` is checked before each round of requests.
     """
     running: dict[Any, Method] = {}
     ready: deque[tuple[Any, Any]] = deque()
@@ -94,7 +95,7 @@ ProgressCallback = Callable[[int], None] | None
 
 
 class Answers(NamedTuple):
-    """Answers in the order of the requests; stopped: True if Ctrl-C was pressed during their computation."""
+    """Answers in the order of the requests, None for those without one; stopped: True if Ctrl-C was pressed meanwhile."""
 
     each: Iterable[Any]
     stopped: bool
@@ -109,12 +110,13 @@ def run_together(
 ) -> tuple[list[Any], bool]:
     """Run methods until all have ended, and answer requests of the same kind together, the kind with the fewest requests first.
 
-    Returns the results of the methods, and True if Ctrl-C was pressed. After Ctrl-C every request is answered with None; before the
-    first answer Ctrl-C raises KeyboardInterrupt.
+    Returns the results of the methods, and True if Ctrl-C was pressed. After Ctrl-C every request is answered with None; a
+    KeyboardInterrupt during the first call of ``answer`` is raised instead.
 
-    answer: called with indices of methods, their requests (of one kind), and a progress callback that takes the number of finished
-    requests; returns the answers. kind: key of a method's request. on_finished: progress callback, called with the number of
-    methods that have ended or finished; may raise KeyboardInterrupt.
+    answer: called with indices of methods, their requests (of one kind), and a progress callback that takes the number of
+    finished requests; returns the answers. kind: key of a method's request. on_finished: progress callback, called with the
+    number of methods that have ended, plus the finished requests while ``answer`` runs; may raise KeyboardInterrupt. interrupted:
+    True after Ctrl-C.
     """
     results: dict[int, Any] = {}
     waiting: dict[int, Any] = {}
@@ -131,7 +133,8 @@ def run_together(
     def answered(numbers: list[int]) -> Answers:
         """Return the answers of the pending requests of methods ``numbers``.
 
-        Returns None for each if Ctrl-C interrupts after the first call. Other exceptions are raised.
+        Returns None for each if Ctrl-C interrupts a call of ``answer`` after the first one, whatever exception that call then
+        raises. Other exceptions are raised.
         """
         ended = len(results)
         report = None if on_finished is None else lambda done: on_finished(ended + done)

@@ -69,7 +69,8 @@ if the Hessian was convexified: the modification changes from step to step, whic
 PARTLY = 1
 """Number of restorations that may end at points acceptable to the filter; later ones continue to a feasible or stationary point."""
 LOST, CEILING = 1e10, 1.25
-"""Largest gradient of the Lagrangian of infeasible iterates; then a restart, with a limit on theta relative to its start value."""
+"""LOST: largest gradient of the Lagrangian of iterates with theta above CEILING times its value at the guess (at least 1). Beyond
+it the solve restarts, once, and CEILING becomes the limit on theta."""
 ACCEPTABLE = 1e-6
 """Below this error, a search without an acceptable step has reached the limit of double precision (acceptable_tol)."""
 
@@ -77,9 +78,9 @@ ACCEPTABLE = 1e-6
 class End(IntEnum):
     """Reason why a solve ended.
 
-    PRECISION: double precision allows no further progress. LEAST_VIOLATION: stationary point of the violation. STALLED: restoration
-    hardly reduced the violation. NO_STEP: neither the line search nor restoration found a step. REFERRED: the engine has no
-    restoration.
+    STOPPED: iteration or time limit. PRECISION: double precision allows no further progress. LEAST_VIOLATION: stationary point of
+    the violation. STALLED: at a limit, the violation is not stationary, but restoration hardly reduced it, or the solve had
+    restarted. NO_STEP: neither the line search nor restoration found a step. REFERRED: the engine has no restoration.
     """
 
     CONVERGED = 0
@@ -97,8 +98,8 @@ class End(IntEnum):
 class Ended(NamedTuple):
     """Reason of the end, and errors of the final iterate.
 
-    gradient and complementarity include only the factor ``scale`` of the objective. Errors are NaN after an unsuccessful
-    restoration.
+    gradient and complementarity include only the factor ``scale`` of the objective; error: E_0 of eq. 5. After an unsuccessful
+    restoration all errors but the violation are NaN.
     """
 
     end: End
@@ -139,10 +140,10 @@ _UNKNOWN = Optimality(nan, nan, nan, nan, nan, 0.0, nan, 0, nan)
 class InteriorPoint:
     """Interior-point method on one problem: ``solve`` yields requests; attributes hold the iterate, also after an interruption.
 
-    objective, at, now: objective, violation and optimality errors of the iterate. scale: factor of the objective. begun: True once
-    an iterate exists. iteration: number of steps. reports: number of records. hessian: name of the problem's Hessian in records.
-    monotone_since: iteration at which the adaptive barrier became monotone permanently, or None. stationary: True if the last
-    restoration ended at a stationary point of the violation.
+    objective, at, now: objective, violation and optimality errors of the iterate. scale: factor of the objective. begun: True
+    once an iterate exists. iteration: number of iterations, with the steps of restorations. reports: number of records. hessian:
+    name of the problem's Hessian in records. monotone_since: iteration at which the adaptive barrier became monotone permanently,
+    or None. stationary: True if the last restoration ended at a stationary point of the violation.
     """
 
     report: Report | None = None
@@ -157,10 +158,10 @@ class InteriorPoint:
         self._reset(LARGE)
 
     def _reset(self, ceiling: float, shifted: float = 0) -> None:
-        """Reset barrier, filter and all counters, for a start or restart from the guess.
+        """Reset barrier, filter and the counters of the search, for a start or restart from the guess.
 
-        ceiling: limit on theta, relative to its value at the guess. shifted: number of first steps with a shift of the Hessian
-        instead of reflected eigenvalues.
+        The counts of iterations and records continue. ceiling: limit on theta, relative to its value at the guess. shifted:
+        number of first steps with a shift of the Hessian instead of reflected eigenvalues.
         """
         o = self.options
         self.barrier = Barrier(o.barrier, o.gradient_tolerance, o.barrier_strategy == "adaptive")
@@ -218,9 +219,9 @@ class InteriorPoint:
     def _iterate(self) -> Generator[Request, Any, End | None]:
         """Run one iteration: termination test, barrier update, Newton step, line search.
 
-        Return the reason if it is the last, else None. If multipliers have grown without bound, restarts from the guess instead.
-        Restoration follows if no step is accepted, or after a series of very short steps; without an accepted step at an error of
-        at most ACCEPTABLE the solve ends with PRECISION.
+        Return the reason if it is the last, else None. If multipliers have grown without bound, restarts from the guess instead,
+        once. Restoration follows if no step is accepted, or after a series of very short steps; without an accepted step at an
+        error of at most ACCEPTABLE the solve ends with PRECISION.
         """
         end = self._termination()
         if end is not None:
@@ -270,7 +271,10 @@ class InteriorPoint:
 
     @property
     def _is_lost(self) -> bool:
-        """True once, before a restart: theta is far above that of the guess, and the Lagrangian's gradient exceeds LOST."""
+        """True if the solve must restart: theta and the Lagrangian's gradient are too large; False after a restart.
+
+        Limits: CEILING times the theta of the guess (at least 1), and LOST.
+        """
         far = self.at.theta > CEILING * self.filter.scale
         return far and self.now.gradient > LOST and not self._restarted
 
@@ -297,7 +301,7 @@ class InteriorPoint:
             self._measure((yield Measure(barrier.mu, self.scale)))
 
     def _direction(self) -> Generator[Request, Any, Direction | None]:
-        """Compute the Newton step and store its mu; a free mu is chosen with the step by a quality function.
+        """Compute the Newton step and store its mu; a free mu is chosen with the step by a quality function, if there are bounds.
 
         Returns None if no step exists. The filter is emptied if mu changes.
         """
@@ -344,7 +348,7 @@ class InteriorPoint:
 
     # -- the line search ------------------------------------------------------------------------------------------------------
     def _empty_filter(self) -> None:
-        """Remove all pairs of the filter, for a new barrier problem; the scale of the filter does not change."""
+        """Remove all pairs of the filter; the scale of the filter does not change."""
         self.filter.pairs = []
 
     def _merit(self, objective: float, at: Violation) -> float:
@@ -384,7 +388,8 @@ class InteriorPoint:
     def _takes(self, start: tuple[float, float], trial: Trial | Corrected, expected: float) -> bool:
         """True if a finite trial is accepted by the filter, which then gets the current iterate unless phi decided (see eq. 22).
 
-        ``matched`` becomes True if a stored pair, or the limit on theta, rejects a trial.
+        expected: slope of phi times step length. After a rejection, ``matched`` is True if a stored pair or the limit on theta
+        rejected the trial, else False; an acceptance leaves it.
         """
         theta, merit = trial.at.theta, self._merit(trial.objective, trial.at)
         finite, new = isfinite(theta + merit), (theta, merit)
@@ -419,9 +424,11 @@ class InteriorPoint:
     def _restore(self, *, crept: bool) -> Generator[Request, Any, End | None]:
         """Run the restoration phase; return None if the solve continues, else the reason of its end.
 
-        A successful restoration sets the iterate and new multipliers. REFERRED: the engine has no restoration. If ``crept`` (after
-        short steps, not a failed search) and restoration cannot succeed, the solve continues from the iterate before it. The final
-        status then reports that the problem seems infeasible.
+        crept: True after short steps, False after a failed search. The solve continues with new multipliers if the restored point
+        is acceptable, or after a failed search if the violation hardly decreases. If ``crept`` and restoration fails before a
+        limit, the solve continues from the iterate before it, and no restoration for short steps follows. Such a failure, and a
+        violation that hardly decreases, set ``hopeless``: at a limit, the status then reports an infeasible problem. REFERRED:
+        the engine has no restoration.
         """
         measure = Measure(self.barrier.mu, self.scale)
         if crept and self.hopeless:
@@ -493,4 +500,4 @@ class InteriorPoint:
         self.reports += 1
 
     def report_end(self) -> None:
-        """Do nothing: the last iteration has reported the end."""
+        """Do nothing: the iterations have reported the end."""

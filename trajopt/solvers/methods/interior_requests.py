@@ -27,7 +27,7 @@ class Start(NamedTuple):
 
 
 class Begun(NamedTuple):
-    """Objective and violation at the start; steepest: the largest entry of the objective's gradient."""
+    """Objective and violation at the start; steepest: largest entry of the objective's gradient in controls and later states."""
 
     objective: float
     at: Violation
@@ -35,10 +35,10 @@ class Begun(NamedTuple):
 
 
 class MultiplierStart(IntEnum):
-    """Initialization of the bound multipliers zl, zu, where d is the distance to the bound.
+    """Initialization of the bound multipliers zl, zu, where d is the distance to the bound; zero without a bound.
 
-    COLD: min(1, mu / d). NEAR, for a guess near a solution: mu / d. GIVEN: multipliers of the guess, at least mu / d. AGAIN, after
-    restoration: min(LARGEST_ESTIMATE, mu / d).
+    COLD: min(1, mu / d). NEAR, for a guess near a solution: mu / d. GIVEN: multipliers of the guess, at least mu / d. AGAIN,
+    after restoration: min(LARGEST_ESTIMATE, mu / d), with the constant of :mod:`trajopt.solvers.interior.newton`.
     """
 
     COLD = 0
@@ -50,8 +50,8 @@ class MultiplierStart(IntEnum):
 class Multipliers(NamedTuple):
     """Initialize the multipliers at the point: those of the bounds by ``start``, the others from the guess or by least squares.
 
-    The least-squares estimate (eq. 36) is replaced by zero if it has entries above LARGEST_ESTIMATE. Answer: the sums of
-    :func:`trajopt.solvers.rules.interior_measures.optimality`.
+    Those of the guess are used for GIVEN. The least-squares estimate (eq. 36) is replaced by zero if it has entries above
+    LARGEST_ESTIMATE. Answer: the sums of :func:`trajopt.solvers.rules.interior_measures.optimality`.
     """
 
     start: MultiplierStart
@@ -76,10 +76,10 @@ class Trial(NamedTuple):
 class Newton(NamedTuple):
     """Compute second derivatives, solve the Newton system (eq. 13), and evaluate the trial at the largest step length.
 
-    reflect: True to reflect negative eigenvalues if the system is not convex; False to shift the whole diagonal. differentiate:
-    True to compute first derivatives of the trial. centered, with mu = 0: True to choose mu = sigma mean by the quality function,
-    with low <= sigma <= high. mean: the mean complementarity. dual, primal: mean squares of the Lagrangian's gradient and of the
-    violation. Answer: :class:`Direction`.
+    reflect: True to reflect negative eigenvalues if the system is not convex; if False, or if that fails, the whole diagonal is
+    shifted. differentiate: True to compute first derivatives of the trial. centered, with mu = 0: True to choose mu = sigma mean
+    by the quality function, with low <= sigma <= high. mean: the mean complementarity. dual, primal: mean squares of the
+    Lagrangian's gradient and of the violation. Answer: :class:`Direction`.
     """
 
     scale: float
@@ -98,9 +98,10 @@ class Newton(NamedTuple):
 class Direction(NamedTuple):
     """Search direction of a Newton system.
 
-    found: 0 if no shift makes the system convex. alpha, alpha_z: the largest step lengths. slope: directional derivative of the
-    barrier objective. size: the largest entry of the step. mu: the barrier parameter of the step. shift: number added to the
-    diagonal. reflected: number of knots with reflected eigenvalues. trial: the point at the length alpha.
+    found: 0 if no shift makes the system convex; step and trial are then undefined. alpha, alpha_z: the largest step lengths of
+    variables and bound multipliers. slope: directional derivative of the barrier objective. size: the largest absolute entry of
+    the step. mu: the barrier parameter of the step. shift: number added to the diagonal. reflected: number of knots with
+    reflected eigenvalues. trial: the point at the length alpha.
     """
 
     found: float
@@ -145,8 +146,9 @@ class Corrected(NamedTuple):
 class Take(NamedTuple):
     """Accept the trial as the new point, with length alpha along the step, or along the correction if ``corrected``.
 
-    Multipliers move by alpha, those of bounds by alpha_z, and stay within a factor of mu over the distance (eq. 16). known: True if
-    first derivatives of the trial are known. Answer: the sums of :func:`trajopt.solvers.rules.interior_measures.optimality` there.
+    Multipliers of dynamics and rows move by alpha, those of bounds by alpha_z; the latter are limited to a factor KAPPA_SIGMA
+    around mu over the distance (eq. 16). known: True if first derivatives of the trial are known. Answer: the sums of
+    :func:`trajopt.solvers.rules.interior_measures.optimality` there.
     """
 
     corrected: bool
@@ -161,8 +163,8 @@ class Restore(NamedTuple):
     """Run the restoration phase (:mod:`trajopt.solvers.interior.feasibility`), at most ``max_steps`` steps, until ``deadline``.
 
     deadline: on the clock of time.perf_counter() [s]. at: the violation of the point. filter: the filter of the barrier problem.
-    to_feasible: True to continue to a feasible point; False to stop at a point that the filter accepts. Answer: :class:`Restored`,
-    or None if the engine has no restoration.
+    to_feasible: True to continue to a feasible point; False to stop also where the violation has fallen by 10 % and the filter
+    accepts the point. Answer: :class:`Restored`, or None if the engine has no restoration.
     """
 
     at: Violation
@@ -175,7 +177,7 @@ class Restore(NamedTuple):
 
 
 class RestorationEnd(StrEnum):
-    """Reason why the restoration phase ended; LEAST_VIOLATION: at a minimizer of the violation."""
+    """Reason why the restoration phase ended; LEAST_VIOLATION: the violation is stationary."""
 
     ACCEPTABLE = "acceptable point"
     LEAST_VIOLATION = "least violation"
@@ -185,10 +187,10 @@ class RestorationEnd(StrEnum):
 
 
 class Restored(NamedTuple):
-    """Result of the restoration phase.
+    """Result of the restoration phase: steps, objective and violation of its last point.
 
-    stationary: True if no step reduces the violation by more than a thousandth to first order. slow: True if the same number of
-    steps again, at the rate of the last ones, would not remove most of the violation.
+    stationary: True if no entry of the gradient of 1/2 |c|^2, within the bounds, exceeds a thousandth of |c|, for the residuals
+    c. slow: True if the same number of steps again, at the rate of the last ones, would leave more than half of |c|.
     """
 
     end: RestorationEnd
@@ -200,7 +202,7 @@ class Restored(NamedTuple):
 
 
 class Return(NamedTuple):
-    """Return to the point at which :class:`Restore` started. Answer: :class:`Trial`."""
+    """Return to the point at which :class:`Restore` started, and differentiate there. Answer: :class:`Trial`."""
 
 
 Request = Start | Multipliers | Measure | Newton | Try | Correct | Take | Restore | Return

@@ -11,9 +11,11 @@ from typing import Any, NamedTuple, Protocol
 class End(IntEnum):
     """Reason why a solve ended.
 
-    OPTIMAL: the scaled KKT error is small. CONVERGED: the gradient and the defects are small. CHEAPER: the last step hardly lowered
-    the cost. ROUNDED: double precision allows no further progress. NO_STEP: the line search failed. GAPS_OPEN: only short steps are
-    accepted, and defects stay open. UNBOUNDED: the cost decreases without bound.
+    OPTIMAL: the scaled KKT error is small; in Newton's method also if gradient and defects are small. CONVERGED: the gradient and
+    the defects are small. CHEAPER: the last step hardly changed the cost, and defects are small. ROUNDED: double precision allows
+    no further progress. NOT_FINITE: cost or derivatives at the guess are not finite. NO_STEP: the line search failed. GAPS_OPEN:
+    only short steps are accepted, and defects stay open. NOT_POSITIVE_DEFINITE: Quu could not be factorized. UNBOUNDED: the cost
+    decreases without bound.
     """
 
     OPTIMAL = 0
@@ -31,10 +33,12 @@ class End(IntEnum):
 
 
 class Ended(NamedTuple):
-    """Reason of the end, and errors of the final point; change: relative cost decrease of the last step.
+    """Reason of the end, and errors of the final point.
 
-    gradient: of the open loop, or under the last feedback gains if the scaled KKT error decided the end.
-    failed_at: the knot where Quu could not be factorized last, -1 for none. cost: NaN if unknown.
+    gradient: largest entry of the Lagrangian's gradient in the controls: under the last feedback gains in Newton's method, and in
+    shooting methods for OPTIMAL, CHEAPER and ROUNDED; else of the open loop. defect: largest defect. kkt: scaled KKT error.
+    change: relative cost change of the last step, set for CHEAPER and in user-defined methods, else 0. failed_at: the knot where
+    Quu could not be factorized last, -1 for none. cost: NaN if unknown.
     """
 
     end: End
@@ -58,13 +62,16 @@ class Size(NamedTuple):
 
 
 Report = Callable[..., None]
-"""Called with the numbers of a record (:class:`trajopt.results.records.IterationRecord`) before each step is taken."""
+"""Called with the fields of a record (:class:`trajopt.results.records.IterationRecord`) as keyword arguments: for each iteration
+before its step is taken, and for the final point."""
 Solve = Generator[Any, Any, Ended]
-"""Generator that yields requests and receives their answers."""
+"""Generator that yields requests, receives their answers, and returns an :class:`Ended`."""
 
 
 class Method(Protocol):
-    """State of one solve. begun: True once a point exists; began: start time [s]; iteration: number of steps."""
+    """State of one solve. begun: True once a point exists; began: start time [s]; iteration: number of iterations; report: see
+    :data:`Report`, None for no records.
+    """
 
     begun: bool
     began: float
@@ -78,7 +85,7 @@ class Method(Protocol):
     def stopped(self, *, gains: bool = True) -> Solve:
         """Finish a solve interrupted by the caller: yield the last requests, among them that for gains if ``gains``.
 
-        Return the result.
+        Return the result, with the reason INTERRUPTED.
         """
         ...
 
@@ -87,5 +94,5 @@ class Method(Protocol):
         ...
 
     def report_end(self) -> None:
-        """Report the solution as a record without a step, unless the method has already reported it."""
+        """Report the final point as a record without a step; a method that has reported it already may do nothing."""
         ...

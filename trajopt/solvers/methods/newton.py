@@ -64,8 +64,9 @@ FAR, PLAIN = 0.1, 4
 """After a step with curvature fraction 0, the next PLAIN steps try fraction 0 first. This ends with a short step, or if the
 gradient is below FAR times the size of its terms."""
 WIDE, WIDE_SHARE = 1e2, 0.25
-"""Limits on defects. WIDE: of the first step, relative to the defects at the start (at least 1; Waechter and Biegler: 1e4).
-WIDE_SHARE: of later steps, as a fraction of the travel of the states. Larger defects take dozens of iterations to close."""
+"""Limits on defects. WIDE: of the first step, and of the first one after a restoration, relative to the defects there (at least
+1; Waechter and Biegler: 1e4). WIDE_SHARE: of later steps, as a fraction of the travel of the states; the limit is at least the
+defects of the current point and the scale of the filter. Larger defects take dozens of iterations to close."""
 MAX_RESTORED = 5
 """Maximum number of restorations."""
 AT_ROUNDING = 1e-13
@@ -75,7 +76,11 @@ NEARLY_SOLVED = 1e3
 
 
 class Found(NamedTuple):
-    """Step accepted by the filter: place of its policy, row of its trial, step length, slope, and the new filter pair."""
+    """Step accepted by the filter: place of its policy, row of its trial, and the filter pair (theta, phi) of the trial.
+
+    fraction: index in FRACTIONS. delta: damping. slope: of phi along the step. longest: largest step length within the bounds.
+    size: largest entry of the step. alpha: step length.
+    """
 
     place: int
     row: int
@@ -98,7 +103,8 @@ class Newton:
     """Newton's method on one problem: ``solve`` yields requests; attributes hold the point, also after an interruption.
 
     bottom: cost below which the problem is unbounded. at, kkt, stop: the point and its errors, see _arrive. begun: True once a
-    point exists. iteration: number of steps. change: relative cost decrease of the last step.
+    point exists. iteration: number of steps and restorations. change: relative cost change of the last step after the end
+    CHEAPER, else 0.
     """
 
     report: Report | None = None
@@ -119,7 +125,8 @@ class Newton:
     def solve(self, *, gains: bool = True) -> Solve:
         """Iterate from the guess until a termination test holds, then request feedback gains if ``gains``; returns the result.
 
-        After a success, controls move onto their active bounds.
+        After a success with bounds, controls move onto their active bounds (:meth:`_put_on_bounds`); the result has the errors
+        before this move.
         """
         end = yield from self._start()
         while end is None:
@@ -155,10 +162,10 @@ class Newton:
 
     # -- the start ----------------------------------------------------------------------------------------------------------
     def _start(self) -> Generator[Request, Any, End | None]:
-        """Load the guess, set the first barrier parameter, and compute first gains and costates.
+        """Load the guess, set the first barrier parameter, and compute first gains and costates; return NOT_FINITE or None.
 
-        NOT_FINITE if these are not finite. The first LQ problem is Gauss-Newton, with a growing shift until it is convex; gains are
-        zero if it never is.
+        NOT_FINITE: cost or derivatives are not finite, so that gains or gradient are not. The first LQ problem is Gauss-Newton,
+        with a growing shift until it is convex; gains are zero if it never is.
         """
         cost = yield Start()
         if self.size.bounded:
@@ -202,8 +209,8 @@ class Newton:
     def _termination(self) -> End | None:
         """Return OPTIMAL, UNBOUNDED or the reason of an exhausted limit at the current point, else None.
 
-        OPTIMAL: the defect is within tolerance, and either the scaled KKT error is, or the gradient is and the scaled KKT error is
-        at most STATIONARY, above which checks would not call the solution converged.
+        OPTIMAL: the defect is within tolerance, and either the scaled KKT error is, or gradient and complementarity are and the
+        scaled KKT error is at most STATIONARY, above which checks would not call the solution converged.
         """
         o = self.options
         stationary = self.kkt <= max(STATIONARY, o.kkt_tolerance)
@@ -230,7 +237,10 @@ class Newton:
             self.mu, self.filter.pairs = mu, []
 
     def _leave(self, step: Found, expected: float) -> None:
-        """Add the point to the filter unless the cost decided the step; report the step and store its curvature fraction."""
+        """Add the point to the filter unless the cost decided the step; report the step and store its curvature fraction.
+
+        expected: slope of phi times step length.
+        """
         start = self.at.theta, self.phi
         if not self.filter.decides_by_cost(start, expected):
             self.filter.add(start)
@@ -241,7 +251,7 @@ class Newton:
     def _judge(self, left: Point, expected: float) -> End | None:
         """Return CHEAPER if cost change and defect are within tolerance, ROUNDED if rounding limits progress, else None.
 
-        CHEAPER also stores the relative change.
+        left: the point before the step. expected: slope of phi times length of the step. CHEAPER also stores the relative change.
         """
         o, at, kkt = self.options, self.at, self.kkt
         change = abs(left.cost - at.cost)
@@ -264,7 +274,8 @@ class Newton:
     def _step(self) -> Generator[Request, Any, Found | None]:
         """Return a step that the filter accepts, or None; the largest curvature fraction with a convex LQ problem is used.
 
-        After a Gauss-Newton step, the next PLAIN steps try fraction 0 first, unless a step is short or the gradient is small.
+        After a Gauss-Newton step, the next PLAIN steps try fraction 0 first, unless the last step was short or the gradient is
+        small. If that finds no step, all fractions are tried.
         """
         widest, past = self.size.widest, len(FRACTIONS)
         found = None
@@ -281,7 +292,8 @@ class Newton:
     def _damped_step(self, place: int, first: int, past: int, delta: float) -> Generator[Request, Any, Found | None]:
         """Increase the damping from ``delta`` until the filter accepts a step; None at the largest damping.
 
-        None also if the slope is at rounding level and defects are closed. first, past: range of indices of curvature fractions.
+        first, past: range of indices of curvature fractions, ``past`` excluded; after the first convex LQ problem only its
+        fraction is used. None also if no trial of a step is accepted, its slope is at rounding level and defects are closed.
         """
         while delta < LARGEST:
             step = yield Step(place, first, past, delta, self.mu)
@@ -297,9 +309,10 @@ class Newton:
         return None
 
     def _raised_shift(self, delta: float) -> float:
-        """Return the next larger multiple of the identity for the Hessian, after a rejected step.
+        """Return the next larger multiple of the identity for the Hessian, after a rejected step or a nonconvex LQ problem.
 
-        From 0: a third of the last accepted shift, or FIRST if there was none.
+        From 0: a third of the last accepted shift, or FIRST if there was none. Else the shift times GROWTH, or LEAP if none was
+        accepted.
         """
         if delta == 0.0:
             return max(SMALLEST, DECAY * self.last_delta) if self.last_delta else FIRST
@@ -330,9 +343,10 @@ class Newton:
 
     # -- restoration and termination -----------------------------------------------------------------------------------
     def _restore(self) -> Generator[Request, Any, End | None]:
-        """Continue from a rollout of the last policy, which has no defects; return the reason if the solve ends instead.
+        """Continue from a rollout of the controls under the last gains; return the reason if the solve ends instead.
 
-        It ends if the point is nearly optimal or has no defects, after MAX_RESTORED restorations, or if the rollout is not finite.
+        It ends if the point is nearly optimal or has no defects, after MAX_RESTORED restorations, or if the rollout is not
+        finite. A successful rollout counts as an iteration, and empties the filter.
         """
         at = self.at
         if self.kkt <= SOLVED or at.theta == 0.0 or self.restored >= MAX_RESTORED:
@@ -359,7 +373,10 @@ class Newton:
         return enough == inf or self.kkt <= enough
 
     def _put_on_bounds(self) -> Generator[Request, Any, None]:
-        """Put controls exactly on their active bounds, unless this changes the cost noticeably or raises the scaled KKT error."""
+        """Put controls exactly on their active bounds, unless this changes the cost or raises the scaled KKT error too much.
+
+        The cost may change by the fraction SOLVED; the error may rise to at most SOLVED.
+        """
         new = yield OnBounds()
         spoiled = not abs(new.cost - self.at.cost) <= SOLVED * abs(self.at.cost)
         if not spoiled and new.kkt() <= max(SOLVED, self.kkt):
@@ -385,6 +402,6 @@ class Newton:
         self.report(iteration=self.iteration, cost=at.cost, merit=phi, **errors, **taken)
 
     def report_end(self) -> None:
-        """Report the solution without a step, unless its iterate has been reported already or nothing is to be reported to."""
+        """Report the final point as a record without a step, unless it has been reported already or ``report`` is None."""
         if self.report is not None and self.reported < self.iteration:
             self._report(None)

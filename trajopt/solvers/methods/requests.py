@@ -9,7 +9,7 @@ two steps, in places 0, 1  a policy, its linear step (dx, du) and its longest st
 trials                     the trajectories of the last trial step lengths, by row
 
 N knots, states of dimension n (tangent), m controls.  ``mu`` is the weight of the barrier of the bounds on the controls, 0
-without bounds.
+without bounds. ``place`` is that of a step, ``row`` that of a trial.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class FirstGains(NamedTuple):
     """Compute gains of the Gauss-Newton LQ problem at the guess, with ``delta`` I added to its Hessian; None for zero gains.
 
     With delta = 0 the multipliers of the bounds become mu / slack. Answer: the :class:`Point` with costates under these gains;
-    found: True if the LQ problem was convex.
+    found: True if the LQ problem was convex and the gains are finite. Gains are zero if found is False.
     """
 
     delta: float | None
@@ -46,14 +46,15 @@ class FirstGains(NamedTuple):
 
 
 class IsFinite(NamedTuple):
-    """True if the cost at the guess and all its derivatives are finite. Answer: bool."""
+    """Test if the cost at the guess and all derivatives of its expansion are finite. Answer: bool."""
 
 
 class Step(NamedTuple):
-    """Solve the LQ problem with a curvature fraction and ``delta`` I in its Hessian, and roll out the full step.
+    """Solve the LQ problem with a curvature fraction and ``delta`` I in its Hessian, and roll out the longest step.
 
-    place: 0 or 1, storage of the step. first, past: range of indices in FRACTIONS, tried in order until the LQ problem is convex;
-    ``past`` is excluded. Answer: a :class:`Direction`, or None if no fraction gives a convex problem.
+    This is the full step, shortened by the bounds. place: 0 or 1, storage of the step. first, past: range of indices in
+    FRACTIONS, tried in order until the LQ problem is convex; ``past`` is excluded. Answer: a :class:`Direction`, or None if no
+    fraction gives a convex problem.
     """
 
     place: int
@@ -77,7 +78,7 @@ class Roll(NamedTuple):
 class Accept(NamedTuple):
     """Accept the trial in a row as the new point, expand there, and step the multipliers of the bounds.
 
-    fractions: curvature fractions that the next step may use, as bits. Answer: the new :class:`Point`.
+    fractions: curvature fractions that the next step may use, bit i for FRACTIONS[i]. Answer: the new :class:`Point`.
     """
 
     place: int
@@ -87,9 +88,11 @@ class Accept(NamedTuple):
 
 
 class Restore(NamedTuple):
-    """Replace the point by a rollout of the controls from x0 under the last gains, which has no defects.
+    """Replace the point by a rollout of the controls from x0 under the last gains, without defects.
 
-    Answer: the new :class:`Point`; if it is not finite, found is False and the slot is unchanged.
+    With bounds, its controls are then moved into their interior, which may open small defects, and the multipliers become mu /
+    slack. fractions: see :class:`Accept`. Answer: the new :class:`Point`; if it is not finite, the point stays, and is the answer
+    with found False.
     """
 
     fractions: int
@@ -97,7 +100,10 @@ class Restore(NamedTuple):
 
 
 class OnBounds(NamedTuple):
-    """Roll out a candidate with controls on their active bounds. Answer: its :class:`Point`; the slot's point is unchanged."""
+    """Roll out a candidate with controls on their active bounds, from x0 under the last gains.
+
+    These gains become zero for such controls. Answer: the :class:`Point` of the candidate; the slot's point is unchanged.
+    """
 
 
 class AcceptOnBounds(NamedTuple):
@@ -108,7 +114,7 @@ class Gains(NamedTuple):
     """Compute feedback gains of the solution at the point. No answer (None).
 
     They use the first curvature fraction from index ``first`` on with a convex LQ problem, else the gains of the last step. Gains
-    of controls at active bounds are zero.
+    and feedforward steps of controls at active bounds are zero.
     """
 
     first: int
@@ -117,11 +123,11 @@ class Gains(NamedTuple):
 class Point(NamedTuple):
     """Errors of a point: cost, gradient, defects and products of bound multipliers and slacks.
 
-    gradient: largest entry of the Lagrangian's gradient in the controls; scaled: the same, divided by the size of its terms
-    (:mod:`trajopt.solvers.shooting.iterate`). defect, theta: largest defect of the dynamics, and l1 norm of all defects.
-    travel: l1 norm of the differences between the states of neighboring knots. min_product, max_product: smallest and largest
-    product of a bound multiplier and its slack. logs: the barrier with mu = 1. found: see the request. NaN marks values that are
-    not finite.
+    gradient: largest entry of the Lagrangian's gradient in the controls under the last gains; scaled: the same, with each entry
+    divided by the size of its terms (:mod:`trajopt.solvers.shooting.iterate`); both are NaN if the expansion is not finite.
+    defect, theta: largest defect of the dynamics, and l1 norm of all defects. travel: l1 norm of the differences between the
+    states of neighboring knots. min_product, max_product: smallest and largest product of a bound multiplier and its slack;
+    infinity and minus infinity without bounds. logs: the barrier with mu = 1. found: 1 or 0, see the request.
     """
 
     cost: float
@@ -142,7 +148,7 @@ class Point(NamedTuple):
     def kkt(self, mu: float = 0.0) -> float:
         """Scaled KKT error: the largest of scaled gradient, complementarity for mu relative to the cost, and defect.
 
-        Returns NaN if not finite.
+        Returns NaN if the gradient is NaN.
         """
         rest = max(self.complementarity(mu) / size_of(self.cost), self.defect)
         return rest if self.scaled <= rest else self.scaled
@@ -153,7 +159,10 @@ NOWHERE = Point(nan, nan, nan, nan, nan, nan, inf, -inf, 0.0, 0.0)
 
 
 class Trial(NamedTuple):
-    """Trial trajectory: its cost, the barrier with mu = 1, and the l1 norm of the defects, infinite if not finite."""
+    """Trial trajectory: cost, barrier with mu = 1, and l1 norm theta of the defects.
+
+    The barrier is infinite outside the bounds, theta if a state is not finite.
+    """
 
     cost: float
     logs: float
@@ -162,8 +171,9 @@ class Trial(NamedTuple):
 
 class Direction(NamedTuple):
     """Search direction. fraction: index of the curvature fraction. slope: directional derivative of cost plus barrier.
-    longest: the largest step length that the bounds allow, at most 1. size: largest entry of (dx, du). trial: at the longest
-    step, stored in row 0.
+
+    longest: the largest step length that the bounds allow, at most 1. size: largest absolute entry of (dx, du). trial: at the
+    longest step, stored in row 0.
     """
 
     fraction: int

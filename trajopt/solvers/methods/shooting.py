@@ -66,7 +66,7 @@ from trajopt.solvers.termination import UNBOUNDED_BELOW
 from trajopt.solvers.time_limits import start_of_solve
 
 NEARLY = 100.0
-"""The scaled KKT error is computed if that of the last iterate was below this multiple of its tolerance."""
+"""The scaled KKT error is computed only if that of the last iterate was at most this multiple of its tolerance."""
 SHORT_STEP = 0.25
 """Step length at or below which the steps of other models are tried too, because second derivatives may be misleading."""
 CURVED_LENGTHS = 4
@@ -89,9 +89,11 @@ class Models(NamedTuple):
 
 
 class TrialStep(NamedTuple):
-    """Step of a model, the result of its line search, the next iterate or None, and the penalty and regularization after it.
+    """Step of a model with the result of its line search, and the penalty and regularization after it.
 
-    kkt: scaled KKT error of the next iterate under the policy of the step, NaN if not computed.
+    mu: regularization of the step. polished: True if gradients decided the search, not the merit. new: the next iterate; None if
+    the step was rejected, or was no better than the step of another model. kkt: scaled KKT error of the next iterate under the
+    policy of the step, NaN if not computed.
     """
 
     place: int
@@ -107,7 +109,8 @@ class TrialStep(NamedTuple):
 
     @property
     def rejected_or_short(self) -> bool:
-        """True if the step was rejected, or shortened to at most SHORT_STEP by a search on the merit (not on gradients)."""
+        """True without a next iterate, or if a search on the merit (not on gradients) shortened the step to SHORT_STEP or less.
+        """
         return self.new is None or (not self.polished and self.found.alpha <= SHORT_STEP)
 
 
@@ -220,8 +223,8 @@ class ShootingMethod:
     def _advance(self) -> Generator[Request, Any, End | None]:
         """Run one iteration: direction, line search, next iterate. Return the reason if the solve ends, else None.
 
-        A rejected step raises the regularization, a good one lowers it. The search ends at the largest regularization, after many
-        iterations without progress, or if gaps stay open.
+        A rejected step raises the regularization, a good one lowers it. The solve ends without a direction, after a rejected step
+        at the largest regularization, after many iterations without progress, or if gaps stay open.
         """
         chosen = yield from (self._best_step() if self.several else self._trial_step(0, 0, False, None))
         if chosen is None:
@@ -249,9 +252,9 @@ class ShootingMethod:
         return (yield from self._move_to(chosen, new))
 
     def _update_best(self, chosen: TrialStep) -> None:
-        """Mark the iterate as the best and reset ``idle``, unless gradients decided and it is hardly better.
+        """Mark the iterate as the best and set ``idle`` to 0, unless gradients decided the step and the iterate is hardly better.
 
-        Then count one iteration.
+        In both cases then add 1 to ``idle``.
         """
         if not chosen.polished or self.stop < PROGRESS * self.best_stop:
             self.best, self.best_stop, self.is_best, self.idle = self.at, self.stop, True, 0
@@ -291,8 +294,9 @@ class ShootingMethod:
     def _settled(self) -> Generator[Request, Any, End]:
         """Return to the best iterate, and return the reason after an unsuccessful search.
 
-        ROUNDED if the scaled KKT error is small or the undamped full step promises a negligible decrease; NOT_POSITIVE_DEFINITE
-        without such a step; GAPS_OPEN if only short steps were accepted; else NO_STEP.
+        NOT_POSITIVE_DEFINITE if model 0 has no step at any regularization. Else ROUNDED if the scaled KKT error is small, or the
+        full step with the least possible regularization promises a negligible decrease; GAPS_OPEN if only short steps were
+        accepted; else NO_STEP.
         """
         if not self.is_best:
             yield Back()
@@ -335,8 +339,9 @@ class ShootingMethod:
     ) -> Generator[Request, Any, TrialStep | None]:
         """Compute the step of a model, raise the penalty as needed, and search along it; None if the LQ problem has no solution.
 
-        An accepted trial no better than ``best`` is not expanded. If the expected decrease is at rounding level, gradients decide
-        instead of the merit.
+        place: storage of the step. definite: True to make Quu positive definite. best: best step of other models, or None; an
+        accepted trial no better than it is not expanded. If the expected decrease is at rounding level, or near it after a failed
+        search, gradients decide instead of the merit.
         """
         step = yield from self._direction(place, model, definite)
         if step is None:
@@ -364,10 +369,11 @@ class ShootingMethod:
         return TrialStep(place, model, regularization.mu, step, found, polished, new, kkt, penalty, regularization)
 
     def _best_step(self) -> Generator[Request, Any, TrialStep | None]:
-        """Return the step of the preferred model, or the best step of all models; None if no model has a step.
+        """Return the step of the preferred model, or the best of several steps; None if no model has a step.
 
-        Other models are tried if the step is rejected or short; with parabolas, if progress has become slow. Models that modify Quu
-        are tried last. The winner becomes the preferred model; after a slow step, the last model.
+        If the step is rejected or short, the other models are tried, last with modified Quu, until the best step is neither; in a
+        search along parabolas all are tried once progress has become slow. A winner other than the preferred model becomes
+        preferred; if the preferred model wins with a slow step, the last model.
         """
         before, preferred, models = (self.penalty, self.regularization), self.preferred, self.models
         best = yield from self._trial_step(0, preferred, False, None)
@@ -400,10 +406,11 @@ class ShootingMethod:
     def _line_search(self, place: int, step: Step, start: float, expected: float) -> Generator[Request, Any, Found]:
         """Backtracking line search on the merit, over the lengths 1, 1/2, 1/4, ...; expected: decrease of the full step.
 
-        The full step is tried alone, then with second-order corrections while they help, then the shorter steps together.  A step
-        that realizes less than :data:`~trajopt.solvers.rules.line_search.LOWER_RATIO` of the expected decrease is replaced by the
-        next shorter one while that reduces the merit more.  A full step that gains much more than expected is lengthened: the
-        Gauss-Newton Hessian omits curvature of either sign, and if the omitted part is negative its steps are too short.
+        The full step is tried alone, then, if linear gaps allow it, with second-order corrections while they help, then the
+        shorter steps together. start: reference merit. A step that realizes less than
+        :data:`~trajopt.solvers.rules.line_search.LOWER_RATIO` of the expected decrease is replaced by the next shorter one while
+        that reduces the merit more. A full step that gains much more than expected is lengthened: the Gauss-Newton Hessian omits
+        curvature of either sign, and if the omitted part is negative its steps are too short.
         """
         ratio, actual = self.options.accept_ratio, decrease(start, self.penalty, step.trial)
         risen = start - (self.at.cost + self.penalty * self.at.gap)
@@ -439,7 +446,7 @@ class ShootingMethod:
     ) -> Generator[Request, Any, Found]:
         """Roll out the step of length 2^-number again, into row 0, because later trials have overwritten it.
 
-        Return it with row 0.
+        curved: True along the parabola. Return it with row 0.
         """
         yield Roll(place, number, 1, curved)
         return found._replace(row=0)
@@ -468,8 +475,9 @@ class ShootingMethod:
     def _shortened(self, place: int, step: Step, best: Found, start: float) -> Generator[Request, Any, Found]:
         """Return the first accepted step of 1/2, 1/4, ..., or a shorter one while that reduces the merit more.
 
-        Shorter steps are tried until one is good. If no step is accepted, return the one with the lowest merit, the full one
-        included.
+        best: result for the full step. If it is accepted, it takes part in this comparison. Shorter steps are tried until one is
+        good (:attr:`~trajopt.solvers.rules.line_search.Found.good`). If no step is accepted, return the one with the lowest
+        merit, the full one included.
         """
         o, at, penalty = self.options, self.at, self.penalty
         first, number, looking, last = 1, 0, True, 0
@@ -497,7 +505,8 @@ class ShootingMethod:
     def _curve_search(self, place: int, step: Step, start: float, expected: float) -> Generator[Request, Any, Found]:
         """Return the step with the lowest merit along the line (lengths 4, 2, 1, 1/2, ...) and the parabola (1 to 1/8).
 
-        It is accepted if it realizes the fraction ``accept_ratio`` of the decrease expected for its length.
+        It is accepted if it realizes the fraction ``accept_ratio`` of the decrease expected for its length, or for 1 if it is
+        longer.
         """
         o, gap = self.options, self.at.gap
         best, number, parabolic, stored = None, 0, False, False
@@ -526,12 +535,13 @@ class ShootingMethod:
     def _polished(
         self, place: int, model: int, step: Step, start: float
     ) -> Generator[Request, Any, tuple[Found, Point | None, float]]:
-        """Return the longest of a few steps that reduces the scaled KKT error, or the cost as computed from gradients at both ends.
+        """Return the longest of a few steps that reduces the scaled KKT error, or the merit computed from gradients at both ends.
 
-        Without such a step returns the last trial, None and NaN; else the trial, its iterate and its KKT error. Errors are under
-        the policy of the step (:mod:`trajopt.solvers.shooting.iterate`). The trapezoidal rule on the slope of the cost avoids the
-        cancellation in a difference of costs. The cost itself may rise only within rounding error (compare the approximate Wolfe
-        conditions of W. Hager, H. Zhang, SIAM J. Optim. 16, 2005, eq. 4.1).
+        In the latter case the largest gap must not grow beyond its tolerance. Without such a step returns the last trial, None
+        and NaN; else the trial, its iterate and its KKT error. Errors are under the policy of the step
+        (:mod:`trajopt.solvers.shooting.iterate`). The trapezoidal rule on the slope of the cost avoids the cancellation in a
+        difference of costs. The cost itself may rise only within rounding error (compare the approximate Wolfe conditions of W.
+        Hager, H. Zhang, SIAM J. Optim. 16, 2005, eq. 4.1).
         """
         o, at, penalty = self.options, self.at, self.penalty
         first, trials = 0, list[Trial]()
@@ -597,7 +607,7 @@ def is_no_better(trial: Trial, penalty: float, by: TrialStep) -> bool:
 
 
 def better(one: TrialStep | None, other: TrialStep | None) -> TrialStep | None:
-    """Return the trial step that reduces the merit more; the first if the second is rejected or no better. None is ignored."""
+    """Return the trial step with the lower merit; the first if the second is rejected or no better. None: return the other."""
     if other is None or one is None:
         return other or one
     return one if other.new is None or is_no_better(other.found.trial, other.penalty, one) else other

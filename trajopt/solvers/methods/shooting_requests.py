@@ -26,7 +26,7 @@ STAY, GO, MARK = range(3)
 class Start(NamedTuple):
     """Load the guess, clip its controls to their bounds, roll out from x0 and between nodes, and expand there.
 
-    mu: damping of the first step. Answer: a :class:`Point`.
+    Feedback may hold a guess whose open-loop rollout diverges. mu: damping of the first step. Answer: a :class:`Point`.
     """
 
     mu: float
@@ -35,8 +35,8 @@ class Start(NamedTuple):
 class Direction(NamedTuple):
     """Solve the LQ problem of a model, after the move ``going`` of the slot.
 
-    place: storage of the step. definite: True to make Quu positive definite. rolled: True to roll out the full step. Answer: a
-    :class:`Step`.
+    place: storage of the step. definite: True to make Quu positive definite. rolled: True to roll out the full step. With a
+    single model, the policy of the step becomes the last policy. Answer: a :class:`Step`.
     """
 
     place: int
@@ -84,7 +84,7 @@ class Expand(NamedTuple):
 class Rate(NamedTuple):
     """Measure the next iterate, after a step of length ``alpha``, under the policy of the step.
 
-    Answer: its scaled KKT error, and the slope of the cost along the step there, including the gaps still open.
+    Answer: its scaled KKT error, and the derivative there of the cost along the step, which goes on to close the gaps still open.
     """
 
     place: int
@@ -112,7 +112,7 @@ class Kkt(NamedTuple):
 
 
 class Gains(NamedTuple):
-    """Compute feedback gains of the solution with a model; those of the last policy if Quu cannot be factorized.
+    """Compute feedback gains of the solution with a model; if Quu cannot be factorized, take those of the last policy.
 
     No answer (None).
     """
@@ -124,8 +124,8 @@ class Gains(NamedTuple):
 class Point(NamedTuple):
     """Errors of an iterate; finite: True if its expansion is finite, else the other fields are undefined.
 
-    gradient: largest entry of the reduced gradient projected on the bounds; defect: largest gap; NaN if not finite. gap: l1 norm of
-    the gaps, 0 at rounding level. violation: largest violation of the control bounds.
+    gradient: largest entry of the reduced gradient (open loop) projected on the bounds. defect: largest gap. gap: l1 norm of the
+    gaps, 0 if they are at rounding level. violation: largest violation of the control bounds.
     """
 
     finite: bool
@@ -146,8 +146,8 @@ class Optimality(NamedTuple):
 class Step(NamedTuple):
     """Search direction. failed: the knot where Quu could not be factorized (other fields are then undefined), else -1.
 
-    The predicted cost change is alpha D1 + alpha^2/2 D2. size: largest entry of (dx, du). kkt: scaled KKT error of the iterate
-    under the gains of the step. trial: of the full step, stored in row 0.
+    The predicted cost change is alpha D1 + alpha^2/2 D2. size: largest absolute entry of (dx, du). kkt: scaled KKT error of the
+    iterate under the gains of the step. trial: of the full step, stored in row 0; undefined if it was not rolled out.
     """
 
     failed: int

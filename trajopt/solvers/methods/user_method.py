@@ -20,7 +20,7 @@ class UserMethod(Newton):
     """One solve by a user-defined method.
 
     Errors, iterations and records are derived from the answers to its requests, as in
-    :class:`trajopt.solvers.methods.newton.Newton`. Iteration and time limits are checked before each step.
+    :class:`trajopt.solvers.methods.newton.Newton`. Iteration and time limits are checked before each Step request.
     """
 
     def __init__(self, method: MethodFunction, size: Size, options: MethodOptions, max_iterations: int) -> None:
@@ -30,7 +30,10 @@ class UserMethod(Newton):
         self._first = 0
 
     def solve(self, *, gains: bool = True) -> Solve:
-        """Forward the requests of the method until it returns an end or a limit is reached; then request gains if ``gains``."""
+        """Forward the requests of the method until it returns an end or a limit is reached; return the result.
+
+        After that, requests gains if ``gains`` and a point exists.
+        """
         end = yield from self._forward_requests()
         ended = self.ended(end)
         if gains and self.begun:
@@ -40,7 +43,8 @@ class UserMethod(Newton):
     def _forward_requests(self) -> OwnSolve:
         """Yield the method's requests and send it the answers; return its End, or that of a limit, checked before each Step.
 
-        Accepted steps are reported. Raises TypeError if the method yields no request or returns no End.
+        Each Accept request is reported, if ``report`` is set. Raises TypeError if the method is not a generator, yields an object
+        that is not a request, or returns an object that is not an End.
         """
         method, reply = self.method(self.size, self.options), None
         if not isinstance(method, Generator):
@@ -69,7 +73,8 @@ class UserMethod(Newton):
     def _record_answer(self, request: Request, reply: Any) -> None:
         """Update the last step, iteration count, relative cost change and current point from the answer to a request.
 
-        After the first point, points that were not found are ignored.
+        Each answered Point becomes the current point, also that of OnBounds; after the first one, only points with ``found``. An
+        Accept request with such an answer counts as an iteration.
         """
         if isinstance(request, Step):
             self._last, self._first = (None if reply is None else (request, reply)), 0
@@ -83,7 +88,10 @@ class UserMethod(Newton):
             self.begun = True
 
     def _report_step(self, request: Accept) -> None:
-        """Report the accepted trial with the numbers of the last Step request; the point alone if that request had no answer."""
+        """Report the trial that an Accept request names, with the numbers of the last Step request; its merit is NaN.
+
+        The current point alone is reported if there was no Step request, or if its answer was None.
+        """
         if self._last is None:
             self._report(None)
             return

@@ -64,11 +64,11 @@ def solve_ipopt(
     warm: Multipliers | None = None,
     defects: int = 0,
 ) -> NLPSolution:
-    """Find a local minimum from w0 (n,), clipped to its bounds, by IPOPT; return the best iterate with status and history.
+    """Find a local minimum from w0 (n,), clipped to its bounds, by IPOPT; return a solution with status and history.
 
-    Contradictory bounds give the status "infeasible" without a solve. warm: multipliers of a warm start. defects: number of leading
-    rows that are defects of a transcription. Raises MissingIpopt without cyipopt, ValueError for an option that IPOPT does not
-    know.
+    After a success it is the final iterate, else the best one. Contradictory bounds give the status "infeasible" without a solve.
+    warm: multipliers of a warm start. defects: number of leading rows that are defects of a transcription. Raises MissingIpopt
+    without cyipopt, ValueError for an option or value that IPOPT does not accept.
     """
     options = options or DMSOptions()
     run = _Run(nlp, np.asarray(w0, dtype=float), options, callback, defects)
@@ -88,8 +88,8 @@ def require_ipopt() -> Any:
 class _Point(NamedTuple):
     """Iterate with its errors.
 
-    violation: largest violation of rows and bounds. defect: largest defect. gradient: dual infeasibility of IPOPT. kkt: scaled KKT
-    error (:mod:`trajopt.solvers.nlp.scaled_kkt`).
+    violation: largest violation of rows and bounds. defect: largest violation of the leading rows that are defects. gradient:
+    dual infeasibility of IPOPT. kkt: scaled KKT error (:mod:`trajopt.solvers.nlp.scaled_kkt`).
     """
 
     iterate: Iterate
@@ -209,11 +209,11 @@ class _Run:
         return _Point(iterate, objective, worst, largest(rows[: self.defects]), dual, kkt)
 
     def _merit(self, p: _Point) -> tuple[float, float]:
-        """Key by which iterates compare: violation beyond the tolerance, then objective."""
+        """Key by which iterates compare: violation, where all below the tolerance are equal, then objective; lower is better."""
         return max(p.violation, self.options.constraint_tolerance), p.objective
 
     def _close_record(self, regularization: float, step: float, alpha: float) -> None:
-        """Append the record of the current iterate and the step from it (regularization, norm, length).
+        """Append the record of the current iterate and the step from it (regularization, largest entry, length).
 
         Nothing before the first iterate.
         """

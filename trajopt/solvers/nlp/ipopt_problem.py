@@ -1,7 +1,7 @@
 """Interface to IPOPT through cyipopt.
 
 cyipopt requests objective, constraints, gradient and Jacobian one by one, without marking new points. This module evaluates values
-and first derivatives once per point.
+and first derivatives once for consecutive requests at a point.
 """
 
 from __future__ import annotations
@@ -20,7 +20,10 @@ Pattern = tuple[Array, Array]
 
 
 class Progress(NamedTuple):
-    """Numbers that IPOPT reports after each iteration."""
+    """Numbers that IPOPT reports after each iteration.
+
+    dual: dual infeasibility. step: largest entry of the step. regularization: shift of the Hessian. alpha: primal step length.
+    """
 
     iteration: int
     objective: float
@@ -51,7 +54,7 @@ class Ended(NamedTuple):
 
 
 class Callbacks(Protocol):
-    """Callbacks of IPOPT. Values and first derivatives are evaluated once at each point."""
+    """Callbacks of IPOPT. Values and first derivatives are evaluated once for consecutive requests at the same point."""
 
     def values(self, w: Array) -> tuple[float, Array]:
         """Return f and g (m,) at w (n,)."""
@@ -160,7 +163,7 @@ class _ProblemDefinition:
     def _cached(self, w: Array, kind: str) -> Any:
         """Return the callback's result ("values" or "derivatives") at w, cached for the last w.
 
-        Raises a stored KeyboardInterrupt again.
+        Raises a stored exception again: a KeyboardInterrupt of a callback, or any exception of the Hessian.
         """
         if self._raised is not None:
             raise self._raised

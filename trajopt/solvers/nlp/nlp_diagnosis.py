@@ -10,7 +10,7 @@ from trajopt.solvers.qp.qp import violation
 from trajopt.solvers.termination import CrossedBounds, NonFinite, WorstConstraint
 
 STATIONARY_VIOLATION = 1e-5
-"""A point minimizes the violation if, to first order, no step reduces more than this fraction of it."""
+"""A point counts as a minimizer of the violation if, to first order, no step reduces more than this fraction of it."""
 
 
 def worst_constraint(nlp: NLP, w: Array, g: Array) -> WorstConstraint | None:

@@ -4,7 +4,7 @@ It corresponds to :mod:`trajopt.solvers.shooting.iterate` and is the largest of
 
     |L_i| / s_i               L = grad f + J'y + z, the gradient of the Lagrangian
                               s_i = max (|grad f| + |J|'|y| + |z|) over the variables of a kind, the size of the terms that cancel
-    |y| (g - bound) / |f|     complementarity of rows and bounds on variables, relative to the objective
+    |y| (g - bound) / |f|     complementarity of rows and bounds on variables, relative to the objective; distances count up to 1
     violations                in the units of the constraints
 
 The variables of a kind have one unit: in a transcription, a component of the states or of the controls at all knots. The
@@ -41,8 +41,8 @@ def scaled_kkt(
     """Return the scaled KKT error at w (n,), the largest of three parts.
 
     Gradient of the Lagrangian, relative to the largest sum of its absolute terms over variables of the same kind; complementarity
-    of rows and bounds, relative to |f|; violation of rows and bounds, unscaled. f, gradient (n,): objective and its gradient. g
-    (m,), J (m, n): constraints and their Jacobian. y (m,), z (n,): multipliers.
+    of rows and bounds (distances count up to 1), relative to |f|; violation of rows and bounds, unscaled. f, gradient (n,):
+    objective and its gradient. g (m,), J (m, n): constraints and their Jacobian. y (m,), z (n,): multipliers.
     """
     outside = max(largest(violation(g, nlp.g_lower, nlp.g_upper)), largest(violation(w, nlp.x_lower, nlp.x_upper)))
     complementary = max(
@@ -58,9 +58,10 @@ def scaled_kkt(
 
 
 def sizes_of(nlp: NLP, terms: Array) -> Array:
-    """Return, for each variable (n,), the largest of the terms (n,) over variables of its kind, at least a tiny number.
+    """Return, for each variable (n,), the largest of the terms (n,) over variables of its kind, with a lower limit.
 
-    All variables of a program without ``kinds`` are of one kind.
+    The limit is :func:`~trajopt.lq.lq.least_size`: 2^-26 times the largest of all terms and 1. All variables of a program without
+    ``kinds`` are of one kind.
     """
     if not isinstance(nlp, HasKinds):
         return np.full_like(terms, max(terms.max(initial=0.0), least_size(terms)))

@@ -26,9 +26,10 @@ if TYPE_CHECKING:
 else:
     sp = deferred("scipy.sparse")
 ACCEPTABLE = 1e-9
-"""Maximum residual of a solution, relative to the largest number of the problem and the solution."""
+"""Maximum residual of a solution, relative to 1 plus the largest entry of g and of the solution."""
 PRECISE = 1e-14
-"""Above this residual, the equations of the active set are solved again: dense updates lose digits if H is nearly singular."""
+"""Above this relative residual, the equations of the active set are solved again: dense updates lose digits if H is nearly
+singular."""
 _SETTINGS: dict[str, dict[str, Any]] = {
     "qrqp": {"print_header": False, "print_info": False, "print_iter": False},
     "daqp": {"daqp": {"primal_tol": 1e-11, "dual_tol": 1e-11}},
@@ -95,8 +96,8 @@ def _sparsity(M: sp.csc_matrix) -> Any:
 def _judged(qp: QP, solution: QPSolution, stats: dict[str, Any]) -> QPSolution:
     """Return the solution with its status: a code for the solver's failure, else SOLVED or FAILED by its KKT residuals.
 
-    Residuals are relative to the largest number of g and the solution. If they exceed PRECISE, the equations of the active set are
-    solved again; then at most ACCEPTABLE counts as SOLVED.
+    stats: CasADi's statistics of the solve. Residuals are relative to 1 plus the largest entry of g and the solution. If they
+    exceed PRECISE, the equations of the active set are solved again; then at most ACCEPTABLE counts as SOLVED.
     """
     if not stats["success"]:
         return solution._replace(status=_CODES.get(str(stats.get("unified_return_status")), QPStatus.FAILED))

@@ -31,7 +31,8 @@ RANK = 1e-10
 def positive_definite(M: sp.csc_matrix) -> bool:
     """True if the smallest eigenvalue of a symmetric sparse matrix is positive beyond rounding errors.
 
-    It must exceed MARGIN times the largest diagonal entry. Up to size DENSE a dense factorization tests this.
+    It must exceed MARGIN times the largest diagonal entry. Up to size DENSE a dense factorization tests this; above, a sparse
+    one, and also a factorization that fails gives False.
     """
     if M.shape[0] <= DENSE:
         return _dense_positive_definite(M.toarray())
@@ -78,7 +79,7 @@ def _inertia_is_right(H: sp.csc_matrix, E: sp.csr_matrix) -> bool:
     """True if H is positive definite on the null space of E, by the inertia of [[H, E'], [E, -eps]]; False if H = 0.
 
     The matrix must have as many negative eigenvalues as E has rows. Rows of E are normalized, and H is lowered by a margin for
-    rounding errors.
+    rounding errors. A factorization that fails also gives False.
     """
     size = float(np.abs(H.data).max(initial=0.0))
     if size == 0.0:

@@ -45,7 +45,7 @@ RECESSION = 1e-7
 FLAT = 1e-3
 """Test of an unbounded direction: RECESSION limits its relative residual, FLAT the relative change of the gradient along it."""
 ALMOST = 1e5
-"""If rounding errors stop the iteration, residuals up to this multiple of the tolerance count as solved."""
+"""If the iteration ends without meeting the tolerance, residuals up to this multiple of it count as solved."""
 PATIENCE, LAST_PATIENCE = 15, 2
 """Maximum number of iterations in which neither residual nor mu halves; LAST_PATIENCE applies once the residual is below ALMOST.
 The residual is relative to the size of its terms, and stays constant while both fall at the same rate."""
@@ -95,7 +95,10 @@ class _Point(NamedTuple):
 
 
 class _Residuals(NamedTuple):
-    """Residuals of stationarity (n,), E (m + n,) and slacks (2, m + n), mean mu of t v, and the largest relative error."""
+    """Residuals of stationarity (n,), E (m + n,) and slacks (2, m + n), and mean mu of t v.
+
+    worst: the largest relative error, in units of TOLERANCE.
+    """
 
     dual: Array
     equal: Array
@@ -105,7 +108,10 @@ class _Residuals(NamedTuple):
 
 
 class _Iteration:
-    """QP with its active bounds, residuals and Newton steps. sides (2, m + n): True for each finite bound of an inequality."""
+    """QP with its equations and finite bounds, residuals and Newton steps.
+
+    equal (m + n,): True for equations. sides (2, m + n): True for each finite bound of an inequality.
+    """
 
     def __init__(self, qp: QP, system: KKTSystem) -> None:
         self.qp, self.system = qp, system
@@ -129,8 +135,9 @@ class _Iteration:
     def start(self, centered: bool = False) -> _Point | None:
         """Return the minimizer with unit weights, its slacks pushed inside (Nocedal & Wright, section 16.6, p. 484).
 
-        Slacks are at least 1, or a quarter of a smaller range; multipliers are 1. Returns None if the system is singular. centered:
-        True to set slacks and multipliers to at least the largest violation, for a second start after a failure.
+        Slacks are at least 1, or a quarter of a smaller range; multipliers are 1. Returns None if the system is singular.
+        centered: True to raise multipliers, and slacks up to a quarter of their range, to the largest violation that the pushed
+        slacks leave, for a second start after a failure.
         """
         if not self.system.factorize(np.where(self.equal, np.inf, np.where(self.sides.any(axis=0), 1.0, 0.0))):
             return None
@@ -228,8 +235,9 @@ def solve_interior_point(qp: QP) -> QPSolution:
 def _iterate(iteration: _Iteration, p: _Point) -> QPSolution:
     """Iterate from a point until the residuals meet TOLERANCE; return the solution with status and iteration count.
 
-    Ends early with INFEASIBLE or UNBOUNDED by a certificate, after MAX_ITERATIONS, or without progress; the best point then counts
-    as SOLVED up to ALMOST times the tolerance.
+    Ends early with INFEASIBLE or UNBOUNDED by a certificate, after MAX_ITERATIONS, or without progress. In the last two cases the
+    best point counts as SOLVED up to ALMOST times the tolerance, else as INFEASIBLE if LAST_RADIUS gives a certificate, else as
+    MAX_ITERATIONS or FAILED.
     """
     best, smallest, least, patience, status = p, np.inf, np.inf, PATIENCE, QPStatus.FAILED
     for count in range(MAX_ITERATIONS + 1):
@@ -283,8 +291,8 @@ def _answer(iteration: _Iteration, p: _Point, status: QPStatus, count: int) -> Q
 def polished(qp: QP, system: KKTSystem, found: QPSolution) -> QPSolution:
     """Solve the QP with its active constraints as equations; return that solution if its residuals are smaller, else ``found``.
 
-    Active: equations, and inequalities whose multiplier exceeds the distance to the bound. w is clipped to its bounds; the status
-    stays.
+    system: linear solver of the QP. Active: equations, and inequalities whose multiplier exceeds the distance to the bound. w is
+    clipped to its bounds; the status stays. Returns ``found`` also if the system is singular.
     """
     values, (lower, upper) = qp.bounded(found.w), qp.bounds
     both = np.concatenate([found.y, found.z])

@@ -65,6 +65,6 @@ def _sides(multipliers: Array, lower: Array, upper: Array) -> Array:
 
 
 def _precise(qp: QP, found: QPSolution) -> bool:
-    """True if the KKT residuals of a solution are at most TOLERANCE, relative to the largest number of g and the solution."""
+    """True if the KKT residuals of a solution are at most TOLERANCE times 1 plus the largest entry of g and the solution."""
     size = 1.0 + max(largest(qp.g), largest(found.y), largest(found.z), largest(found.w))
     return max(kkt_residual(qp, found)) <= TOLERANCE * size

@@ -24,7 +24,7 @@ else:
 SETTINGS: dict[str, Any] = {"verbose": False, "eps_abs": 1e-9, "eps_rel": 1e-9, "max_iter": 20_000}
 """OSQP settings, accurate enough for polishing to find the active constraints."""
 ACCEPTABLE = 1e-6
-"""After the maximum number of iterations, a polished result counts as solved if its residuals relative to g are below this."""
+"""If OSQP reports no success, a polished result counts as solved up to this residual, relative to 1 plus the largest |g_i|."""
 
 
 class OSQP:
@@ -44,7 +44,8 @@ class OSQP:
     def solve(self, qp: QP, start: QPSolution | None = None) -> QPSolution:
         """Solve a convex QP from ``start``, else from the last solution, and polish the result on its active set.
 
-        Crossed bounds give zeros with the status INFEASIBLE.
+        The last solution is known as long as the sparsity pattern stays the same. Crossed bounds give zeros with the status
+        INFEASIBLE.
         """
         qp = qp.sparse
         m, (lower, upper) = len(qp.l), qp.bounds
@@ -79,7 +80,8 @@ class OSQP:
 def _qp_status(qp: QP, solution: QPSolution, code: int) -> QPStatus:
     """Return the status for OSQP's code: solved, infeasible and unbounded as OSQP reports; else by the residuals.
 
-    Residuals up to ACCEPTABLE relative to g count as SOLVED; otherwise MAX_ITERATIONS if that was the code, else FAILED.
+    Residuals up to ACCEPTABLE, relative to 1 plus the largest entry of g, count as SOLVED; otherwise MAX_ITERATIONS if that was
+    the code, else FAILED. A solution that is not finite is FAILED.
     """
     from osqp import SolverStatus
 

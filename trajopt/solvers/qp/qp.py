@@ -41,11 +41,11 @@ class QPStatus(StrEnum):
 
     SOLVED = "solved"
     INFEASIBLE = "infeasible"
-    """The constraints are infeasible, with a certificate."""
+    """The constraints are infeasible: bounds cross, or there is a certificate."""
     UNBOUNDED = "unbounded"
     MAX_ITERATIONS = "max_iterations"
     FAILED = "failed"
-    """The factorization broke down, or H is not convex."""
+    """The factorization broke down, residuals stayed too large, or H is not convex."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,7 +133,7 @@ class QPResidual(NamedTuple):
 
 
 def kkt_residual(qp: QP, solution: QPSolution) -> QPResidual:
-    """Return the residuals of the optimality conditions at a point (Nocedal & Wright, eq. 16.37)."""
+    """Return the residuals of the optimality conditions at a point (Nocedal & Wright, eq. 16.37); see :func:`complementarity`."""
     w, y, z = solution[:3]
     stationarity = qp.H @ w + qp.g + qp.A.T @ y + z
     rows = violation(qp.A @ w, qp.l, qp.u), violation(w, qp.lb, qp.ub)

@@ -29,7 +29,7 @@ TAU = 0.99
 KAPPA_SIGMA = 1e10
 """Multipliers are limited to this factor of mu / distance, and its inverse (eq. 16)."""
 PUSH, NEAR_PUSH = 1e-2, 1e-6
-"""kappa_1 = kappa_2: minimum relative distance of the initial point from its bounds (section 3.6); and near a solution."""
+"""kappa_1 = kappa_2: minimum relative distance of the initial point from its bounds (section 3.6). NEAR_PUSH: near a solution."""
 NEAR = 1e-3
 """Initial barrier parameter below which the initial point counts as near a solution."""
 
@@ -63,7 +63,7 @@ FINAL_FRACTION = 0.1
 PROGRESS, REMEMBERED = 0.9999, 4
 """Progress: the error is at most PROGRESS times the largest of the last REMEMBERED errors."""
 SIGMA, LARGEST = (1e-6, 100.0), 1e3
-"""Range of sigma, and largest mu relative to the mean complementarity at the start."""
+"""Range of sigma, and largest mu relative to the mean complementarity at the first adaptive step."""
 AFTER = 0.8
 """Initial mu of monotone steps, as a fraction of the mean complementarity."""
 STUCK = 20
@@ -85,12 +85,12 @@ class Barrier:
         return max(self.min_mu, min(KAPPA_MU * self.mu, fast))
 
     def watch(self, error: float, mean: float) -> bool:
-        """Choose between free (adaptive) and monotone steps by the error of an iterate; return True if this has changed mu.
+        """Choose between free (adaptive) and monotone steps by the error of an iterate; return True if this has set mu.
 
-        Free steps continue while the error is at most PROGRESS times the largest of the last REMEMBERED ones. Without this
-        progress, monotone steps start at mu = AFTER times the mean complementarity ``mean``; they last until there is progress
-        again. After STUCK of them at one mu the barrier becomes monotone for good, with a mu that matches the error. No effect on a
-        monotone barrier.
+        Progress: the error is at most PROGRESS times the largest of the last REMEMBERED errors with progress; the first
+        REMEMBERED errors count as progress. Free steps continue while there is progress. Without it, monotone steps start at mu =
+        AFTER times the mean complementarity ``mean``; they last until there is progress again. After STUCK of them at one mu the
+        barrier becomes monotone for good, with a mu that matches the error. No effect on a monotone barrier.
         """
         if not self.adaptive:
             return False

@@ -32,7 +32,8 @@ LOWER_AT, LOWER_RATIO = 0.5, 0.6
 MAX_IDLE, PROGRESS = 20, 0.99
 """The solve ends after MAX_IDLE iterations by gradients in which the residual did not fall below PROGRESS times its best."""
 DRIFTING, ADRIFT, CLOSING = 0.125, 20, 0.5
-"""The search fails after ADRIFT steps in a row up to DRIFTING in which linear gaps did not fall to the fraction CLOSING."""
+"""The search fails after more than ADRIFT steps in a row up to DRIFTING in which linear gaps did not fall to the fraction
+CLOSING."""
 POLISHED = 4
 """Number of step lengths 1, 1/2, ... tried near rounding level."""
 DOUBLINGS = 3
@@ -42,7 +43,7 @@ TOO_MUCH = 1.5
 
 
 class Trial(NamedTuple):
-    """Trial trajectory: its cost, and the l1 norm of its gaps; infinite if not finite."""
+    """Trial trajectory: its cost, and the l1 norm of its gaps, infinite if a state is not finite."""
 
     cost: float
     gap: float
@@ -106,7 +107,7 @@ def reference(last: Iterable[HasMerit], penalty: float) -> float:
 
 
 def decrease(start: float, penalty: float, trial: Trial) -> float:
-    """Return the decrease of the merit of a trial from the reference merit ``start``, -inf if not finite."""
+    """Return the decrease of the merit of a trial, with this penalty, from the reference merit ``start``; -inf if not finite."""
     actual = start - (trial.cost + penalty * trial.gap)
     return actual if isfinite(actual) else -inf
 
@@ -175,7 +176,8 @@ MARGIN = 1e-5
 ARMIJO = 1e-4
 SWITCH_PHI, SWITCH_THETA = 2.3, 1.1
 SMALL, LARGE = 1e-4, 1e4
-"""Limits on theta relative to its start value (at least 1): phi alone decides below SMALL; steps above LARGE are rejected."""
+"""Limits on theta relative to its start value (at least 1): phi alone may decide only below SMALL; steps above LARGE are
+rejected."""
 CLOSED = 1e-10
 """Below this value, relative to its start value, theta counts as zero."""
 NOISE = 1e-12
@@ -190,7 +192,7 @@ MAX_PAIRS = 1 << 16
 
 @dataclass
 class Filter:
-    """Filter: pairs (theta, phi) of violation and barrier objective of earlier iterates, none of which dominates another.
+    """Filter: pairs (theta, phi) of violation and barrier objective of earlier iterates.
 
     scale: max(1, theta at the start). largest: limit on theta / scale. pairs: the stored pairs, oldest first.
     """
@@ -209,8 +211,8 @@ class Filter:
     def improves(self, at: tuple[float, float], new: tuple[float, float], expected: float) -> bool:
         """True if ``new`` improves on ``at``, regardless of the stored pairs.
 
-        Where phi decides, it must satisfy the Armijo condition; else theta must fall by the fraction MARGIN, or phi by MARGIN
-        theta.
+        Where phi decides, it must satisfy the Armijo condition, up to rounding errors; else theta must fall by the fraction
+        MARGIN, or phi by MARGIN theta. expected: slope of phi times step length.
         """
         (theta, phi), (gaps, value) = at, new
         if self.decides_by_cost(at, expected):
@@ -218,7 +220,11 @@ class Filter:
         return gaps <= (1.0 - MARGIN) * theta or value <= phi - MARGIN * theta
 
     def matched(self, new: tuple[float, float]) -> bool:
-        """True if a stored pair dominates the pair ``new`` (theta, phi), or if its theta exceeds the limit ``largest`` (scaled)."""
+        """True if the filter rejects ``new``, a pair (theta, phi): a stored pair dominates it, or theta exceeds its limit.
+
+        A stored pair dominates ``new`` unless theta is lower by the fraction MARGIN, or phi by MARGIN times the stored theta. The
+        limit is ``largest`` times ``scale``.
+        """
         gaps, value = new
         if gaps > self.largest * self.scale:
             return True
@@ -228,7 +234,7 @@ class Filter:
         """Switching condition: True if the Armijo condition on phi decides, not the decrease of either measure.
 
         It holds if theta counts as zero, or if theta is small and the expected decrease of phi is large against it:
-        (-expected)^SWITCH_PHI > theta^SWITCH_THETA.
+        (-expected)^SWITCH_PHI > theta^SWITCH_THETA, with expected the slope of phi times step length.
         """
         theta, promise = at[0], -expected
         if theta <= CLOSED * self.scale:
@@ -251,9 +257,10 @@ class BarrierFilter(Filter):
     """
 
     def decides_by_cost(self, at: tuple[float, float], expected: float) -> bool:
-        """Switching condition (eq. 19): True if the Armijo condition on phi decides, not the decrease of either measure.
+        """Switching condition: True if the Armijo condition on phi decides, not the decrease of either measure.
 
-        It holds if theta is small, and phi is expected to fall so that (-expected)^SWITCH_PHI > theta^SWITCH_THETA.
+        It holds if theta is small, and phi is expected to fall so that (-expected)^SWITCH_PHI > theta^SWITCH_THETA, with expected
+        the slope of phi times step length (eq. 19 has the step length outside the power).
         """
         theta, promise = at[0], -expected
         if not (theta <= SMALL * self.scale and promise > 0.0):

@@ -1,9 +1,10 @@
 """Augmented Lagrangian loop around solvers without constraints.
 
-Inner solves, with the cost terms of :mod:`.penalized`, alternate with updates of multipliers and penalties.  The penalty of a
-constraint grows if its violation falls too slowly (R. Andreani, E. Birgin, J. Martinez, M. Schuverdt, SIAM J. Optim. 18, 2007,
-algorithm 3.1).  The method is a generator that requests the inner solves of one problem.  :class:`Rounds` holds the arrays and
-answers the requests, here for one problem and in :mod:`trajopt.solvers.batch.rounds` for a batch.
+Inner solves, with the cost terms of :mod:`.penalized`, alternate with updates of multipliers and penalties. The penalty of a
+constraint grows if its violation, with that of complementarity, falls too slowly (R. Andreani, E. Birgin, J. Martinez, M.
+Schuverdt, SIAM J. Optim. 18, 2007, algorithm 3.1). The method is a generator that requests the inner solves of one problem.
+:class:`Rounds` holds the arrays and answers the requests, here for one problem and in :mod:`trajopt.solvers.batch.rounds` for a
+batch.
 """
 
 from __future__ import annotations
@@ -38,9 +39,10 @@ from trajopt.solvers.shooting.penalized import (
 from trajopt.solvers.time_limits import remaining, start_of_solve
 
 GROWTH, SUFFICIENT = 10.0, 0.25
-"""A penalty grows by the factor GROWTH if the violation exceeds SUFFICIENT times the last one."""
+"""A penalty grows by the factor GROWTH if its constraint's error (:class:`Moved`) exceeds its tolerance and SUFFICIENT times the
+last one."""
 FIRST_TOLERANCE, TIGHTENING = 1e-2, 0.1
-"""Gradient tolerance of the first inner solve, and its factor from one inner solve to the next."""
+"""Gradient tolerance of the first inner solve, at least that of the options, and its factor from one inner solve to the next."""
 CERTAIN_PENALTY = 1e4
 """Only above this penalty is a minimizer of the penalized problem close to a stationary point of the violation."""
 EXACT = 10.0
@@ -73,7 +75,10 @@ class Moved(NamedTuple):
 
 
 class Ended(NamedTuple):
-    """Final status, total iterations of all inner solves, and the last answer (None if no inner solve was started)."""
+    """Final status, iterations, and the last answer (None if no inner solve was started).
+
+    iterations: sum of the inner solves, plus 1 for each inner solve but the first.
+    """
 
     status: Status
     iterations: int
@@ -86,7 +91,7 @@ _GOES_ON = (
     StatusCode.PRECISION_LIMIT,
     StatusCode.LINE_SEARCH_FAILED,
 )
-"""Status codes of an inner solve after which the multipliers are updated."""
+"""Status codes of an inner solve after which another one may follow."""
 
 
 def augmented_lagrangian(
@@ -94,9 +99,11 @@ def augmented_lagrangian(
 ) -> Generator[Inner, Moved | None, Ended]:
     """Run inner solves of a problem until its constraints are satisfied: yield requests, and return status and last answer.
 
-    From one inner solve to the next, the gradient tolerance falls, and penalties rise where errors fell too slowly. problem:
+    From one inner solve to the next, the gradient tolerance falls, and penalties rise where errors fell too slowly. The solve
+    also ends if an inner solve fails, at the limits of the options, or if a penalty at its maximum would have to rise. problem:
     returns the problem, called only to name a constraint in a message. constraints: number of constraints. violation: largest
-    constraint violation of the guess. The initial evaluation of each inner solve but the first counts as an iteration.
+    constraint violation of the guess; if it is not finite, a first request without iterations evaluates the rollout of the guess.
+    The initial evaluation of each inner solve but the first counts as an iteration.
     """
     o, began, made, updates, moved = options, start_of_solve(), 0, 0, None
     slow, last = [False] * constraints, (np.inf,) * constraints
@@ -161,7 +168,8 @@ def _measured(moved: Moved, n: int, o: SLQOptions, problem: Callable[[], OCP] | 
 def _final_status(inner: Status, at: termination.Measured, o: SLQOptions) -> Status:
     """Convert the status of the last inner solve to that of the whole solve: every success becomes "converged".
 
-    Limits keep their code, with the errors ``at`` of the whole solve. Other failures of the inner solve are marked as such or
+    Limits, also of precision, keep their code, with the errors ``at`` of the whole solve; so does an interruption, without
+    errors. A failed line search and a cost that hardly decreases are marked as those of the last inner solve; other failures are
     returned as they are.
     """
     match inner.code:
@@ -184,7 +192,8 @@ class Rounds:
     """State of the problems of a batch between inner solves: multipliers, penalties and trajectories.
 
     guess: xs (n or 1, N + 1, nx), us (n or 1, N, nu). multipliers: of an earlier solution, by name. violation (n,): constraint
-    violation of the last trajectories. penalty (n,): penalty terms in their costs. seconds (n,): solve time [s]. count: rounds.
+    violation of the last trajectories. penalty (n,): value of the penalty terms in their costs. seconds (n,): solve time [s].
+    count: number of calls of :meth:`answer`.
     """
 
     def __init__(
@@ -217,9 +226,10 @@ class Rounds:
     ) -> list[Moved | None]:
         """Raise penalties, solve the penalized problems, store trajectories, update multipliers; return an answer per request.
 
-        numbers: index of the problem of each request. solve: solver from the guesses xs (n, N + 1, nx), us (n, N, nu), the last
-        trajectories. Penalties of the constraints that a request marks as slow rise by GROWTH up to max_constraint_penalty. The
-        answer is None for problems whose solve was not started.
+        numbers: index of the problem of each request. solve: returns the solutions of a batch, called with the batch, the guesses
+        xs (n, N + 1, nx), us (n, N, nu), which are the last trajectories, and the requests. Penalties of the constraints that a
+        request marks as slow rise by GROWTH up to max_constraint_penalty. The answer is None for problems whose solve was not
+        started.
         """
         chosen = list(numbers)
         for part, slow in zip(self.parts, np.array([r.slow for r in requests], bool).T, strict=True):
@@ -260,7 +270,7 @@ class Rounds:
         return [Moved(*row) for row in zip(found, *rows, strict=True)]
 
     def solution(self, i: int, ended: Ended) -> Solution | Status:
-        """Return the solution of problem i without multipliers, or the status if no inner solve was started.
+        """Return the solution of problem i without setting its multipliers, or the status if no inner solve was started.
 
         Its cost excludes the penalty terms; it is recomputed if these are much larger than the cost.
         """
@@ -283,8 +293,8 @@ def solve_constrained(
 ) -> Solution:
     """Solve a constrained problem with an unconstrained solver; multipliers: of an earlier solution, by name.
 
-    The history numbers the records of all inner solves in one sequence, and ends with a record of the solution without penalties.
-    The solution has multipliers by constraint name.
+    The history numbers the records of all inner solves in one sequence, and ends with a record of the solution without penalties,
+    unless there are no records or the solve was interrupted. The solution has multipliers by constraint name.
     """
     rounds = Rounds(Batch.from_problems([ocp]), (guess.xs[None], guess.us[None]), options, multipliers)
     records: list[IterationRecord] = []
@@ -319,7 +329,10 @@ def solve_constrained(
 
 
 def _by_name(parts: Sequence[Imposed], ocp: OCP) -> dict[str, Array]:
-    """Return the multipliers of one problem by name; phases with a name in common and equal widths are concatenated."""
+    """Return the multipliers of one problem by name; phases with a name in common and equal widths are concatenated.
+
+    If a name occurs with several widths, only the last width is returned.
+    """
     own = [(key_of(part.place, part.place(ocp)), part.y[0]) for part in parts]
     widths = dict.fromkeys((key, y.shape[1]) for key, y in own)
     return {key: np.concatenate([y for name, y in own if (name, y.shape[1]) == (key, width)]) for key, width in widths}

@@ -87,7 +87,10 @@ class PlainModel:
 
 
 class NewtonModel:
-    """Model with the curvature of the dynamics contracted with the costates of an adjoint sweep ("newton")."""
+    """Model with the curvature of the dynamics contracted with the costates of an adjoint sweep ("newton").
+
+    dynamics: evaluator of the curvature.
+    """
 
     name = "newton"
 
@@ -112,7 +115,9 @@ class NewtonModel:
 class MixedModel:
     """Model with the largest curvature fraction for which a Riccati sweep finds the LQ problem convex.
 
-    Costates are those under the gains of the previous sweep (:mod:`trajopt.solvers.shooting.iterate`).
+    evaluator: with the Hessian of the cost to which the curvature is added. plain: with the one for fraction 0. Costates are
+    those under the gains of the last sweep that found a convex problem, open-loop ones before
+    (:mod:`trajopt.solvers.shooting.iterate`).
     """
 
     name = "mixed"
@@ -124,10 +129,10 @@ class MixedModel:
         self._last: tuple[Iterate, LQProblem, LQProblem] | None = None
 
     def problem(self, at: Iterate, damping: Damping, definite: bool = False) -> Problem:
-        """Return the LQ problem with the largest curvature fraction that makes it convex, and its policy.
+        """Return the LQ problem with the largest curvature fraction for which it is convex with the damping, and its policy.
 
-        If none does, it is that of fraction 0, with a failed policy. The gains are stored for the next costates; ``definite`` has
-        no effect.
+        If there is none, it is that of fraction 0, with a failed policy. The gains of a convex problem are stored for the next
+        costates; ``definite`` has no effect.
         """
         if self._last is None or self._last[0] is not at:
             exact = expanded(at, self.evaluator)
@@ -145,7 +150,10 @@ class MixedModel:
 
 
 class TrueModel:
-    """Model with the curvature of the dynamics contracted with the value gradient of the backward sweep ("true")."""
+    """Model with the curvature of the dynamics contracted with the value gradient of the backward sweep ("true").
+
+    dynamics: evaluator of the curvature.
+    """
 
     name = "true"
 
@@ -155,7 +163,7 @@ class TrueModel:
     def problem(self, at: Iterate, damping: Damping, definite: bool = False) -> Problem:
         """Return the LQ problem with the curvature contracted with the value gradient of its backward sweep, and its policy.
 
-        definite: make Quu positive definite by absolute eigenvalues.
+        The sweep uses the damping and its bounds. definite: make Quu positive definite by absolute eigenvalues.
         """
         lq, N, n = expanded(at, self.evaluator), len(at.us), self.dynamics.manifold.ndx
         curvature = self.dynamics.knot_curvatures(at.xs, at.us)
@@ -166,7 +174,7 @@ class TrueModel:
 
 
 def mixed(one: LQProblem, other: LQProblem, share: float) -> LQProblem:
-    """Return LQ problem ``one`` with Q, S and R interpolated toward ``other``; share: 0 for ``one``, 1 for ``other``."""
+    """Return LQ problem ``one`` with Q, S and R interpolated toward ``other``; share: 0 for ``one``, 1 for ``other`` itself."""
     if share in (0.0, 1.0):
         return other if share else one
     blocks = {key: getattr(one, key) + share * (getattr(other, key) - getattr(one, key)) for key in ("Q", "S", "R")}

@@ -44,7 +44,8 @@ from trajopt.results.records import Journal
 from trajopt.stage.evaluation import Candidates, Direction, Evaluator, Expansion, Shooting
 
 FALLEN = 2.0
-"""A guess is rolled out with feedback if its open-loop rollout costs more than this multiple of its own cost, and feedback less."""
+"""A guess is rolled out with feedback if its open-loop rollout costs more than this multiple of its own cost (at least 1), and
+feedback less."""
 HOLDING = 1e-6
 """Regularization of the gains for the rollout of a guess."""
 GAP_ROUNDING = 2e-13
@@ -98,7 +99,7 @@ def measured(
 ) -> Iterate | None:
     """Return the iterate with its error measures, or None if cost or LQ problem are not finite; bounds: on u.
 
-    Gaps at rounding level are set to zero.
+    Gaps at rounding level are set to zero in its LQ problem; ``defect`` keeps their size.
     """
     lq = expansion.lq
     if not (np.isfinite(expansion.cost) and shared_lq().is_finite(lq)):
@@ -161,8 +162,9 @@ def second_order(iterate: Iterate, step: Step, defects: Array, bounds: Bounds | 
 def rolled_out(xs: Array, us: Array, nodes: Shooting, evaluator: Evaluator, journal: Journal) -> tuple[Array, Array]:
     """Roll out a guess between its nodes; feedback holds it if the open-loop rollout diverges and feedback costs less.
 
-    It diverges if its cost exceeds FALLEN times that of the guess, at least 1. If every knot is a node, nothing is rolled out.
-    journal: times derivatives and sweeps. `hold` of shooting_slot.h is the C equivalent.
+    It diverges if its cost exceeds FALLEN times that of the guess (at least 1), or is not finite. If every knot is a node,
+    nothing is rolled out. journal: times derivatives and sweeps. Returns states and controls. `hold` of shooting_slot.h is the C
+    equivalent.
     """
     N, nu = us.shape
     ndx = evaluator.manifold.ndx
@@ -226,7 +228,7 @@ def parabola_of(at: Iterate, step: Step, lq: LQProblem, evaluator: Evaluator) ->
 
 
 def scaled(found: Stationarity, gradient: Array) -> Array:
-    """Return a gradient (N, m) divided by the sizes of its terms, for each control; zero for unused controls (size zero)."""
+    """Return a gradient (N, m) divided by the sizes of its terms, for each control; zero for controls of size zero."""
     return np.divide(gradient, found.size, out=np.zeros_like(gradient), where=found.size > 0.0)
 
 

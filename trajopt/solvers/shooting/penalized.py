@@ -145,7 +145,7 @@ class Imposed:
 
     @property
     def equal(self) -> Array:
-        """True for each equality component, (n or 1, nr); the compiled code of the cost term depends on it."""
+        """True for each component that is an equality at all knots, (n or 1, nr); the code of the cost term depends on it."""
         return (self.lower == self.upper).all(axis=-2)
 
     def term(self, ocp: OCP) -> CostTerm:
@@ -264,7 +264,7 @@ class Augmented(Batch):
         return Augmented(self.whole.subset(chosen), [part.rows(chosen) for part in self.parts])
 
     def theta(self, terms: Callable[[OCP], Sequence[CostTerm]], K: int) -> Array:
-        """Return weights and parameters of cost terms on K knots, (n or 1, K, size); those of the constraints come last."""
+        """Return weights and parameters of the cost terms ``terms(ocp)`` on K knots, (n, K, size), those of constraints last."""
         own = {id(term) for term in terms(self.ocp)}
         blocks = [self.whole.theta(terms, K)]
         for part, term in zip(self.parts, self.penalties, strict=True):

@@ -19,8 +19,8 @@ UNSTABLE = 2.0
 def unstable_step(ocp: OCP, lq: LQProblem) -> tuple[int, str, float] | None:
     """Return knot, component and growth factor of the least stable time step; None if no A has a real eigenvalue below -UNSTABLE.
 
-    If an explicit step is too long for a damping, it reverses and amplifies a velocity: A has an eigenvalue below -1. The component
-    is the largest one of the eigenvector.
+    If an explicit step is too long for a damping, it reverses and amplifies a velocity: A has an eigenvalue below -1. The
+    component is the largest one of the eigenvector. Steps whose A is not finite are skipped.
     """
     finite = np.isfinite(lq.A).all(axis=(1, 2))
     values = np.linalg.eigvals(np.where(finite[:, None, None], lq.A, 0.0))

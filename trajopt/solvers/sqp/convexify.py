@@ -55,8 +55,8 @@ ACTIVE = 1e-6
 class Convexified:
     """A convex QP, a solver that accepts it, its diagonal shift delta, and the penalty weights rho_i of its active constraints.
 
-    weights: rho_i of the rows and the bounds (m + n,), zero if inactive; also for QPs with other right-hand sides. upper (m + n,):
-    True if the upper bound is active. share: theta, 1 if H is unchanged.
+    weights: rho_i of the rows and the bounds (m + n,), zero if inactive; second-order corrections use them for QPs with other
+    bounds. upper (m + n,): True if the upper bound is active. share: theta, 1 if H is unchanged.
     """
 
     qp: QP
@@ -88,14 +88,14 @@ def convexified(
 ) -> Convexified:
     """Make ``qp`` convex for the first of the solvers that accepts it; the last solver accepts any QP with a large delta.
 
-    Tried in this order: the QP with and without penalties rho_i/2 (a_i'd - b_i)^2 of active rows and bounds, rho growing as
-    WEIGHTS; blends theta H + (1 - theta) H_0 with a semidefinite Hessian H_0, theta falling as SHARES; and a growing delta I. With
-    H_0, only equations are penalized. If last_share is below SHARES[0], blends come first; if H_0 lacks curvature in a direction,
-    it is not used.
+    Tried in this order: the QP without and with penalties rho_i/2 (a_i'd - b_i)^2 of active rows and bounds, rho growing as
+    WEIGHTS; blends theta H + (1 - theta) H_0 with a semidefinite Hessian H_0, theta falling as SHARES; and a growing delta I, at
+    most about LARGEST. With H_0, only equations are penalized, with the first rho. If last_share is below SHARES[0], blends come
+    first; if H_0 lacks curvature in a direction, it is not used.
 
-    y (m,), z (n,): multipliers, which identify the active constraints. last_delta: delta of the last QP that needed one. smallest:
-    lower bound of delta. semidefinite: function that returns H_0, or None. last_share: theta of the last QP; the new theta is at
-    most twice as large.
+    y (m,), z (n,): multipliers, which identify the active constraints. last_delta: delta of the last QP that needed one.
+    smallest: lower bound of delta, which all of these QPs have. semidefinite: function that returns H_0, or None. last_share:
+    theta of the last QP; the theta of a blend is at most twice as large, or SHARES[-2].
     """
     shape, upper = _active(qp, y, z)
     if semidefinite is not None:  # inequalities must be able to leave the active set; H_0 convexifies their directions
@@ -170,8 +170,8 @@ def _equal(qp: QP) -> Array:
 def _active(qp: QP, y: Array, z: Array) -> tuple[Array, Array]:
     """Return rho_i for rho = 1, zero for inactive constraints, and True for each positive multiplier, both (m + n,).
 
-    Active: equations, and inequalities whose multiplier exceeds the fraction ACTIVE of the largest one and the distance to its
-    bound; dynamics of QPs in stages are left out. rho_i is the largest entry of H over |a_i|^2.
+    Active: equations, and inequalities whose multiplier exceeds the fraction ACTIVE of the largest one (or of 1) and the distance
+    to its bound at d = 0; dynamics of QPs in stages are left out. rho_i is the largest entry of H, at least FIRST, over |a_i|^2.
     """
     both = np.concatenate([y, z])
     lower, upper = qp.bounds

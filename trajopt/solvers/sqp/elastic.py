@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 else:
     sp = deferred("scipy.sparse")
 PROXIMITY = 1e-6
-"""H of the QP for the smallest violation, relative to the largest entry of A; it limits the step."""
+"""H of the QP for the smallest violation, relative to the largest entry of A (at least 1); it limits the step."""
 SHARE = 0.5
 """Fraction of the attainable decrease of the linearized violation that an elastic step must reach (Byrd et al. 2008, eq. 3.7)."""
 GROWTH = 10.0
@@ -37,7 +37,8 @@ GROWTH = 10.0
 class ElasticStep(NamedTuple):
     """Step d with its multipliers, and the weight gamma.
 
-    stationary: True if no step reduces the violation. sufficient: True if d reaches the required decrease of the violation.
+    stationary: True if no step reduces more than the fraction STATIONARY_VIOLATION of the violation. sufficient: True if d
+    reaches the required decrease of the violation.
     """
 
     solution: QPSolution
@@ -66,11 +67,12 @@ class ElasticInteriorPoint(InteriorPoint):
 
 
 def elastic_step(qp: QP, weight: float, largest: float) -> ElasticStep | None:
-    """Return the step for the smallest sufficient weight between ``weight`` and ``largest``; None if the QPs fail.
+    """Return the step for the first sufficient weight from ``weight`` up to ``largest``; None if no QP gives one.
 
     The weight grows by GROWTH until a step reaches SHARE of the attainable decrease of the linearized violation. At ``largest``,
-    any step is returned; if its QP fails, that which ignores the objective. If nothing is attainable, the step is stationary. If
-    the rows hold at d = 0, ``largest`` is used at once.
+    any step is returned; if its QP fails, that which ignores the objective. If hardly any decrease is attainable, the step that
+    ignores the objective is returned, as stationary. None if the QP of that step fails. If the rows hold at d = 0, only
+    ``largest`` is tried.
     """
     solver = ElasticInteriorPoint()
     qp = convexified(qp.sparse, np.zeros_like(qp.l), np.zeros_like(qp.g), (solver,)).qp
@@ -98,7 +100,7 @@ def elastic_step(qp: QP, weight: float, largest: float) -> ElasticStep | None:
 
 
 def _solved(qp: QP, solver: QPSolver, weight: float) -> QPSolution | None:
-    """Return the solution of the elastic QP without its slacks, or None if the solver fails."""
+    """Return the solution of the elastic QP with this weight of the slacks, without its slacks, or None if the solver fails."""
     n = len(qp.g)
     found = solver.solve(elastic(qp, weight))
     if found.status is not QPStatus.SOLVED:
@@ -114,7 +116,7 @@ def _violated(qp: QP, d: np.ndarray) -> float:
 def feasibility_step(qp: QP, floor: float) -> QPSolution | None:
     """Return a step that reduces the violation alone, or None if the QP fails.
 
-    qp: with the Hessian of the constraints. floor: lower bound of the shift of H.
+    qp: with the Hessian of the constraints; its g is ignored. floor: lower bound of the shift of H.
     """
     size = PROXIMITY * max(1.0, float(np.abs(qp.A.data).max(initial=0.0)))
     alone, solver = replace(qp.sparse, g=np.zeros_like(qp.g)), ElasticInteriorPoint()

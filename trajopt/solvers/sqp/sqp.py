@@ -61,11 +61,11 @@ from trajopt.solvers.sqp.sqp_state import STILL_STEPS, Contradictions, Damping, 
 SEMIDEFINITE_SHIFT = 1e-8
 """Diagonal shift of a semidefinite Hessian for QP solvers that require a definite one, as a fraction of its largest entry."""
 SCALINGS, HALVINGS = 3, 4
-"""sigma grows up to SCALINGS times in an iteration, each time if no step length down to 2^-HALVINGS is accepted."""
+"""SCALINGS values of sigma are tried in an iteration, growing each time that no step length down to 2^-HALVINGS is accepted."""
 GOOD_FRACTION = 0.25
 """Fraction of the expected decrease that a good full step realizes."""
 RETRIES, RETRY_GROWTH = 4, 1e3
-"""Number of further line searches with more regularization, and the growth factor of the regularization."""
+"""Number of line searches after those with SCALINGS values of sigma, and the growth factor of their regularization."""
 
 
 def solve_nlp(
@@ -78,10 +78,11 @@ def solve_nlp(
 ) -> NLPSolution:
     """Solve a program from the guess w (n,), clipped to its bounds.
 
-    multipliers: a guess of y (m,) and z (n,), for example of an earlier solution; it also defines the first active set.
-    callback: called with an IterationRecord after each iteration; if it raises KeyboardInterrupt, the solver stops and returns the
-    best iterate. Raises ValueError for hessian "gauss_newton" or "scqp" and a program without ``convex_hessian``, and for
-    a guess of the wrong size. Non-convergence raises nothing: see ``status``.
+    multipliers: a guess of y (m,) and z (n,), for example of an earlier solution; it also defines the first active set. callback:
+    called with an IterationRecord after each iteration and at the end; if it raises KeyboardInterrupt, the solver stops and
+    returns the best iterate. Raises ValueError for hessian "gauss_newton" or "scqp" and a program without ``convex_hessian``, for
+    qp_solver "riccati" and a program without stages, and for a guess of the wrong size. Non-convergence raises nothing: see
+    ``status``.
     """
     options = settled(options or SQPOptions(), nlp)
     n = len(nlp.x_lower)
@@ -168,11 +169,12 @@ class SQPLoop:
 
     # -- one iteration --------------------------------------------------------------------------------------------------
     def _advance(self, at: Iterate) -> Iterate | Status:
-        """Return the next iterate or the final status, and update the multiple sigma of the Hessian and the counters of the solve.
+        """Return the next iterate or the final status; update sigma, the multiple of the Hessian, and the counters of the solve.
 
-        A rejected step is tried with up to SCALINGS values of sigma, then with the first sigma and a growing diagonal shift; steps
-        in elastic mode only with the shift. After the values of sigma, a filter first restores feasibility at infeasible points.
-        Tries end at rounding level.
+        A step is tried with up to SCALINGS values of sigma, then with the first sigma, then with the first sigma and a growing
+        diagonal shift. Steps in elastic mode, and all without globalization, get the shift from the second try on. After the
+        values of sigma, a filter first restores feasibility at infeasible points. Tries without further values of sigma end at
+        rounding level.
         """
         with self.journal.timed("derivatives"):
             H = hessian_at(at, self.options)
@@ -227,7 +229,8 @@ class SQPLoop:
     def _directed(self, at: Iterate, H: Hessian, floor: float) -> tuple[Convexified, Step | Status]:
         """Return the QP and its step, or the final status, for the Hessian H with a diagonal shift of at least ``floor``.
 
-        First for the active set of the last full step with H unmodified; if that fails, by the convexified QP.
+        After a full step, and with floor = 0, first for the active set of that step with H unmodified; if that fails, by the
+        convexified QP.
         """
         with self.journal.timed("backward"):
             return self._newton(at, H, floor) or self._convex_step(at, H, floor)
@@ -235,9 +238,9 @@ class SQPLoop:
     def _searched(self, at: Iterate, step: Step, convex: Convexified, expected: float, scaling: bool) -> Taken:
         """Run the line search along a step; return its result.
 
-        scaling: True if a step with larger sigma can follow a failure; then at most HALVINGS halvings are tried. Without
-        globalization, only the full step is tried. If all lengths fail at rounding level, the full step is accepted if it reduces
-        the residual.
+        convex: the QP of the step. expected: expected change of the merit. scaling: True if a step with larger sigma can follow a
+        failure; then at most HALVINGS halvings are tried. Without globalization, only the full step is tried. If all lengths fail
+        at rounding level, the full step is accepted if it reduces the residual.
         """
         o = self.options
         halvings = 0 if o.globalization == "none" else min(HALVINGS, o.max_backtracks) if scaling else o.max_backtracks
@@ -249,7 +252,8 @@ class SQPLoop:
     def _newton(self, at: Iterate, H: Hessian, floor: float) -> tuple[Convexified, Step] | None:
         """Return the step for the active set of the last full step, with H unmodified.
 
-        None if the active set does not converge, or if H is not convex along the step.
+        None if the active set does not converge, or if H is not convex along the step; also if the last step was no full step, or
+        with ``floor`` > 0, a lower bound of the shift of H.
         """
         if floor > 0.0 or not self.qps.full:
             return None
@@ -269,13 +273,14 @@ class SQPLoop:
         return convex, self._step(at, convex, floor)
 
     def _is_noise(self, at: Iterate, expected: float) -> bool:
-        """True if the expected change of the merit and the violation are both at rounding level, relative to the merit."""
+        """True if the expected change of the merit and the violation are both at rounding level, relative to 1 plus the merit."""
         return max(expected, at.violation) <= NEAR_ROUNDING * (1.0 + abs(self._value(at)))
 
     def _convex(self, qp: QP, at: Iterate, floor: float) -> Convexified:
         """Return the convexified QP with a diagonal shift of at least ``floor``, and store its shift and blend.
 
-        A semidefinite Hessian that the first QP solver rejects is shifted. With floor > 0, no inequality counts as active.
+        A Hessian that is not exact, hence semidefinite, is shifted if the first QP solver rejects it. With floor > 0, no
+        inequality counts as active.
         """
         guess = (at.y, at.z) if floor == 0.0 else (np.zeros_like(at.y), np.zeros_like(at.z))
         damping, solvers = self.damping, self.qps.solvers
@@ -301,7 +306,8 @@ class SQPLoop:
         """Solve the QP, in elastic mode if it is infeasible; return the step or the final status.
 
         After many infeasible QPs without progress, steps ignore the objective, and then the solve ends. It also ends if no step
-        reduces the linearized violation.
+        reduces the linearized violation, or if all QPs fail. If elastic mode reaches no sufficient decrease, the step ignores the
+        objective. floor: lower bound of the shift of H in a step that ignores the objective.
         """
         qp, found, state = convex.qp, self.qps.solve(convex.qp, convex.solver), self.contradictions
         if found is not None:
@@ -325,8 +331,8 @@ class SQPLoop:
     def _feasibility_step(self, at: Iterate, floor: float) -> Step | None:
         """Return a step that reduces the violation and ignores the objective, or None if its QP fails.
 
-        H is that of the constraints, with the multipliers of the last such step, which are updated. The program's multipliers do
-        not change.
+        H is that of the constraints, with the multipliers of the last such step, which are updated; floor: lower bound of its
+        shift. The program's multipliers do not change.
         """
         with self.journal.timed("derivatives"):
             H = hessian_at(at._replace(y=self.contradictions.toward), self.options, 0.0)
@@ -352,8 +358,8 @@ class SQPLoop:
     def _stuck(self, at: Iterate, step: Step, taken: Taken, expected: float) -> Status:
         """Return the status after a failed line search.
 
-        The violation remains after a step on the violation alone; the precision limit is reached at rounding level or with a small
-        KKT error; otherwise the line search failed.
+        The violation remains after a step on the violation alone; the precision limit is reached at rounding level (expected:
+        expected change of the merit) or with a small KKT error; otherwise the line search failed.
         """
         measured, violated = self._measured(at), at.violation > self.options.constraint_tolerance
         if np.isinf(step.weight) and violated:

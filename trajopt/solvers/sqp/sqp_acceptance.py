@@ -52,7 +52,7 @@ class Step(NamedTuple):
 def step_of(at: Iterate, qp: QP, found: QPSolution, weight: float) -> Step:
     """Convert a QP solution to a step of the line search, with its slope, d'Hd and linearized l1 violation of the rows.
 
-    weight: of the violation in an elastic QP, 0 for a plain QP.
+    weight: of the violation in an elastic QP, 0 for a plain QP, infinite for a step that ignores the objective.
     """
     d = found.w
     left = float(violation(qp.A @ d, qp.l, qp.u).sum())
@@ -96,8 +96,8 @@ class MeritTest(Acceptance):
     def begin(self, at: Iterate, step: Step) -> None:
         """Set the penalty nu of a step, and the start value and slope of the merit.
 
-        nu exceeds the multipliers, the elastic weight and options.penalty, and makes d a descent direction (Nocedal & Wright, eq.
-        18.36). It is at least half the last penalty.
+        nu is at least options.penalty, exceeds the multipliers and the elastic weight by PENALTY_MARGIN, and makes d a descent
+        direction (Nocedal & Wright, eq. 18.36). It is at least half the last penalty.
         """
         gap = at.theta - step.left
         wanted = max(self.smallest, (1.0 + PENALTY_MARGIN) * max(step.weight, float(np.abs(step.y).max(initial=0.0))))

@@ -22,7 +22,7 @@ MULTIPLIER_SCALE = 100.0
 
 
 class Trial(NamedTuple):
-    """Trial point w (n,) with f, g (m,) and the l1 norm theta of the violation."""
+    """Trial point w (n,) with f, g (m,) and the l1 norm theta of the violation of the bounds on g."""
 
     w: Array
     f: float

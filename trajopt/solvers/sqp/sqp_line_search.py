@@ -1,8 +1,8 @@
 """Backtracking line search of the SQP method: the lengths 1, 1/2, 1/4, ... until the acceptance test passes.
 
-A rejected full step that raises the violation gets a second-order correction: the same QP with g(w + d) - J d in place of g
-(Nocedal & Wright, eq. 18.56).  Corrections avoid the Maratos effect: near the solution, second-order terms may raise objective and
-violation of good steps.  Further corrections follow while the violation falls (A. Wächter, L. Biegler,
+A rejected full step that does not reduce the violation gets a second-order correction: the same QP with g(w + d) - J d in place of
+g (Nocedal & Wright, eq. 18.56).  Corrections avoid the Maratos effect: near the solution, second-order terms may raise objective
+and violation of good steps.  Further corrections follow while the violation falls (A. Wächter, L. Biegler,
 Math. Program. 106, 2006, steps A-5.5 to A-5.9).  A correction starts from the active set of the step; if that fails, it is skipped.
 
 Multipliers of shortened steps can grow without bound far from the constraints: the Hessian contains the multipliers, and those of
@@ -28,13 +28,14 @@ from trajopt.solvers.sqp.sqp_acceptance import Acceptance, Step
 from trajopt.solvers.sqp.sqp_iterate import Iterate, Trial, iterate_at, measured, qp_about, trial
 
 LOST = 1e2
-"""Multipliers of an infeasible iterate are dropped if this multiple of the objective's gradient, at least 1, is exceeded."""
+"""Multipliers of an infeasible iterate are dropped if the Lagrangian's gradient exceeds this multiple of the objective's, at
+least 1."""
 CORRECTION_FALLS = 0.99
 """Largest ratio of a correction's violation to the last one that allows another correction (kappa_soc, Wächter & Biegler 2006)."""
 
 
 class Taken(NamedTuple):
-    """Result of a line search: next iterate or None, step length, decrease of the merit, and number of non-finite trials."""
+    """Result of a line search: next iterate or None, step length, decrease of the test's value, number of non-finite trials."""
 
     new: Iterate | None
     alpha: float

@@ -23,11 +23,11 @@ from trajopt.solvers.sqp.sqp_iterate import Iterate
 from trajopt.solvers.time_limits import start_of_solve
 
 FALLING, LEAVE_OBJECTIVE, GIVE_UP = 0.95, 4, 16
-"""Limits on infeasible QPs during which the violation does not fall below FALLING times its minimum: after LEAVE_OBJECTIVE of them
-steps ignore the objective, after GIVE_UP the solve ends."""
+"""Limits on infeasible QPs during which the violation does not fall below FALLING times its minimum: after more than
+LEAVE_OBJECTIVE of them steps ignore the objective, after more than GIVE_UP the solve ends."""
 STILL, STILL_STEPS = 1e-9, 3
-"""After STILL_STEPS steps in a row that move the variables by less than STILL, relative to the largest one and at least 1, and that
-do not reduce the violation by the factor FALLING, the solve ends."""
+"""After STILL_STEPS steps in a row that move the variables by at most STILL, relative to the largest one and at least 1, and that
+do not reduce the violation by the factor FALLING, the solve ends, if the point is infeasible."""
 SCALE_GROWTH, LARGEST_SCALE = 8.0, 1e9
 """Growth factor of sigma within an iteration, and its maximum."""
 SCALE_DECAY, SCALE_RISE = 0.25, 4.0
@@ -67,8 +67,8 @@ class Damping:
     def learn(self, alpha: float, decreased: bool, exact: bool) -> None:
         """Update the multiple sigma of the Hessian after a step of length alpha.
 
-        It falls by the factor SCALE_DECAY, to at least 1, after a full step with sufficient decrease (``decreased``). Otherwise it
-        rises by 1 / alpha, at most SCALE_RISE, unless the Hessian is exact.
+        It falls by the factor SCALE_DECAY, to at least 1, after a full step with sufficient decrease (``decreased``). Otherwise
+        it rises by 1 / alpha, at most SCALE_RISE, up to LARGEST_SCALE, unless the Hessian is exact.
         """
         if alpha == 1.0 and decreased:
             self.scale = max(1.0, SCALE_DECAY * self.scale)
@@ -76,7 +76,10 @@ class Damping:
             self.scale = min(LARGEST_SCALE, self.scale * min(1.0 / alpha, SCALE_RISE))
 
     def store(self, convex: Convexified, floor: float) -> None:
-        """Store the delta of a convexified QP above ``floor``, if there is any, and its theta; used becomes delta + 1 - theta."""
+        """Store the delta of a convexified QP above ``floor``, if there is any, and its theta; used becomes delta + 1 - theta.
+
+        floor: the shift of the Hessian that was prescribed.
+        """
         self.delta = convex.delta - floor or self.delta
         self.used, self.share = convex.delta + 1.0 - convex.share, convex.share
 
@@ -85,9 +88,10 @@ class Damping:
 class Contradictions:
     """State of elastic mode, and counts of infeasible QPs and idle steps.
 
-    weight: of the violation. toward: multipliers (m,) of the last step on the violation alone.
-    count: number of infeasible QPs since the violation last fell below FALLING times its minimum. still: number of steps in a row
-    that change nothing; solutions of QPs may violate their rows by the tolerance of the QP solver.
+    weight: of the violation. toward: multipliers (m,) of the last step on the violation alone. smallest: minimum of the
+    violation. count: number of infeasible QPs since a feasible one, or since the violation last fell below FALLING times its
+    minimum. still: number of steps in a row that neither move the variables nor reduce the violation; solutions of QPs may
+    violate their rows by the tolerance of the QP solver.
     """
 
     weight: float
@@ -122,8 +126,8 @@ class Subproblems:
     """QP solvers and the last QP solution of one solve.
 
     newton: solver tried first, from a guess of the active set. solver: the solver of the options. fallback: used if it fails.
-    given: multipliers (y, z) of the guess. last: the last solution. full: True if the last step was a full step, so that its active
-    set is known.
+    multipliers_given: multipliers (y, z) of the guess. last: the last solution. full: True if the last step was a full step, so
+    that its active set is known.
     """
 
     def __init__(self, solver: QPSolver) -> None:
@@ -150,10 +154,10 @@ class Subproblems:
         return found if found is not None and np.isfinite(found.w).all() else None
 
     def solve(self, qp: QP, solver: QPSolver) -> QPSolution | None:
-        """Solve a QP from the last active set, else by ``solver``, else by the fallback; None if infeasible or not finite.
+        """Solve a QP from the last active set, else by ``solver``, else by the fallback; None if all fail.
 
         Before the first solution, the active set is that of the multipliers of the guess. The fallback is not used if ``solver``
-        finds the QP infeasible.
+        finds the QP infeasible. A solution that is not finite counts as a failure.
         """
         last = self.last
         none = np.zeros_like(qp.l), np.zeros_like(qp.g)

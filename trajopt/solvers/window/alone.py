@@ -25,8 +25,9 @@ from trajopt.stage.evaluation import Evaluator, StageEvaluator
 def kernels_serve(ocp: OCP, evaluators: Sequence[Evaluator]) -> bool:
     """True if compiled kernels can answer all requests of a solve.
 
-    A phase must request the compiled engine, all evaluators must be plain :class:`StageEvaluator` objects (no subclass), all stages
-    of the first one must be compiled, and the problem must be too small to gain from several threads.
+    At least one phase must request the compiled engine, all evaluators must be plain :class:`StageEvaluator` objects (no
+    subclass), all stages of the first one must be compiled, and one thread must suffice: the problem is small, or only one is
+    available.
     """
     first, whole = evaluators[0], all(type(e) is StageEvaluator for e in evaluators)
     return whole and is_compiled(ocp) and bool(first.alone)  # type: ignore[attr-defined]
@@ -35,9 +36,9 @@ def kernels_serve(ocp: OCP, evaluators: Sequence[Evaluator]) -> bool:
 def run_to_end(method: Any, slot: Any, journal: Journal, status_of: Callable[[Any], Status]) -> Status:
     """Run a method on the problem in a slot until it terminates or Ctrl-C; record its iterations, and return the status.
 
-    ``status_of`` turns a termination into a status. The journal, the history of the solve, also gets a record of the final iterate,
-    or one of NaN if the start is not finite. After Ctrl-C the status is "interrupted"; if there is an iterate, the method still
-    requests its feedback gains.
+    ``status_of`` turns a termination into a status. The journal, the history of the solve, also gets a record of the final
+    iterate, or one of NaN if the start is not finite. After Ctrl-C there is no such record, and the status is "interrupted"; if
+    there is an iterate, the method still requests its feedback gains.
     """
 
     def report(**numbers: Any) -> None:

@@ -4,7 +4,8 @@
 
 The primal-dual system eliminates the multipliers z = mu / slack: Newton's method gets the gradient -mu / slack and the curvature
 z / slack, and all controls keep feedback gains. A step keeps at least the fraction 1 - TAU of each slack. The module
-:mod:`trajopt.solvers.rules.barrier` updates mu. A guess moves into the interior by the fraction PUSH of the range.
+:mod:`trajopt.solvers.rules.barrier` updates mu. A guess moves at least the fraction PUSH of the range away from its bounds. If a
+side is free, its term is left out, and w = 1.
 
 kernels/barrier.h is the C version for compiled problems.
 """
@@ -20,7 +21,7 @@ from trajopt.lq.lq import LQProblem
 from trajopt.solvers.rules.barrier import KAPPA_SIGMA, PUSH, TAU
 
 HELD = 1e-7
-"""A control is on its bound if its slack is below this fraction of its range, and its multiplier is large."""
+"""A bound is active if the slack is at most this fraction of the range, and the multiplier times the range above mu / HELD."""
 
 
 @dataclass

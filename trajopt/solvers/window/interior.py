@@ -30,8 +30,8 @@ def solve_interior(
 ) -> Solution:
     """Solve the problem of a workspace from a guess by the interior-point method; the solution has zero gains.
 
-    multipliers: of an earlier solution by name, to start from. Crossed bounds, or a start that is not finite, end the solve before
-    its first step. After Ctrl-C, the solution is the current iterate.
+    multipliers: of an earlier solution by name, to start from. Crossed bounds, or a start that is not finite, end the solve
+    before its first step. After Ctrl-C, the solution is the current iterate.
     """
     journal, program = Journal(callback), workspace.program
     slot = workspace.slot(journal)

@@ -70,13 +70,16 @@ class InteriorNumpy(InteriorSlot):
         self._tell(self.address, objective, at, True)
 
     def _started(self, r: Start) -> Begun:
-        """Load the guess, pushed off its bounds, and differentiate; return objective, violation and largest gradient entry."""
+        """Load the guess, pushed off its bounds, and differentiate; return objective, violation, largest cost gradient."""
         self._place(self.address, self.problem, r.push)
         self._tell_start(self.address, r.push, self._first(self.point))
         return self.begun()
 
     def _solved(self, r: Newton) -> Direction:
-        """Compute second derivatives and a Newton step, and if that succeeds evaluate its trial point; return the direction."""
+        """Compute second derivatives and a Newton step, and if it is found evaluate its trial point; return the direction.
+
+        If no shift makes the system convex, the direction has found = 0, and its step and trial are undefined.
+        """
         self.hand_over(r)
         with self.journal.timed("derivatives"):
             self.program.second(self.point, r.scale, self.z)

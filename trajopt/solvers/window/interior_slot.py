@@ -79,7 +79,7 @@ _new = tuple.__new__  # creates named tuples in a fifth of the time
 
 
 def serves(program: StageProgram, *, alone: bool) -> bool:
-    """True if compiled kernels can evaluate a program: all stages are compiled, with second derivatives where the Hessian is exact.
+    """True if compiled kernels can evaluate a program: its stages are compiled, with second derivatives where it is exact.
 
     A mixed Hessian, Gauss-Newton plus the curvature of the time steps, excludes them. alone: also requires that no phase is large
     enough to gain from several threads.
@@ -100,7 +100,7 @@ def serves(program: StageProgram, *, alone: bool) -> bool:
 def reused_sizes(program: StageProgram) -> list[int]:
     """Return for each phase the size, in doubles, of the values of first derivatives that second derivatives reuse.
 
-    It is 0 for phases without exact Hessian.
+    It is 0 for phases without exact Hessian. All stages must be compiled.
     """
     sizes = []
     for s, order in zip(cast(Any, program.stages[:-1]), program.orders, strict=False):
@@ -112,8 +112,9 @@ def reused_sizes(program: StageProgram) -> list[int]:
 class InteriorSlot(Slot):
     """Points, multipliers and steps of the interior-point method (C struct interior_t), with kernels that answer its requests.
 
-    It serves problems of one structure, one after the other. own_workspace: see :class:`~trajopt.solvers.window.slots.Slot`.
-    restoration: answers :class:`Restore` and :class:`Return`; None if no restoration is available.
+    It serves the problem of ``program``, and others of its structure that the program follows, one after the other.
+    own_workspace: see :class:`~trajopt.solvers.window.slots.Slot`. restoration: answers :class:`Restore` and :class:`Return`;
+    None if no restoration is available.
     """
 
     restoration: Restoration | None = None
@@ -255,7 +256,7 @@ class InteriorSlot(Slot):
         }
 
     def _started(self, r: Start) -> Begun:
-        """Load the guess, pushed off its bounds, and differentiate; return objective, violation and largest gradient entry."""
+        """Load the guess, pushed off its bounds, and differentiate; return objective, violation, largest cost gradient."""
         self._start(self.address, self.problem, r.push)
         return self.begun()
 
@@ -280,7 +281,10 @@ class InteriorSlot(Slot):
         _REQUESTS[type(r)].pack_into(self.data, _ASKED, *r)
 
     def _solved(self, r: Newton) -> Direction:
-        """Compute a Newton step and evaluate its trial point; return the search direction."""
+        """Compute a Newton step, and if it is found evaluate its trial point; return the search direction.
+
+        If no shift makes the system convex, the direction has found = 0, and its step and trial are undefined.
+        """
         self.hand_over(r)
         self._newton(self.address)
         return self.direction()
@@ -329,7 +333,7 @@ class InteriorSlot(Slot):
         return _SUMS.unpack_from(self.data, _ANSWER)
 
     def direction(self) -> Direction:
-        """Return the search direction with its evaluated trial point, from the last answer of the kernels."""
+        """Return the search direction with its trial point (undefined if none was found), from the last answer of the kernels."""
         numbers = _DIRECTION.unpack_from(self.data, _ANSWER)
         trial = _new(Trial, (numbers[8], _new(Violation, numbers[9:])))
         return _new(Direction, (*numbers[:8], trial))

@@ -23,8 +23,9 @@ from trajopt.solvers.termination import Errors, Measured
 def status_of(ended: Ended, o: IPMOptions, program: StageProgram, p: Point | Guess) -> Status:
     """Return the status, with errors and tolerances, for the reason why a solve ended; p: its final point.
 
-    KKT error and gradient are omitted if unknown. If constraints stay violated, the status names the worst one of a rollout of the
-    controls, else of the point without its defects. Any reason without a rule here counts as non-finite values.
+    KKT error and gradient are omitted if unknown. If the solve ended because constraints stay violated, the status names the
+    worst one of a rollout of the controls, else of the point without its defects. A reason without a rule counts as non-finite
+    values.
     """
     end, n = ended.end, ended.iterations
     known = isfinite(ended.error)  # unknown after feasibility steps
@@ -51,7 +52,7 @@ def status_of(ended: Ended, o: IPMOptions, program: StageProgram, p: Point | Gue
 
 
 def crossed_bounds(program: StageProgram) -> Status | None:
-    """Return the status "infeasible", naming the bounds that cross most, if a lower bound exceeds its upper bound; else None."""
+    """Return the status "infeasible", naming the bounds that cross most, if a lower bound exceeds its upper one; else None."""
     low, high = program.row_bounds
     if not (low > high).any() and not (program.lower > program.upper).any():
         return None

@@ -30,10 +30,10 @@ class Workspace:
         self._slot: InteriorSlot | None = None
 
     def slot(self, journal: Journal) -> InteriorSlot:
-        """Return the slot of the problem, with zero multipliers and a restoration phase; reused while its kind is the same.
+        """Return the slot of the problem, with zero multipliers and a new restoration phase.
 
-        Compiled kernels answer if they serve the program on one thread, else NumPy. journal: times restoration and evaluations by
-        NumPy.
+        It is the last slot if its kind is the same. Compiled kernels answer if they serve the program on one thread, else NumPy.
+        journal: times restoration and evaluations by NumPy.
         """
         kind = InteriorSlot if serves(self.program, alone=True) else InteriorNumpy
         if type(self._slot) is not kind:
@@ -79,7 +79,7 @@ def workspace(cache: SolverCache | None, ocp: OCP, us: Array, hessian: str) -> W
 
 
 def _hessian(ocp: OCP, hessian: str) -> str:
-    """Return the option hessian, but "gauss_newton" in place of "auto" if a time step has no second derivatives.
+    """Return the option hessian, but "gauss_newton" in place of others than "exact" if a time step has no second derivatives.
 
     Raises MissingCapability if "exact" is requested and a time step has no second derivatives.
     """

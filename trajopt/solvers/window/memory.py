@@ -14,14 +14,14 @@ LINE = 8
 LENGTHS = 4
 """Maximum number of array lengths in the memory pool."""
 TRIALS, BLOCKS = 8, 4
-"""Step lengths per batch of trial steps after the full step: at most TRIALS, and at most enough to fill BLOCKS blocks of lanes."""
+"""Step lengths per batch of trial steps after the full step: enough to fill BLOCKS blocks of lanes, but at most TRIALS."""
 
 
 def trials_together(parts: int, lanes: int) -> int:
     """Return the number of step lengths to roll out in one batch, at least 1 and at most TRIALS.
 
-    It is the smallest number that fills at least BLOCKS blocks of SIMD lanes, with ``parts`` parallel parts in each rollout; more
-    would be wasted work. lanes: numbers in one block.
+    Up to TRIALS, it is the smallest number that fills at least BLOCKS blocks of SIMD lanes, with ``parts`` parallel parts in each
+    rollout; more would be wasted work. lanes: numbers in one block.
     """
     return min(TRIALS, -(-BLOCKS * lanes // max(parts, 1)))
 
@@ -34,7 +34,7 @@ def common_source() -> str:
 
 
 class _MemoryPool:
-    """Pool of memory of finished solves, by length; keeps the most recently used lengths."""
+    """Pool of memory of finished solves, by length; keeps the lengths stored last. Threads may share it."""
 
     def __init__(self) -> None:
         self._free: dict[int, list[Array]] = {}

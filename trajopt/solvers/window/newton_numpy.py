@@ -137,7 +137,10 @@ class NewtonNumpy(Answering):
         self._convex_part: LQProblem | None = None
 
     def _point(self, at: _At, *, found: bool = True) -> Point:
-        """Return the errors of a trajectory; the gradients are NaN if a number is not finite. found: the request succeeded."""
+        """Return cost and errors of a trajectory; found: True if the request succeeded.
+
+        The gradients are NaN if the cost, a gradient, a costate or a defect is not finite.
+        """
         optimality, d = at.optimality, at.expansion.lq.d
         gradient = float(np.abs(optimality.gradient).max(initial=0.0))
         relative = float(np.abs(scaled(optimality, optimality.gradient)).max(initial=0.0))
@@ -161,7 +164,7 @@ class NewtonNumpy(Answering):
         return float(self._at.expansion.cost)
 
     def _first_gains(self, r: FirstGains) -> Point:
-        """Compute gains of the Gauss-Newton LQ problem with delta I in its Hessian, no new ones for delta None; measure the guess.
+        """Compute gains of the Gauss-Newton LQ problem with delta I in its Hessian (delta None: no new ones); measure the guess.
 
         With bounds and delta = 0, the barrier is created first. Returns the errors under these gains; found: True if there are
         gains. If the LQ problem is not convex there are none.
@@ -212,7 +215,8 @@ class NewtonNumpy(Answering):
     def _convex(self, first: int, past: int, delta: float) -> tuple[int, LQProblem, Policy] | None:
         """Return index, damped LQ problem and policy of the first curvature fraction that makes the problem convex.
 
-        Tries the indices from ``first`` to before ``past``; returns None if none is convex. delta: damping of the LQ problem.
+        Tries the indices of FRACTIONS from ``first`` to before ``past``; returns None if none is convex. delta: damping of the LQ
+        problem.
         """
         for number in range(first, past):
             lq = self._with_fraction(number)
@@ -227,7 +231,7 @@ class NewtonNumpy(Answering):
     def _step(self, r: Step) -> Direction | None:
         """Compute a step with the first convex curvature fraction, store it in its place, and roll out its longest length.
 
-        Returns None if no fraction gives a convex LQ problem.
+        Returns None if none of the requested fractions gives a convex LQ problem.
         """
         self._set_mu(r.mu)
         convex = self._convex(r.first, r.past, r.delta)
@@ -296,8 +300,8 @@ class NewtonNumpy(Answering):
     def _restore(self, r: Restore) -> Point:
         """Replace the iterate by a rollout of its controls under the last gains, without defects; then return its errors.
 
-        With bounds, its controls are moved inside them, and the bound multipliers become mu / slack. If a number is not finite, the
-        iterate stays, and the returned errors have found False.
+        With bounds, the controls of the rollout are then moved inside them, which may open defects, and the bound multipliers
+        become mu / slack. If a number is not finite, the iterate stays, and its errors are returned with found False.
         """
         self._set_mu(r.mu)
         tried = self._rollout_under_gains(self._at.us, self._last_gains())
@@ -334,7 +338,7 @@ class NewtonNumpy(Answering):
         self._set_current(self._next)
 
     def _gains(self, r: Gains) -> None:
-        """Set the gains of the solution: those of the first convex curvature fraction, else those of the last policy.
+        """Set the gains of the solution: those of the first convex curvature fraction from an index on, else of the last policy.
 
         Gains of controls at active bounds are zero. Without any policy, the gains stay unchanged.
         """

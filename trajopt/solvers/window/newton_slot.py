@@ -184,7 +184,8 @@ class NewtonSlot(ArraySlot):
     def take(self, ocp: OCP, guess: Guess) -> Size:
         """Load the problem's values, from the stages of the evaluators, with a guess.
 
-        Returns the index of the largest curvature fraction, the number of control entries, and True if controls have bounds.
+        Returns the index in FRACTIONS of the largest curvature fraction, the number of control entries N m, and True if controls
+        have bounds.
         """
         plain, exact = self._evaluators
         *stages, end = plain.stages
@@ -235,17 +236,20 @@ class NewtonSlot(ArraySlot):
         return float(self.data.answer_0)
 
     def _point(self, function: Callable[..., None], *given: Any) -> Point:
-        """Call a kernel with the slot and these arguments; return its answer, the errors of an iterate."""
+        """Call a kernel with the slot and these arguments; return its answer, cost and errors of an iterate."""
         function(self.address, *given)
         return self.point()
 
     def _stepped(self, r: Step) -> Direction | None:
-        """Compute a step and roll out its longest length; None if no curvature fraction gives a convex LQ problem."""
+        """Compute a step, store it in its place and roll out its longest length; None if no requested fraction is convex."""
         self._solve_step(self.address, *r)
         return self.direction()
 
     def _rolled(self, r: Roll) -> list[Trial]:
-        """Roll out the step in a place with several step lengths, as many as fit in a batch; return the trials."""
+        """Roll out the step in a place with the lengths longest / 2^i from i = first on; return the trials.
+
+        Their number is at most that requested, and at most that of a batch.
+        """
         return self.trials(self._try(self.address, *r))
 
     def point(self) -> Point:
@@ -255,7 +259,7 @@ class NewtonSlot(ArraySlot):
     def direction(self) -> Direction | None:
         """Return the search direction with its trial at the longest step length, from the last answer of the kernels.
 
-        None if no curvature fraction gave a convex LQ problem.
+        None if no curvature fraction that was requested gave a convex LQ problem.
         """
         fraction, slope, longest, size, *trial = _STEP_ANSWER.unpack_from(self.data, _ANSWER)
         return None if fraction < 0.0 else _new(Direction, (int(fraction), slope, longest, size, _new(Trial, trial)))

@@ -54,10 +54,10 @@ def solve_shooting(
 
 
 def models_of(models: Sequence[Model], o: SLQOptions) -> Models:
-    """Return names and abilities of the models: which of them can make Quu positive definite, and the options of their use.
+    """Return names of the models, True for each that can make Quu positive definite, and the options of their use.
 
-    These are ``switch`` (0 unless for DDP), and True if DDP searches along curves. Without models: one, named by the option
-    hessian.
+    The options are ``switch`` (0 unless for DDP), and True if DDP searches along curves. Without models: one, named by the option
+    hessian, that cannot make Quu positive definite.
     """
     if not models:
         return Models((o.hessian,))

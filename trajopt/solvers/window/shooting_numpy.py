@@ -64,8 +64,8 @@ class _Place:
 class ShootingNumpy(Answering):
     """Iterates and steps of a shooting method for one problem; NumPy answers its requests.
 
-    models: LQ models that yield the directions. journal: times the work. curved: extend each step to a parabola that starts along
-    the step.
+    models: LQ models that yield the directions. journal: times the work. curved: also give each step a parabola that starts along
+    the step, for rollouts along curves.
     """
 
     def __init__(
@@ -125,7 +125,7 @@ class ShootingNumpy(Answering):
 
     # -- iterates -----------------------------------------------------------------------------------------------------------
     def _start(self) -> Point:
-        """Roll out the guess from x0 and between nodes, with controls clipped to their bounds, and expand there; return its errors.
+        """Roll out the guess from x0 and between nodes, with controls clipped to bounds, and expand there; return its errors.
 
         If it diverges, feedback may hold it near the guess. Without a finite expansion there is no current iterate.
         """
@@ -158,7 +158,10 @@ class ShootingNumpy(Answering):
         return Point(True, float(at.cost), at.gradient, at.defect, at.gap, violation(at.us, self.ocp.control_bounds))
 
     def _expand(self, r: Expand) -> Point:
-        """Make a trial of a place its next iterate, expanded with the evaluator of a model; return its errors."""
+        """Make a trial of a place its next iterate, expanded with the evaluator of a model; return its errors.
+
+        If the expansion is not finite, there is no next iterate.
+        """
         place = self._places[r.place]
         row = place.trials.xs[r.row], place.trials.us[r.row]
         place.next = self._expanded(*row, self._models[r.model].evaluator)
@@ -177,15 +180,15 @@ class ShootingNumpy(Answering):
         self._at = self._best
 
     def _optimality(self, at: Iterate, policy: Policy | None) -> Optimality:
-        """Return scaled KKT error and largest gradient entry of an iterate under the gains of a policy; None: zero gains."""
+        """Return scaled KKT error and largest gradient entry of an iterate under the gains of a policy (None: no gains)."""
         with self.journal.timed("backward"):
             K = None if policy is None else policy.K
             return Optimality(*optimality(at.expansion.lq, at.us, self.ocp.control_bounds, K))
 
     def _rate(self, r: Rate) -> tuple[float, float]:
-        """Return the scaled KKT error of the next iterate under the policy of the step, and the cost's slope along the step there.
+        """Return the scaled KKT error of the next iterate under the policy of the step, and the slope of the cost there.
 
-        The slope includes closing the gaps that a step of length alpha leaves open.
+        The slope is that along the step, and includes closing the gaps that a step of length alpha leaves open.
         """
         place, at = self._places[r.place], self.at
         new, step = place.next, place.step
@@ -204,9 +207,9 @@ class ShootingNumpy(Answering):
     def _direction(self, r: Direction) -> Step:
         """Move as requested, solve the LQ problem of a model, store its step in a place, and roll out the full step if requested.
 
-        Returns D1, D2, size and KKT error of the step, with its trial. If Quu cannot be factorized at a knot, only that knot is
-        returned, with zeros and an infinite trial. In a curved search, the step gets a parabola. A single model's policy becomes
-        the last policy.
+        Returns D1, D2 and size of the step, the scaled KKT error of the current iterate under its gains, and the trial (infinite
+        if not rolled out). If Quu cannot be factorized at a knot, only that knot is returned, with zeros and an infinite trial.
+        In a curved search, the step gets a parabola. A single model's policy becomes the last policy.
         """
         self._go(r.going)
         at, place = self.at, self._places[r.place]
@@ -268,9 +271,9 @@ class ShootingNumpy(Answering):
         return self._rolled(place, place.step, 0.5 ** np.arange(r.first, r.first + r.count, dtype=float), parabola)
 
     def _correct(self, r: Correct) -> Trial:
-        """Second-order correction of the step in a place: close the gaps of its last trial too, and roll out the full step.
+        """Second-order correction of the step in a place: close the gaps of its last trial (row 0) too.
 
-        If requested, it starts from the last correction instead of the step.
+        If requested, it starts from the last correction instead of the step. Rolls out the full step and returns the trial.
         """
         place = self._places[r.place]
         last = place.corrected if r.again else place.step
@@ -281,7 +284,7 @@ class ShootingNumpy(Answering):
     def _gains(self, r: Gains) -> None:
         """Set the gains of the solution by a Riccati sweep on the LQ problem of a model.
 
-        If Quu cannot be factorized, they are those of the last policy, if there is one.
+        If Quu cannot be factorized, they are those of the last policy, or without one those of the failed sweep.
         """
         damping = Damping(r.mu, self.options.regularize, self._bounds())
         with self.journal.timed("backward"):

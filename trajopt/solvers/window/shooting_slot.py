@@ -252,7 +252,7 @@ class ShootingSlot(ArraySlot):
         return self.step()
 
     def _rolled(self, r: Roll) -> list[Trial]:
-        """Roll out the step with at most ``count`` lengths 2^-i from i = first on, as many as fit in a batch; return the trials."""
+        """Roll out the step with at most ``count`` lengths 2^-i from i = first on, at most one batch; return the trials."""
         return self.trials(self._try(self.address, r.first, r.count))
 
     def _corrected(self, r: Correct) -> Trial:
@@ -276,13 +276,14 @@ class ShootingSlot(ArraySlot):
         return _new(Optimality, _PAIR_ANSWER.unpack_from(self.data, _ANSWER))
 
     def point(self) -> Point:
-        """Return cost, gradient, gaps and bound violation of an iterate, from the last answer of the kernels."""
+        """Return finiteness, cost, gradient, gaps and bound violation of an iterate, from the last answer of the kernels."""
         return _new(Point, _POINT_ANSWER.unpack_from(self.data, _ANSWER))
 
     def step(self) -> Step:
         """Return the step of a search direction, from the last answer of the kernels.
 
-        If Quu could not be factorized at a knot, it is that knot, with zeros and an infinite trial.
+        If Quu could not be factorized at a knot, it contains that knot, zeros, and an infinite trial. The trial is undefined if
+        the full step was not rolled out.
         """
         failed, D1, D2, size, kkt, *trial = _STEP_ANSWER.unpack_from(self.data, _ANSWER)
         if failed >= 0.0:

@@ -39,9 +39,9 @@ _Window, _Phase = structs_in(kernel_text(PACKAGE, "shooting_window.h"), "shootin
 
 
 class ShootingWindow:
-    """Window of ``count`` slots of shooting methods, for problems of one structure; answers their requests together, in SIMD lanes.
+    """Window of ``count`` slots of shooting methods, for problems of one structure; answers requests together, in SIMD lanes.
 
-    busy, all: busy lanes and all lanes, by direction (0 backward, 1 forward), summed over calls.
+    busy, all: busy lanes and all lanes, summed over calls: [0] of expansions with directions, [1] of rollouts.
     """
 
     def __init__(self, ocp: OCP, evaluator: StageEvaluator, options: SLQOptions, count: int) -> None:
@@ -89,7 +89,8 @@ class ShootingWindow:
     def active(self) -> int:
         """Number of running problems, set by the driver.
 
-        If they are at most half as many as SIMD lanes, an expansion does not wait for other problems: its knots fill the lanes.
+        If they are at most half as many as SIMD lanes, or controls have bounds, an expansion does not wait for other problems:
+        its knots fill the lanes.
         """
         return int(self._data.active)
 
@@ -114,10 +115,11 @@ class ShootingWindow:
         return WAIT
 
     def serve(self) -> list[tuple[ShootingSlot, Any]]:
-        """Run one operation for as many waiting slots as there are SIMD lanes; return pairs of a slot and its answer, where ready.
+        """Run one operation for at most as many waiting slots as SIMD lanes; return pairs of a slot and its answer, where ready.
 
-        It is the operation most slots wait for, or one that has waited too long; slots that wait longest come first. The other
-        slots wait for their next operation. Returns [] if no slot waits. Busy lanes are counted.
+        It is the operation most slots wait for, or one that has waited more than PATIENCE steps; slots that wait longest come
+        first. Slots of the call without an answer wait for their next operation, or again for this one if their rollouts did not
+        fit. Returns [] if no slot waits. Busy lanes are counted.
         """
         kind = self._wanted()
         if kind is None:
@@ -141,9 +143,9 @@ class ShootingWindow:
         return answered
 
     def _wanted(self) -> int | None:
-        """Return the number of the operation that most slots wait for, or of one that waits for more than PATIENCE scheduler steps.
+        """Return the number of the operation that most slots wait for; None if no slot waits.
 
-        None if no slot waits.
+        An operation that has waited for more than PATIENCE scheduler steps comes first, the oldest of several.
         """
         waiting = [kind for kind, slots in enumerate(self._waiting) if slots]
         oldest = min(waiting, key=lambda kind: self._waiting[kind][0].since, default=None)

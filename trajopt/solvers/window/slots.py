@@ -41,7 +41,7 @@ class Layout(NamedTuple):
 def layout_of(struct: Any, shapes: Mapping[str, Shape], shared: Mapping[str, str] | None = None) -> Layout:
     """Return the layout of arrays in one block of memory, by field name of the C struct; each array starts on a cache line.
 
-    shared: fields without memory, mapped to the field whose array they use.
+    shapes: shape of each array, in 64-bit numbers. shared: fields without memory, mapped to the field whose array they use.
     """
     same = shared or {}
     sizes = [0 if name in same else -(-math.prod(shape) // LINE) * LINE for name, shape in shapes.items()]
@@ -55,7 +55,8 @@ def layout_of(struct: Any, shapes: Mapping[str, Shape], shared: Mapping[str, str
 def functions(library: ctypes.CDLL, prefix: str, default: type | None = None) -> Callable[..., Callable[..., Any]]:
     """Return a function(name, arguments, returns) that binds the C function ``prefix_name`` of a library.
 
-    ``default``: return type if ``returns`` is not given.
+    arguments: a letter for each argument, as in :func:`bound`. ``default``: return type if ``returns`` is not
+    given, None for a function without result.
     """
 
     def function(name: str, arguments: str, returns: type | None = default) -> Callable[..., Any]:
@@ -75,7 +76,7 @@ class Answering:
         return self._answers[type(request)](request)
 
     def note_times(self, journal: Journal) -> None:
-        """Do nothing, as the journal times NumPy itself; slots of kernels add the seconds since the last call to its record."""
+        """Do nothing, as the journal times NumPy itself; slots of kernels add their seconds since the last call to its record."""
 
     def close(self) -> None:
         """Do nothing; slots with memory of the pool release it."""
@@ -85,8 +86,8 @@ class Slot(Answering):
     """Slot: C struct with the iterates and steps of a problem, and the kernels that answer the requests of a method.
 
     own_workspace: give the kernels a separate workspace, as needed if another thread calls them. workspace: that of the window
-    to which the slot belongs, which replaces any other. data: the struct. problem: address of the problem. request, since: pending
-    request in a window, and the scheduler step of its start.
+    to which the slot belongs, which replaces any other. data: the struct. problem: address of the problem. request, since:
+    pending request in a window, and the scheduler step of its start.
     """
 
     data: Any
@@ -147,8 +148,8 @@ class ArraySlot(Slot, ABC):
     def reused(cls, cache: SolverCache | None, *given: Any, may_follow: bool) -> Self:
         """Take the slot out of the cache; return it if it serves the constructor arguments ``given``, else drop it for a new one.
 
-        When closed, a reused slot returns to the cache, a new one only if ``may_follow``: another solve may follow. cache None: the
-        slot is always new, and returns to no cache. See :meth:`serves`.
+        When closed, a reused slot returns to the cache, a new one only if ``may_follow``: another solve may follow. cache None:
+        the slot is always new, and returns to no cache. See :meth:`serves`, which may also load options.
         """
         known: Any = None if cache is None else cache.prepared.pop(cls.name, None)
         if known is not None and known.serves(*given):
@@ -163,7 +164,10 @@ class ArraySlot(Slot, ABC):
         """True if the slot serves these constructor arguments: its own evaluators, and a problem of its sizes."""
 
     def close(self) -> None:
-        """Return the slot to its cache, or without a cache its memory to the pool; invalidates all arrays of the slot."""
+        """Return the slot to its cache, or without a cache its memory to the pool.
+
+        Later solves overwrite all arrays of the slot.
+        """
         if self.home is None:
             memory_pool.put_back(self._memory)
         else:
@@ -197,8 +201,8 @@ class ArraySlot(Slot, ABC):
     def _values(self, ocp: OCP, guess: Guess) -> list[int | None]:
         """Return the addresses of a problem's values, for its struct; the slot keeps the arrays, of which the guess is a copy.
 
-        In order: x0, guess xs and us, lower and upper control bounds (None without), and the solution xs, us, K, k. The solution
-        uses the arrays of the guess, with zero gains.
+        In order: x0, guess xs and us, lower and upper control bounds (None for no bounds), and the solution xs, us, K, k. The
+        solution uses the arrays of the copied guess, with zero gains.
         """
         xs, us = (np.array(rows, dtype=float, order="C") for rows in guess)
         N, m = us.shape

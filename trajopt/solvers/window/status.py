@@ -29,8 +29,9 @@ class FailedExpansion(NamedTuple):
 def status_of(at: Ended, o: SLQOptions | MethodOptions, find_culprit: Callable[[], FailedExpansion]) -> Status:
     """Return the status, with errors and tolerances, for the reason why a solve ended.
 
-    Reasons without a rule here count as a failed line search. ``find_culprit()`` is called only for that and for non-finite values;
-    it returns the expansion to name the cause, such as an unstable time step.
+    at: the reason (:class:`End`), with the final errors. Reasons without a rule here count as a failed line search.
+    ``find_culprit()`` is called only for that and for non-finite values; it returns the expansion to name the cause, such as an
+    unstable time step.
     """
     end, n = at.end, at.iterations
     kkt = None if end is End.CONVERGED else at.kkt  # the convergence test does not use it

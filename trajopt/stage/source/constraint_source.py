@@ -2,8 +2,9 @@
 
     NAME_value(x, u, t, theta, g, w)   NAME_first(x, u, t, theta, g, gx, gu, w)   NAME_second(x, u, t, theta, y, hxx, hux, huu, w)
 
-Derivatives are in (dx, du) of g(x (+) dx, u + du); second derivatives are of y'g. They are analytic where the residual defines
-them, else CasADi's. A vector theta per knot concatenates the parameters of all constraints. Final constraints do not read u.
+Derivatives are in (dx, du) of g(x (+) dx, u + du); second derivatives are of y'g. First derivatives are analytic where the
+residual defines them, second ones where it defines both, else CasADi's. w: workspace. A vector theta per knot concatenates the
+parameters of all constraints. Final constraints do not read u.
 """
 
 from __future__ import annotations
@@ -42,8 +43,9 @@ def constraint_source(
 ) -> TermSource:
     """Return traced functions of the stacked constraints: values, first and second derivatives; orders: the functions to trace.
 
-    name: prefix of the function names. running: False for the final knot, without controls. Without constraints there are no
-    functions. Raises TooLong if the code would take too long to compile, TraceError for a residual that cannot be traced.
+    name: prefix of the function names. running: False for the final knot: no controls, and no derivatives in them. Without
+    constraints there are no functions. Raises TooLong if the code would take too long to compile, TraceError for a residual that
+    cannot be traced.
     """
     import casadi as ca
 
@@ -124,7 +126,7 @@ def _writes_out(residual: Any) -> bool:
 
 
 def _calls(c: TermShape) -> AbstractContextManager[None]:
-    """Return a context for tracing a residual: function calls stay calls, not inlined, if CasADi need not differentiate them."""
+    """Return a context for tracing a residual: its function calls are not inlined if it defines both derivatives analytically."""
     return preserved_calls() if _writes_out(c.residual) else nullcontext()
 
 

@@ -2,10 +2,10 @@
 
     l_x = J' g,     l_xx = J' H J + (g' y)_xx          g, H: gradient and Hessian of l in y,   J = dy/d(x, u)
 
-A Gauss-Newton Hessian omits the second summand, and the curvature of r in H.
+A Gauss-Newton Hessian omits the second summand, and the second derivatives of r in H.
 g and H take few operations and are traced. The time step of the stage computes y and J anyway; the products are loops
 (kernels/inner_maps.h). Second derivatives of the step include (g' y)_xx: g is passed to them as the multipliers of the
-forces. Without them, terms with an exact Hessian are ordinary residuals.
+forces. If second derivatives of the step are not evaluated, terms with an exact Hessian are ordinary residuals.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ ca = deferred("casadi")
 class StepForces:
     """Contact forces of a time step, with the gradient and the Hessian in them of the terms that read them.
 
-    rows: of y; columns: of J. exact: include the curvature of the residuals and of g' y.
+    rows: of y; columns: of J. exact: include the second derivatives of the residuals and of g' y. y, gradient, hessian: symbols
+    of the forces, and sums over the terms added so far.
     """
 
     def __init__(self, system: Any, rows: int, *, exact: bool) -> None:
@@ -55,7 +56,7 @@ class StepForces:
     def add(self, residual: Any, p: dict[str, Any], weight: Any) -> Any:
         """Add the gradient and Hessian in the forces of a squared term 1/2 weight'r^2 to the sums, and return its symbolic value.
 
-        p: parameters of the residual.
+        The Hessian is Gauss-Newton unless ``exact``. p: parameters of the residual.
         """
         r = ca.vertcat(*residual.outer(self.y, p))
         value = 0.5 * ca.dot(weight, r * r)

@@ -1,9 +1,9 @@
 """Functions of cost terms and their quadratic expansions, from residuals traced with symbols.
 
-Derivatives are CasADi's, or the analytic partials of a residual that has them if the Hessian is Gauss-Newton. Functions of contact
-forces are expanded in the forces first (:mod:`~trajopt.stage.source.step_forces`).
-A vector theta per knot concatenates the weights and parameters of all terms of a stage, so a changed reference, weight or goal is a
-changed input.
+Derivatives are CasADi's, or the analytic partials of a residual that has them if the Hessian is Gauss-Newton; for an exact
+Hessian, the analytic ones of a residual with recursions (HasRecursions) that has both orders. Functions of contact forces are
+expanded in the forces first (:mod:`~trajopt.stage.source.step_forces`). A vector theta per knot concatenates the weights and
+parameters of all terms of a stage, so a changed reference, weight or goal is a changed input.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ from trajopt.stage.source.step_forces import StepForces
 
 @dataclass(frozen=True, eq=False)
 class TermSource:
-    """Traced functions of terms or constraints. forces: contact forces of the time step that they read, None for none."""
+    """Traced functions of terms or constraints. forces: contact forces of the time step that cost terms read, None for none."""
 
     functions: Sequence[TracedFunction]
     forces: StepForces | None = None
 
     @cached_property
     def _written(self) -> tuple[str, str]:
-        """C source of all functions, and the largest workspace among them."""
+        """C source of all functions, and the largest workspace among them as a C number."""
         texts, lengths = zip(*(f.source() for f in self.functions), strict=True) if self.functions else ((), (0,))
         return "".join(texts), str(max(lengths))
 
@@ -77,7 +77,7 @@ class TermShape(NamedTuple):
 
     @property
     def theta(self) -> int:
-        """Number of entries of theta per knot: one weight for each output of the residual, and the parameters."""
+        """Number of entries of theta per knot of a cost term: one weight for each output of the residual, and the parameters."""
         return self.residual.n_out + sum(size for _, size in self.parameters)
 
 
@@ -110,10 +110,11 @@ def term_source(
 ) -> TermSource:
     """Return traced functions of a sum of cost terms: its value, and its value with gradient and Hessian.
 
-    name: prefix of the functions' names. nu: controls of the problem. hessian: "gauss_newton", or "exact" for squared terms too.
-    running: scale terms by dt, and let them read controls. moving: system whose time step provides its contact forces to running
-    terms. curved: second derivatives of that step are evaluated too. kernels: recursions of contact forces are calls of the
-    package's kernels, for tapes. Raises TooLong, TraceError for a residual that cannot be traced.
+    name: prefix of the functions' names. nu: controls of the problem. hessian: of squared terms, "gauss_newton" or "exact"; that
+    of other terms is always exact. running: scale terms by dt, and let them read controls. moving: system whose time step
+    provides its contact forces to running terms. curved: second derivatives of that step are evaluated too. kernels: recursions
+    of contact forces are calls of the package's kernels, for tapes. Raises TooLong for functions with too many operations,
+    TraceError for a residual that cannot be traced.
     """
     x, u, t, dt = ca.SX.sym("x", manifold.nx), ca.SX.sym("u", nu), ca.SX.sym("t"), ca.SX.sym("dt")
     theta = ca.SX.sym("theta", sum(term.theta for term in terms))
@@ -159,8 +160,9 @@ def _with_kernels(residual: Map) -> Map:
 def _sum_of(terms, manifold, x, u, t, theta, scale, hessian, forces):
     """Return value, gradient and Hessian of the sum of terms at x (+) dx, u + du, in w = (dx, du) at 0.
 
-    theta: symbols of weights and parameters (:func:`theta_of`); scale: factor on all weights. Terms of contact forces contribute to
-    the value alone; their derivatives in the forces are added to ``forces``, None without such terms.
+    theta: symbols of weights and parameters (:func:`theta_of`); scale: factor on all weights. Squared terms of contact forces
+    that ``forces`` serves contribute to the value alone; their derivatives in the forces are added to ``forces``, None without
+    such terms.
     """
     dx = x if manifold.is_flat else ca.SX.sym("dx", manifold.ndx)
     moved = x if manifold.is_flat else manifold.integrate(x, dx)
@@ -202,8 +204,9 @@ def _residual_gradient(term, weight, r):
 def _derivatives(term, weight, at, w, manifold, *, exact):
     """Return the residual of a term at (x, moved, u, t, p), its Jacobian in w, and the Hessian of the term, None unless ``exact``.
 
-    moved: x (+) dx. Analytic derivatives where the residual has those needed, else CasADi's. On vector spaces, body poses that the
-    residual reads are intermediate variables (seen_poses.py), which saves operations.
+    moved: x (+) dx. Analytic derivatives: without ``exact`` of a residual with partials, with it of one that also has recursions
+    and second derivatives; else CasADi's. On vector spaces, body poses that the residual reads are intermediate variables
+    (seen_poses.py), which saves operations.
     """
     residual, (x, moved, u, t, p) = term.residual, at
     closed = isinstance(residual, HasRecursions) and isinstance(residual, HasContraction)
@@ -271,7 +274,10 @@ def _hessian(residual, value, w):
 
 
 def analytic_partials(residual, x, u, t, p, ndx):
-    """Return the value (n_out) of a residual at x, and its analytic Jacobian (n_out, ndx + nu) in (dx, du), structurally sparse."""
+    """Return the value (n_out) of a residual at x, and its analytic Jacobian (n_out, ndx + nu) in (dx, du), structurally sparse.
+
+    ndx, nu: sizes of dx and u of the problem, of which the residual may read the leading ones.
+    """
     m = residual.manifold
     value, fx, fu = residual.partials(x[: m.nx], u[: residual.nu], t, p)
     J = ca.SX(residual.n_out, ndx + u.numel())

@@ -1,8 +1,9 @@
-/* dynamics_partials by differences, one direction after the other.  Python version: dynamics_backends/methods/finite_difference.py.  Include
-   function.h and groups.h before this file. */
+/* dynamics_partials by differences, in up to DIFFERENCES_POINTS directions at a time.  Python version:
+   dynamics_backends/methods/finite_difference.py.  Include function.h and groups.h before this file. */
 
-/* value: x, u and further inputs, of `sizes` components each -> f.  factors: of the state's manifold.  n, m: entries of the tangent vector and of the controls; rows: of
-   f.  central: 1 for central differences, 0 for forward ones.  step: relative step. */
+/* value: x, u and further inputs, of `sizes` components each -> f.  factors: of the state's manifold.  n, m: entries of the tangent
+   vector and of the controls; rows: of f.  central: 1 for central differences, 0 for forward ones.  step: multiplied by
+   max(1, |x_k|) for controls and factors without group. */
 typedef struct {
     function_t value;
     const factor_t *factors;
@@ -14,7 +15,7 @@ typedef struct {
 /* Largest number of points that are evaluated in one call, if the value has run_blocks. */
 #define DIFFERENCES_POINTS 8
 
-/* Step h that is exact in x + h. */
+/* Step h, `step` max(1, |x|), that is exact in x + h. */
 static inline V difference_step(const differences_t *s, V x) { return (x + s->step * v_fmax(splat(1.0), v_fabs(x))) - x; }
 
 /* Move the point x, u by `sign` times the step of direction k; returns the step. */

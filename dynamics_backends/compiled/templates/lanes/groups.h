@@ -1,5 +1,5 @@
-/* Functions of a Lie group on vectors over lanes: y = x (+) d and d = y (-) x; the derivatives of x (+) d in x (transport) and in d (dexp),
-   dexp^-1, and that of dexp^-1(d) k in d, as matrices M by rows; and second derivatives contracted with l
+/* Functions of a Lie group on vectors over lanes: y = x (+) d and d = y (-) x; the derivatives of x (+) d in x (transport) and in
+   d (dexp), dexp^-1, and that of dexp^-1(d) k in d, as matrices M by rows; and second derivatives contracted with l
    (dynamics_backends/compiled/sources/manifold_source.py). */
 typedef struct {
     const char *name;
@@ -14,8 +14,8 @@ typedef struct {
     void (*difference_hessian)(const V *d, const V *l, V *M);
 } group_t;
 
-/* Factor of a manifold: its positions in a state (q) and in a tangent vector (v), its sizes nq and nv there, and the position `block` of its
-   matrix among the matrices of all groups.  group: NULL for a vector space. */
+/* Factor of a manifold: its positions in a state (q) and in a tangent vector (v), its sizes nq and nv there, and the position
+   `block` of its matrix among the matrices of all groups.  group: NULL for a vector space and SO(2). */
 typedef struct {
     const group_t *group;
     int q, v, nq, nv, block;

@@ -1,4 +1,4 @@
-/* Scalar version of prelude.h in plain C99, one lane, for exported code. */
+/* Scalar version of vectors.h, vector_math.h and the packing of prelude.h in plain C99, one lane, for exported code. */
 #include <math.h>
 #include <string.h>
 

@@ -254,7 +254,7 @@ static inline V arcsine_more(V x)
     return x * z * p;
 }
 
-/* s + rest = sqrt((1 - a)/2), the sine of half of acos(a) */
+/* Returns high, with high + rest = sqrt((1 - a)/2), the sine of half of acos(a) */
 static inline V half_angle_sine(V a, V *rest)
 {
     const V z = 0.5 * (1.0 - a), s = v_sqrt(z), high = (V)((VI)s & ~0xffffffffLL);

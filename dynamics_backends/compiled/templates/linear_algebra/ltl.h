@@ -59,8 +59,8 @@ static inline void clear(V *x, long n)
     for (volatile V *at = x; at < x + n; at++) *at = ZERO;
 }
 
-/* Zero the entries, `width` vectors each, of a matrix whose row and column lie on no common path; gaps: number of runs of
-   entries, then begin and length of each run. */
+/* Zero the entries of a matrix whose row and column lie on no common path; gaps: number of runs of entries, then begin and length
+   of each run. */
 static void clear_gaps(const int *restrict gaps, V *M)
 {
     for (int i = 0; i < gaps[0]; i++) clear(M + gaps[1 + 2 * i], gaps[2 + 2 * i]);
@@ -243,7 +243,7 @@ static void path_product(branches_t tree, const product_row_t *rows, int count, 
     }
 }
 
-/* Product for the rows of all stretches and columns from c; stretches: see tables.py. */
+/* Product for the rows of all stretches and columns from c; stretches: see kernel_data.py. */
 static void product_along(int n, const int *restrict stretches, const product_t *t, int c)
 {
     const int *at = stretches + 2;
@@ -257,9 +257,9 @@ static void product_along(int n, const int *restrict stretches, const product_t 
 }
 
 /* Second derivatives of lambda' FD (rigid_body/derivatives/fd_second_order.py) from those of mu' ID: on entry qq and qv hold
-   G_qq and G_qv; vv is unchanged. P[i][k] = d (M mu)_k / d q_i vanishes if the joint of i is attached to the world, or if i and k
-   lie on no common path. For a floating base (stretches[0] is the number of its DoFs) its rows of qq and, for its translations,
-   columns of qv vanish outside its own block. */
+   G_qq and G_qv; vv, which is unchanged, holds the result. P[i][k] = d (M mu)_k / d q_i vanishes if the joint of i is attached to
+   the world, or if i and k lie on no common path. For a free floating base (stretches[0] is the number of its DoFs, else 0) its
+   rows and columns of qq, and the columns of qv of its translations, vanish outside its own block. */
 static void fd_contraction(int n, const int *restrict dof_body, const int *restrict parent, const int *restrict stretches, const V *P,
                            forward_first_t a, forward_second_t to)
 {

@@ -29,7 +29,7 @@ else:
     sp = deferred("scipy.sparse")
 sparse_linalg = deferred("scipy.sparse.linalg")
 REGULARIZATION = 1e-9
-"""Shift of the diagonal of the KKT matrix: absolute for rows, relative to H_ii for variables."""
+"""Shift of the diagonal of the KKT matrix: relative to H_ii for variables, minus this value for rows."""
 FLAT = 1e-7
 """Lower bound of H_ii in the shift, as a fraction of the largest entry of H."""
 SMALLEST_WEIGHT = 1e-16
@@ -120,7 +120,10 @@ class SparseKKT:
         return found[: self.n], dC
 
     def _rest(self, goal: Array, found: Array) -> Array:
-        """Return the residual of the system without the shift; found (size,) in the elimination order."""
+        """Return the residual of the system without the shift, for the right-hand side ``goal``.
+
+        found (size,): a solution in the elimination order.
+        """
         return goal - self.matrix @ found + self.shift * found[self.pattern.order]
 
     def _refined(self, goal: Array) -> Array:

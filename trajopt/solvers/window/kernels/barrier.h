@@ -40,7 +40,7 @@ static void barrier_multipliers(const barrier_t *b, const double *us)
 #define FACTOR 1e50
 #define PRODUCT_OF_FACTORS 1e200
 
-/* Barrier term for mu = 1, infinite outside the interior.  A logarithm of a product replaces several logarithms, to save time. */
+/* Barrier term for mu = 1, without free sides, infinite outside the interior.  A logarithm of a product replaces several logarithms, to save time. */
 static double barrier_logs(const barrier_t *b, const double *us)
 {
     double sum = 0.0, product = 1.0;
@@ -83,7 +83,7 @@ static void barrier_products(const barrier_t *b, const double *us, double *least
 
 static double barrier_reach(double value, double move) { return move < 0.0 ? -TAU * value / move : 1.0; }
 
-/* Largest step length that leaves the fraction 1 - TAU of every slack. */
+/* Largest step length, at most 1, that leaves the fraction 1 - TAU of every slack. */
 static double barrier_longest(const barrier_t *b, const double *us, const double *du)
 {
     double longest = 1.0;

@@ -222,7 +222,7 @@ EXPORT int interior_solve(interior_t *o)
     return found;
 }
 
-/* Compute the Newton step and evaluate its trial point; answer: see tell_step, then the trial values. */
+/* Compute the Newton step and, if it is found, evaluate its trial point; answer: see tell_step, then the trial values. */
 EXPORT void interior_newton(interior_t *o)
 {
     const newton_t *r = NEWTON_ASKED(o);
@@ -295,7 +295,7 @@ EXPORT void interior_take_multipliers(interior_t *o)
     lap(o, BACKWARD);
 }
 
-/* Accept the trial point; answer: its measures. */
+/* Accept the trial point, with first derivatives if they are not known, and update the multipliers; answer: its measures. */
 EXPORT void interior_take(interior_t *o)
 {
     o->since = now(), o->at = 1 - o->at, o->second_found = 0;

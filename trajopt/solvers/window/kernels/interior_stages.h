@@ -1,7 +1,7 @@
 /* Evaluation of compiled stages at a point, the C version of trajopt/solvers/interior/stage_program.py.  Requires newton.h with its
    dependencies, stage_types.h and slot.h. */
 
-/* Phase with the knots first .. last and its compiled functions; its rows start at `row`, `count` per knot.  exact: 1 if the Hessian is that
+/* Phase with the knots first .. last - 1 and its compiled functions; its rows start at `row`, `count` per knot.  exact: 1 if the Hessian is that
    of the Lagrangian; else first derivatives include the Gauss-Newton Hessian of the cost. */
 typedef struct {
     long first, last, row, count, exact;
@@ -92,7 +92,7 @@ static double find_values(const program_t *w, const ipm_structure *s, const prob
     return total(p->cost, N + 1);
 }
 
-/* Set derivatives with respect to held controls to zero. */
+/* Set the derivatives of dynamics and constraints with respect to held controls that functions read to zero; those of the cost stay. */
 static void silence(const program_t *w, const ipm_structure *s, place_t *p)
 {
     const lq_size dims = s->size;
@@ -131,7 +131,8 @@ static void scaled(double *x, double by, long count)
     for (long i = 0; i < count; i++) x[i] *= by;
 }
 
-/* Find the second derivatives at a point with first derivatives, for the multipliers z. */
+/* Find the second derivatives at a point with first derivatives: of the Lagrangian with the multipliers z, and the cost times `scale`, or in
+   phases that are not exact the Gauss-Newton Hessian of the cost times `scale`, in place. */
 static void find_second(const program_t *w, const ipm_structure *s, const problem_t *m, double scale, const ipm_multipliers *z, place_t *p)
 {
     const lq_size dims = s->size;

@@ -4,7 +4,7 @@
    The kernels here do not depend on the sizes of a problem: code that does is compiled per problem and called through function pointers.  So
    this text is compiled once. */
 
-/* Phase with the knots first .. last and its compiled functions; its dynamics and cost read the first `read` controls. */
+/* Phase with the knots first .. last - 1 and its compiled functions; its dynamics and cost read the first `read` controls. */
 typedef struct {
     long first, last, read;
     void (*expand)(const stages_t *s, const point_t *at, long first, long last, const first_t *out, void *workspace);
@@ -99,7 +99,7 @@ static void hold_unread(const phase_t *p, long m, double *R)
         for (long a = p->read; a < m; a++) R[(i * m + a) * m + a] = 1.0;
 }
 
-/* Expand a phase about the trajectory of an iterate; nx: numbers of a state. */
+/* Expand a phase about the trajectory of an iterate, into its blocks; nx: numbers of a state. */
 static void expand_phase(const phase_t *p, const stages_t *stages, lq_size dims, long nx, const iterate_t *e)
 {
     const long k = p->first, n = dims.n, m = dims.m;

@@ -117,7 +117,8 @@ static void newton_curvature(newton_t *o)
     o->seconds[DERIVATIVES] += now() - began;
 }
 
-/* Compute the costates under the gains of the last step, and the errors of a point; NaN if its expansion is not finite. */
+/* Compute the costates under the gains of the last step (open loop without any), and the errors of a point; its gradients are NaN if its cost,
+   gradient, costates or defects are not finite. */
 static void newton_measure(newton_t *o, iterate_t *e)
 {
     const double began = now();
@@ -199,7 +200,8 @@ static lq_problem newton_damped_lq(newton_t *o, double fraction, double delta)
     return lq;
 }
 
-/* Find the first of the curvature fractions first .. last that yields a convex problem, with its policy in `to`; returns its index, or last. */
+/* Find the first of the curvature fractions first .. last - 1 that yields a convex problem, with its policy in `to`; returns its index, or last
+   if there is none. */
 static long newton_convex(newton_t *o, long first, long last, double delta, const newton_step_t *to, lq_problem *lq)
 {
     const lq_policy policy = {to->K, to->k, o->Vx, o->Vxx};
@@ -283,7 +285,8 @@ EXPORT void newton_start(newton_t *o, const newton_problem_t *problem)
     o->answer[0] = at->cost;
 }
 
-/* FirstGains: compute gains of the Gauss-Newton problem with the damping delta; no gains if delta is negative. */
+/* FirstGains: compute gains of the Gauss-Newton problem with the damping delta, no new ones if delta is negative; with bounds and delta = 0, set
+   their multipliers first.  Answer: errors of the guess under the gains. */
 EXPORT void newton_first_gains(newton_t *o, double delta, double mu)
 {
     const long N = o->N, n = o->dims.n, m = o->dims.m;
@@ -330,7 +333,8 @@ EXPORT void newton_accept(newton_t *o, long place, long row, long asked, double 
     answer_point(o, o->at, 1);
 }
 
-/* Step: solve with the first of the curvature fractions first .. last that yields a convex problem, and roll out its full length. */
+/* Step: solve with the first of the curvature fractions first .. last - 1 that yields a convex problem, and roll out its largest step length;
+   answer: fraction (-1 if none is convex), slope, longest, size and trial. */
 EXPORT void newton_solve_step(newton_t *o, long place, long first, long last, double delta, double mu)
 {
     newton_step_t *to = o->tried[place];
@@ -364,8 +368,8 @@ EXPORT long newton_try(newton_t *o, long place, long first, long count)
     return count;
 }
 
-/* Restore: roll out the controls from x0 with the gains of the last step, without defects, and move the controls into the interior of their
-   bounds; no effect if the rollout or its expansion is not finite. */
+/* Restore: roll out the controls from x0 with the gains of the last step, without defects, then move the controls into the interior of their
+   bounds, which may open defects; the iterate stays if the rollout or its expansion is not finite. */
 EXPORT void newton_restore(newton_t *o, long asked, double mu)
 {
     const long N = o->N, m = o->dims.m;
@@ -385,7 +389,8 @@ EXPORT void newton_restore(newton_t *o, long asked, double mu)
     answer_point(o, o->at, finite);
 }
 
-/* OnBounds: set controls that multipliers hold near a bound to that bound, and roll them out as the next point; answer: its errors. */
+/* OnBounds: set controls that multipliers hold near a bound to that bound, with zero gains in the last step, and roll them out as the next point;
+   answer: its errors. */
 EXPORT void newton_on_bounds(newton_t *o)
 {
     const long N = o->N, n = o->dims.n, m = o->dims.m;
@@ -402,7 +407,8 @@ EXPORT void newton_on_bounds(newton_t *o)
     answer_point(o, o->fresh, 1);
 }
 
-/* Gains: write gains about the current iterate, or those of the last step if no problem is convex, to the arrays of the solution. */
+/* Gains: write gains about the current iterate, or those of the last step if no problem is convex, to the arrays of the solution; they are zero
+   for controls that multipliers hold on a bound. */
 EXPORT void newton_gains(newton_t *o, long first)
 {
     const long N = o->N, n = o->dims.n, m = o->dims.m;

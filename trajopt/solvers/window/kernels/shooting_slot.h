@@ -104,7 +104,7 @@ static void note_residuals(const shooting_t *s, iterate_t *e)
     e->gap = l1(e->d, s->N * s->dims.n);
 }
 
-/* Expand about an iterate and compute its residuals, as measured of iterate.py; returns 0 if they are not finite. */
+/* Expand about an iterate and compute its residuals, as measured of iterate.py; returns 0 if its cost or LQ problem is not finite. */
 static int measure(shooting_t *s, iterate_t *e)
 {
     const long N = s->N, n = s->dims.n;
