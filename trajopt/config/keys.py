@@ -54,8 +54,7 @@ def entries(paragraph: str, names: Collection[str]) -> tuple[str, list[Entry]]:
 
 
 def meaning_of(kind: type, name: str, names: Collection[str]) -> str:
-    """Return the first explanation of a name in the docstrings of a class and its bases, or "". names: all names of its fields.
-    """
+    """Return the first explanation of a name in the docstrings of a class and its bases, or "". names: all names of its fields."""
     for owner in kind.__mro__:
         for block in paragraphs(owner.__dict__.get("__doc__") or ""):
             for entry in entries(block, names)[1]:

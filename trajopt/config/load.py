@@ -222,8 +222,7 @@ def _flat(key: str, value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _plain(value: Any) -> Any:
-    """Convert a value to TOML types: arrays and tuples to lists, dataclasses to tables, paths to strings; others are unchanged.
-    """
+    """Convert a value to TOML types: arrays and tuples to lists, dataclasses to tables, paths to strings; others are unchanged."""
     if is_dataclass(value) and not isinstance(value, type):
         value = asdict(value)
     if isinstance(value, Mapping):

@@ -370,8 +370,7 @@ def path_of(task: Task, xs: Array) -> Array | None:
 
 
 def contour_error(task: Task, xs: Array) -> Array | None:
-    """Return the distance (M,) [m] of the task's frame from its contour at states (M, nx); None without contour, frame or robot.
-    """
+    """Return the distance (M,) [m] of the task's frame from its contour at states (M, nx); None without contour, frame or robot."""
     path = path_of(task, xs)
     return None if path is None or task.contour is None else np.linalg.norm(path - task.contour.at(xs), axis=1)
 

@@ -32,8 +32,7 @@ class First(NamedTuple):
 
 
 class Second(NamedTuple):
-    """Second derivatives of lam' r: qq, qv (row q), vv, qa (row q); None for zero. Those in (v, a) and in a alone must be zero.
-    """
+    """Second derivatives of lam' r: qq, qv (row q), vv, qa (row q); None for zero. Those in (v, a) and in a alone must be zero."""
 
     qq: Square
     qv: Square | None = None

@@ -109,8 +109,7 @@ class TrialStep(NamedTuple):
 
     @property
     def rejected_or_short(self) -> bool:
-        """True without a next iterate, or if a search on the merit (not on gradients) shortened the step to SHORT_STEP or less.
-        """
+        """True without a next iterate, or if a search on the merit (not on gradients) shortened the step to SHORT_STEP or less."""
         return self.new is None or (not self.polished and self.found.alpha <= SHORT_STEP)
 
 
