@@ -202,7 +202,10 @@ def tube_clearance(model: Model, frame: int, path: Path, x: Rows, u: Rows, t: Sc
 
 
 def path_offset(model: Model, frame: int, path: Path, x: Rows, u: Rows, t: Scalar, p: Parameters) -> list[Scalar]:
-    """Position of a frame minus the point of a path, (3) in the world [m]. path: function of (x, u, t, p) that returns the point."""
+    """Position of a frame minus the point of a path, (3) in the world [m].
+
+    path: function of (x, u, t, p) that returns the point.
+    """
     position, center = kinematics.frame_position(model, x[: model.nq], frame), path(x, u, t, p)
     return [position[i] - center[i] for i in range(3)]
 

@@ -276,8 +276,12 @@ def _from_best_start(ocp: OCP, warm: WarmStart, options: AutoOptions, callback: 
     for factor in FACTORS:
         has_time = partial(enough_time, limit, start_of_solve())
         choice = choose_starts(ocp, warm.guess, options.starts, solve_roughly, has_time, factor)
-        if choice.interrupted:
+        if choice.interrupted and not solutions:
             return not_begun(ocp, warm.guess)
+        if choice.interrupted:
+            status = termination.interrupted(sum(s.iterations for s in solutions))
+            solutions[-1] = replace(solutions[-1], status=status)
+            break
         records += [start.record for start in choice.starts]
         for guess, message in choice.guesses:
             if solutions and not enough_time(options.time_limit, start_of_solve()):

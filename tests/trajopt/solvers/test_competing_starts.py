@@ -280,6 +280,27 @@ def test_an_interrupted_competition_ends_the_solve(monkeypatch):
     assert found.status.code == "interrupted" and calls == [KNOTS // FACTORS[0]] and found.iterations == 0
 
 
+def test_an_interrupted_second_competition_keeps_what_was_found(monkeypatch):
+    """All solves on the grid of the problem fail; the first one on the finer of the coarse grids is interrupted."""
+    records = list[to.IterationRecord]()
+    codes = {KNOTS: StatusCode.LINE_SEARCH_FAILED, KNOTS // FACTORS[1]: StatusCode.INTERRUPTED}
+
+    def ended_by_hand(method):
+        def run(ocp, warm, options, callback):
+            found = method(ocp, warm, options, callback)
+            code = codes.get(ocp.horizon)
+            return found if code is None else replace(found, status=Status(code, "By hand."))
+
+        return run
+
+    for name in ("ddp", "ipm", "dms", "sqp"):
+        monkeypatch.setitem(SOLVERS, name, (ended_by_hand(SOLVERS[name][0]), *SOLVERS[name][1:]))
+    found = to.solve(mass(), None, None, records.append)
+    assert found.status.code == "interrupted" and "returning the best iterate" in found.status.message
+    assert found.iterations > 0 and tuple(records) == found.history
+    assert np.ptp(found.xs, axis=0).any()
+
+
 def test_a_solve_that_fails_from_the_best_start_is_repeated_from_the_guess(monkeypatch):
     lost = Status(StatusCode.LINE_SEARCH_FAILED, "lost")
     guesses: list[to.Guess] = []

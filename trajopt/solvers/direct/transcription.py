@@ -59,6 +59,7 @@ class Transcription:
     ) -> None:
         self.original, self.reference, self.hold, self.kind = ocp, np.array(guess.xs, dtype=float), hold, hessian
         self.reference[0] = ocp.x0
+        self._engine: Engine = engine
         self.ocp = held_problem(ocp) if hold == "first_order" else ocp
         self._last: tuple[bytes, list[StageDerivatives]] = b"", []
         self.charts = Charts(ocp.manifold, self.reference)
@@ -275,7 +276,7 @@ class Transcription:
         if self.original.manifold.is_flat:
             return self, w
         xs, us = self.trajectory(w)
-        new = type(self)(self.original, Guess(xs, us), self.hold, self.kind)
+        new = type(self)(self.original, Guess(xs, us), self.hold, self.kind, self._engine)
         moved = w.copy()
         moved[new.ix] = 0.0
         return new, moved
