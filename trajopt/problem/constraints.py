@@ -250,33 +250,40 @@ def chosen_coordinates(constraint: Constraint) -> tuple[int, ...] | None:
     return None
 
 
+def violations_at(c: Constraint, x: Array, t: float, knots: int = 1) -> Array:
+    """Return by how much a state x (nx,) violates each row (nr,) of a constraint on the state; at most 0 for satisfied rows.
+
+    t: time [s]. Parameters and bounds are those of its first knot. knots: number of its knots.
+    """
+    p = {k: v[:1] if v.ndim == 2 else v for k, v in c.parameters.items()}
+    batch = Batch.of(c.residual, x[None, : c.residual.manifold.nx], np.zeros((1, 0)), t, p)
+    with np.errstate(all="ignore"):
+        g, (lower, upper) = np.asarray(c.residual(*batch))[:, 0], (b[0] for b in c.bounds(knots))
+        return np.maximum(lower - g, g - upper)
+
+
 def final_constraints(path: Sequence[Constraint], terminal: Sequence[Constraint], t: float) -> tuple[Constraint, ...]:
     """Terminal constraints, with those of ``path`` that also hold at the last state x_N, at time t [s].
 
     Of ``path`` these are the ones on the state alone without bounds or parameters by knot, whose name no terminal constraint has.
     If a terminal equality fixes the whole state, only those that the fixed state violates: the others hold there.
     """
-    names = {c.name for c in terminal}
-    fixed = [x for c in terminal if (x := _fixed_state(c)) is not None]
-
-    def holds(c: Constraint) -> bool:
-        """True if a fixed last state satisfies the constraint."""
-        x = fixed[0][None, : c.residual.manifold.nx]
-        g = np.asarray(c.residual(*Batch.of(c.residual, x, np.zeros((1, 0)), t, c.parameters)))[:, 0]
-        return bool(np.all((c.lower <= g) & (g <= c.upper)))
-
+    names, x = {c.name for c in terminal}, fixed_state(terminal)
     also = [c for c in path if c.name not in names and not c.residual.nu and c.is_constant]
-    return (*terminal, *(c for c in also if not (fixed and holds(c))))
+    return (*terminal, *(c for c in also if x is None or not violations_at(c, x, t).max(initial=0.0) <= 0.0))
 
 
-def _fixed_state(c: Constraint) -> Array | None:
-    """State (nx,) that a constraint from :func:`state_bounds` or :func:`bounded` fixes in all entries; None for any other."""
-    if not c.is_constant or c.kind != "equality":
-        return None
-    function = c.residual.function if isinstance(c.residual, FunctionMap) else None
-    if isinstance(function, partial) and function.func is residuals.state_difference and not c.lower.any():
-        return c.parameters["reference"]
-    return c.lower if chosen_coordinates(c) == tuple(range(c.residual.manifold.nx)) else None
+def fixed_state(constraints: Sequence[Constraint]) -> Array | None:
+    """State (nx,) that an equality from :func:`state_bounds` or :func:`bounded` fixes in all entries; None if there is none."""
+    for c in constraints:
+        if not c.is_constant or c.kind != "equality":
+            continue
+        function = c.residual.function if isinstance(c.residual, FunctionMap) else None
+        if isinstance(function, partial) and function.func is residuals.state_difference and not c.lower.any():
+            return c.parameters["reference"]
+        if chosen_coordinates(c) == tuple(range(c.residual.manifold.nx)):
+            return c.lower
+    return None
 
 
 # -- robots: the state is (q, v) of a rigid_body Model ------------------------------------------------------------------

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dynamics_backends.protocol import Array, Batch, HasWarnings, unwrapped
-from trajopt.problem.constraints import Constraint
+from dynamics_backends.protocol import Array, HasWarnings, unwrapped
+from trajopt.problem.constraints import Constraint, fixed_state, violations_at
 from trajopt.problem.guess import Guess
 from trajopt.problem.ocp import OCP, Phase
 from trajopt.problem.terms import QUATERNION_TOLERANCE, CostTerm, quaternion_error, velocities_hint
@@ -306,6 +306,7 @@ def _state_warnings(ocp: OCP, has_errors: bool, known: _CheckCache) -> Iterator[
     yield from _spread_weights(ocp)
     if not has_errors:
         yield from _violated_at_start(ocp)
+        yield from _contradicting_goals(ocp)
         yield from system_warnings(ocp)
         yield from stability_warnings(ocp, known.stable)
         yield from function_warnings(ocp)
@@ -345,12 +346,27 @@ def _violated_at_start(ocp: OCP) -> Iterator[str]:
     for c in phase.constraints:
         if c.residual.nu:
             continue
-        excess = _violations_at_start(ocp, c, phase.knots)
+        excess = violations_at(c, ocp.x0, ocp.start, phase.knots)
         if excess.max() > START_TOLERANCE:
             i = int(np.argmax(excess))
             yield (
                 f"x0 violates {c.component_names[i]} by {excess[i]:.3g}; the constraint is enforced from the next "
                 "knot on: choose x0 within it, or remove the constraint, unless one step leads back"
+            )
+
+
+def _contradicting_goals(ocp: OCP) -> Iterator[str]:
+    """Yield warnings about terminal constraints that a goal for the whole state violates by more than START_TOLERANCE."""
+    x = fixed_state(ocp.terminal_constraints)
+    if x is None:
+        return
+    for c in ocp.terminal_constraints:
+        excess = violations_at(c, x, ocp.start + float(ocp.times[-1]))
+        if excess.max() > START_TOLERANCE:
+            name = c.component_names[int(np.argmax(excess))]
+            yield (
+                f"the goal violates {name} by {excess.max():.3g}: no motion satisfies both; move the goal, or relax the "
+                "constraint"
             )
 
 
@@ -360,25 +376,13 @@ def tiny_distances(ocp: OCP) -> Iterator[str]:
     Solvers may then accept x0 as their solution. Violations up to ROUNDING do not count.
     """
     for c in ocp.terminal_constraints:
-        excess = _violations_at_start(ocp, c, 1)
+        excess = violations_at(c, ocp.x0, ocp.start)
         if ROUNDING < excess.max() <= START_TOLERANCE:
             i = int(np.argmax(excess))
             yield (
                 f"x0 misses {c.component_names[i]} by {excess[i]:.3g}, less than the tolerance {START_TOLERANCE:g}: it counts as "
                 "reached; choose units in which this distance is near 1"
             )
-
-
-def _violations_at_start(ocp: OCP, c: Constraint, knots: int) -> Array:
-    """Return by how much x0 violates each row (nr,) of a constraint on the state; at most 0 for satisfied rows.
-
-    Parameters and bounds are those of its first knot. knots: number of its knots.
-    """
-    p = {k: v[:1] if v.ndim == 2 else v for k, v in c.parameters.items()}
-    batch = Batch.of(c.residual, ocp.x0[None, : c.residual.manifold.nx], np.zeros((1, 0)), ocp.start, p)
-    with np.errstate(all="ignore"):
-        g, (lower, upper) = np.asarray(c.residual(*batch))[:, 0], (b[0] for b in c.bounds(knots))
-        return np.maximum(lower - g, g - upper)
 
 
 def system_warnings(ocp: Any) -> Iterator[str]:

@@ -126,7 +126,9 @@ def test_a_goal_beyond_a_limit_is_infeasible():
     ocp = OCP.single_phase(
         step, [0.0, 0.0], 20, 0.05, [control_cost(1)], constraints=[short], terminal_constraints=[goal]
     )
-    assert to.solve(ocp, solver="ipm").status.code == "locally_infeasible"
+    found = to.solve(ocp, solver="ipm")
+    assert found.status.code == "locally_infeasible"
+    assert "the goal violates short: x[0] by 0.5: no motion satisfies both" in found.report()
 
 
 def test_a_number_bounds_all_controls():
