@@ -66,9 +66,9 @@ def solve_twice(
 
     run: solves it with given options and callback.
     """
-    tell = None if callback is None else Continued(callback)
+    report = None if callback is None else Continued(callback)
     method = with_nonlinear_gaps(options, options.max_iterations)
-    found: Solution = run_alone(method, lambda request: run(request.limited, tell))
+    found: Solution = run_alone(method, lambda request: run(request.limited, report))
     return found
 
 

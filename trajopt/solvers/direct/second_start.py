@@ -50,13 +50,13 @@ def solve_twice(run: Run, ocp: OCP, guess: Guess, options: Options, callback: Ca
     The first solve is stopped for this after half of its iterations, at least PATIENCE. No second start after a success, Ctrl-C, a
     time limit or an unbounded problem. Iterations and time limits hold for both together.
     """
-    tell = None if callback is None else Continued(callback)
-    watch = _Watch(tell, options, ocp, guess)
+    report = None if callback is None else Continued(callback)
+    watch = _Watch(report, options, ocp, guess)
 
     def answer(request: SolveRequest) -> Solution:
         """Run the solver from the guess of a request, or from the first guess while watching its defects."""
         if request.guess is not None:
-            return run(request.guess, request.limited, tell)
+            return run(request.guess, request.limited, report)
         found = run(guess, request.limited, watch)
         return replace(found, status=watch.open_defects) if watch.stopped else found
 

@@ -307,8 +307,8 @@ def solve_constrained(
     def solve(own: Augmented, at: tuple[Array, Array], requests: Sequence[Inner]) -> list[Solution]:
         """Run the inner solve from the last trajectory, and add its records to those of the solve."""
         first = len(records)
-        tell = None if callback is None else (lambda r: callback(renumbered(r, first + r.iteration)))
-        found = solver(own.ocp, Guess(at[0][0], at[1][0]), requests[0].solve.limited, tell)
+        report = None if callback is None else (lambda r: callback(renumbered(r, first + r.iteration)))
+        found = solver(own.ocp, Guess(at[0][0], at[1][0]), requests[0].solve.limited, report)
         records.extend(renumbered(r, first + k) for k, r in enumerate(found.history))
         return [found]
 

@@ -46,8 +46,8 @@ class InteriorNumpy(InteriorSlot):
     def _take_stages(self) -> None:
         """Bind the kernels of the linear algebra, which call no stage functions."""
         function = functions(kernels(), "interior")
-        self._place, self._tell_start = function("place", "ppd"), function("tell_start", "pdd")
-        self._solve, self._tell = function("solve", "p", ctypes.c_int), function("tell", "pdii")
+        self._place, self._answer_start = function("place", "ppd"), function("answer_start", "pdd")
+        self._solve, self._answer = function("solve", "p", ctypes.c_int), function("answer", "pdii")
         self._correct_step, self._take_multipliers = function("correct_step", "pdid"), function("take_multipliers", "p")
 
     def _values_of_stages(self) -> tuple[Any, Any]:
@@ -67,12 +67,12 @@ class InteriorNumpy(InteriorSlot):
         with self.journal.timed("rollout"):
             self.program.move(self.point, alpha, step.v, self.other)
             objective = self._first(self.other) if differentiate else self.program.values(self.other)
-        self._tell(self.address, objective, at, True)
+        self._answer(self.address, objective, at, True)
 
     def _started(self, r: Start) -> Begun:
         """Load the guess, pushed off its bounds, and differentiate; return objective, violation, largest cost gradient."""
         self._place(self.address, self.problem, r.push)
-        self._tell_start(self.address, r.push, self._first(self.point))
+        self._answer_start(self.address, r.push, self._first(self.point))
         return self.begun()
 
     def _solved(self, r: Newton) -> Direction:
@@ -128,5 +128,5 @@ class InteriorNumpy(InteriorSlot):
         First derivatives are computed, too.
         """
         self.data.at = self.points.index(point)
-        self._tell(self.address, self._first(point), 0, False)
+        self._answer(self.address, self._first(point), 0, False)
         return self.trial()

@@ -62,16 +62,16 @@ static void lap(interior_t *o, int phase)
 /* -- answers ----------------------------------------------------------------------------------------------------------------------- */
 
 /* answer: l1 violation, largest residual, largest defect, barrier term and sum of squares. */
-static void tell_violation(interior_t *o, const place_t *p, double *answer) { ipm_values(&o->structure, p->own.v, p->own.d, p->own.g, answer); }
+static void write_violation(interior_t *o, const place_t *p, double *answer) { ipm_values(&o->structure, p->own.v, p->own.d, p->own.g, answer); }
 
-static void tell_measures(interior_t *o, double mu, double scale)
+static void write_measures(interior_t *o, double mu, double scale)
 {
     const ipm_point at = to_read(here(o));
     ipm_measure(&o->structure, &at, &o->z, scale, mu, o->answer);
 }
 
 /* answer: found, alpha, alpha_z, slope, size, mu, shift, reflected */
-static void tell_step(interior_t *o, int found, double mu)
+static void write_step(interior_t *o, int found, double mu)
 {
     const ipm_system *s = o->system;
     double *a = o->answer;
@@ -100,7 +100,7 @@ EXPORT void interior_place(interior_t *o, const interior_problem_t *m, double pu
 }
 
 /* Start from a point with first derivatives and a known objective; answer: objective, violation, largest gradient of the cost. */
-EXPORT void interior_tell_start(interior_t *o, double push, double objective)
+EXPORT void interior_answer_start(interior_t *o, double push, double objective)
 {
     const lq_size dims = o->structure.size;
     const ipm_structure *s = &o->structure;
@@ -108,18 +108,18 @@ EXPORT void interior_tell_start(interior_t *o, double push, double objective)
     const filled_t *p = &here(o)->own;
     ipm_push(s, p->g, push, push, p->v);
     o->answer[0] = objective;
-    tell_violation(o, here(o), o->answer + 1);
+    write_violation(o, here(o), o->answer + 1);
     o->answer[6] = largest(p->lu, s->N * M_, largest(p->lx + N_, s->N * N_, 0.0));
     lap(o, BACKWARD);
 }
 
-/* Load the guess of a problem and find its first derivatives; answer: see interior_tell_start. */
+/* Load the guess of a problem and find its first derivatives; answer: see interior_answer_start. */
 EXPORT void interior_start(interior_t *o, const interior_problem_t *m, double push)
 {
     interior_place(o, m, push);
     const double objective = find_first(PROBLEM(o), here(o));
     lap(o, DERIVATIVES);
-    interior_tell_start(o, push, objective);
+    interior_answer_start(o, push, objective);
 }
 
 /* Estimate the multipliers lambda, y and f by least squares; zero if the estimate exceeds LARGEST_ESTIMATE. */
@@ -161,14 +161,14 @@ EXPORT void interior_multipliers(interior_t *o, int way, double mu, double scale
         o->z.zu[i] = multiplier_of_bound(way, o->z.zu[i], mu, s->upper[i] - v[i]);
     }
     if (way != GIVEN) estimate(o, scale);
-    tell_measures(o, mu, scale);
+    write_measures(o, mu, scale);
     lap(o, BACKWARD);
 }
 
 EXPORT void interior_measure_again(interior_t *o, double mu, double scale)
 {
     o->since = now();
-    tell_measures(o, mu, scale);
+    write_measures(o, mu, scale);
     lap(o, BACKWARD);
 }
 
@@ -201,12 +201,12 @@ static void try_length(interior_t *o, double alpha, int differentiate, double *a
     lap(o, ROLLOUT);
     answer[0] = differentiate ? find_first(PROBLEM(o), there(o)) : find_values(PROBLEM(o), there(o));
     lap(o, differentiate ? DERIVATIVES : ROLLOUT);
-    tell_violation(o, there(o), answer + 1);
+    write_violation(o, there(o), answer + 1);
     lap(o, ROLLOUT);
 }
 
 /* Compute the Newton step at an iterate with second derivatives; a centered request lets the quality function choose mu.  Returns 0 if the
-   factorization fails; answer: see tell_step. */
+   factorization fails; answer: see write_step. */
 EXPORT int interior_solve(interior_t *o)
 {
     const newton_t *r = NEWTON_ASKED(o);
@@ -217,12 +217,12 @@ EXPORT int interior_solve(interior_t *o)
     const int found = ipm_factor(o->system, r->reflect != 0.0), centered = r->centered != 0.0;
     if (found && centered) ipm_centered(o->system, &at, &o->z, &r->aim, o->steps[1], o->steps[0]);
     else if (found) ipm_solve(o->system, &at, &o->z, o->system->rows, r->aim.share, o->steps[0]);
-    tell_step(o, found, found && centered ? o->system->mu_of_step : r->mu);
+    write_step(o, found, found && centered ? o->system->mu_of_step : r->mu);
     lap(o, BACKWARD);
     return found;
 }
 
-/* Compute the Newton step and, if it is found, evaluate its trial point; answer: see tell_step, then the trial values. */
+/* Compute the Newton step and, if it is found, evaluate its trial point; answer: see write_step, then the trial values. */
 EXPORT void interior_newton(interior_t *o)
 {
     const newton_t *r = NEWTON_ASKED(o);
@@ -231,11 +231,11 @@ EXPORT void interior_newton(interior_t *o)
 }
 
 /* answer, from index `at` on: objective and violation at the trial point (at_trial), or at the current iterate. */
-EXPORT void interior_tell(interior_t *o, double objective, int at, int at_trial)
+EXPORT void interior_answer(interior_t *o, double objective, int at, int at_trial)
 {
     o->since = now();
     o->answer[at] = objective;
-    tell_violation(o, at_trial ? there(o) : here(o), o->answer + at + 1);
+    write_violation(o, at_trial ? there(o) : here(o), o->answer + at + 1);
     lap(o, ROLLOUT);
 }
 
@@ -278,7 +278,7 @@ EXPORT void interior_correct(interior_t *o, double length, int first, double sha
     interior_correct_step(o, length, first, share);
     move(o, o->system->alpha, o->steps[1]->v);
     o->answer[3] = find_values(PROBLEM(o), there(o));
-    tell_violation(o, there(o), o->answer + 4);
+    write_violation(o, there(o), o->answer + 4);
     lap(o, ROLLOUT);
 }
 
@@ -291,7 +291,7 @@ EXPORT void interior_take_multipliers(interior_t *o)
     o->since = now();
     ipm_take(&o->structure, here(o)->own.v, &step->z, r->alpha, r->alpha_z, r->mu, KAPPA_SIGMA, &o->z);
     if (o->program.carried) o->program.carried(o->program.structure, step->v + N_, r->alpha, o->structure.N, o->z.lambda);
-    tell_measures(o, r->mu, r->scale);
+    write_measures(o, r->mu, r->scale);
     lap(o, BACKWARD);
 }
 
@@ -310,7 +310,7 @@ EXPORT void interior_go_to(interior_t *o, int place)
     o->since = now();
     o->at = place, o->second_found = 0;
     o->answer[0] = find_first(PROBLEM(o), here(o));
-    tell_violation(o, here(o), o->answer + 1);
+    write_violation(o, here(o), o->answer + 1);
     lap(o, DERIVATIVES);
 }
 
