@@ -1,21 +1,23 @@
 """Solver ``auto``: choose a method by the constraints of a problem, and try others if it fails.
 
     no constraints                shooting, then direct methods from its last iterate
-    bounds on state components    shooting without the bounds; if it violates some, direct methods from it with all bounds.
-                                  A solution without the bounds that satisfies them solves the problem; their multipliers are zero.
+    bounds on state components    shooting without the bounds; if it violates some or fails, direct methods with all bounds.
+                                  A solution without the bounds that satisfies them solves the problem; their multipliers are zero
     any other constraint          direct methods
 
 Shooting is DDP, or SLQ if a time step has no second derivatives. The direct methods are two, the second from the last iterate of
 the first: IPM, then DMS with IPOPT (with the Gauss-Newton Hessian if a time step has no second derivatives), or SQP without IPOPT.
 
-If the first direct method finds no feasible motion of a problem with free durations, it solves the problem on the coarse grids
-COARSE from the guess, and then on the full grid from each coarse solution. The cheapest solution counts; if there is none, the
-second method follows. Coarse grids leave fewer ways to be infeasible.
+If the attempts so far, the first direct method included, find no feasible motion of a problem with free durations, that method
+solves the problem on the coarse grids COARSE from the guess, and then on the full grid from each coarse solution. The cheapest
+solution counts; if there is none, the second method follows. Coarse grids leave fewer ways to be infeasible. Batches that are
+solved together omit them.
 
-After an attempt that found no step (ASTRAY) the next one starts from the guess. If all attempts fail, the solution is the
-cheapest motion that satisfies the constraints, or the last one. If it violates constraints, the attempts follow again from x0 at
-rest, if the guess moves, and then the first one from direct motions to states that satisfy the terminal constraints; the first
-feasible motion counts. The status and ``meta["attempts"]`` report all attempts; the history holds their records in order.
+After an attempt with a status in ASTRAY the next one starts from the guess. If all attempts fail, the solution is the cheapest
+motion that satisfies the constraints, or the last one. If it violates constraints, single solves with checks repeat the attempts
+from x0 at rest, if the guess moves, and then the first attempt from direct motions to states that satisfy the terminal
+constraints; the first feasible motion counts. The status and ``meta["attempts"]`` report all attempts; the history holds their
+records in order.
 """
 
 from __future__ import annotations
@@ -42,6 +44,7 @@ from trajopt.step.sensitivities import has_curvature
 from trajopt.validation.limit_violations import constraint_violations
 
 ASTRAY = (StatusCode.LINE_SEARCH_FAILED, StatusCode.NOT_POSITIVE_DEFINITE, StatusCode.NON_FINITE, StatusCode.UNBOUNDED)
+"""Statuses of attempts whose last iterate does not start the next attempt."""
 ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh")
 FEASIBLE = 1e-6
 """Tolerance on dynamics and constraints for the solution of a failed attempt to count as feasible."""
@@ -82,10 +85,12 @@ def in_turn(
 ) -> Generator[Try, Solution | None, Solution | Status]:
     """Yield attempts in order until one solves the problem; each is answered by its solution, or None if it was stopped.
 
-    problem: function that returns the problem. An attempt starts from the last iterate of the one before, unless that went astray,
-    else from ``guess``. Coarse grids are tried only while no solution is feasible. Ends early after Ctrl-C, at the time limit, for
-    an unbounded problem, or without ``fallback``. Returns the cheapest solution, or if all failed the cheapest feasible or the last
-    one, with iterations and records of all and a report on all attempts in ``meta``; without an attempt, a status.
+    problem: function that returns the problem. The first attempt and those on coarse grids start from ``guess``, attempts with
+    ``restart`` from a coarse solution, others from the last iterate of the last attempt without coarse grids, or from ``guess``
+    if that iterate is not usable (:func:`leaves_a_start`). Coarse grids and restarts are left out if an attempt without them has
+    found a feasible motion. Ends early after Ctrl-C, at the time limit, for an unbounded problem, and without ``fallback`` after
+    a failure. Returns the cheapest solution, or if all failed the cheapest feasible or the last one (:func:`_best`), with
+    iterations and records of all and a report on all attempts in ``meta``; the status "interrupted" if no attempt has a solution.
     """
     began, made, solutions, account = start_of_solve(), list[Attempt](), list[Solution](), list[dict[str, Any]]()
     coarse = list[tuple[OCP, Solution]]()
@@ -140,6 +145,7 @@ def another_follows(found: Solution, options: AutoOptions, broken: bool, coarse:
     """Return True if another attempt follows: this one violates bounds that it omitted, or failed or was coarse, with fallback.
 
     None follows after Ctrl-C or a time limit. broken: True if the solution violates bounds on the state that the attempt omitted.
+    coarse: True if a success does not end the attempts: on a coarse grid, or with a coarse solution left to restart from.
     """
     solved = found.status.success and not (broken or coarse)
     return not solved and found.status.code not in STOPPED and (options.fallback or broken)
@@ -148,8 +154,8 @@ def another_follows(found: Solution, options: AutoOptions, broken: bool, coarse:
 def attempts(ocp: OCP, *, coarse: bool = True) -> Iterator[Attempt]:
     """Yield the attempts for a problem: DDP or SLQ without state bounds, if these are the only constraints; IPM; DMS or SQP.
 
-    DDP if all time steps have second derivatives, else SLQ. DMS if IPOPT is installed, else SQP. coarse: include attempts of
-    ``ipm`` on coarse time grids, for problems with free durations.
+    DDP also without constraints; SLQ in its place if a time step has no second derivatives. DMS if IPOPT is installed, else SQP.
+    coarse: after IPM, include its attempts on coarse time grids and from their solutions, for problems with free durations.
     """
     curved = has_curvature(ocp)
     if has_only_bounds(ocp):
@@ -165,7 +171,7 @@ def attempts(ocp: OCP, *, coarse: bool = True) -> Iterator[Attempt]:
 
 
 def _coarse_to_fine(attempt: Attempt) -> Iterator[Attempt]:
-    """Yield an attempt on each coarse grid with at most half of the knots, then on the problem's grid once for each of them."""
+    """Yield an attempt on each grid of COARSE with at most half of the time steps, then as many on the problem's grid."""
     steps = sum(phase.knots for phase in attempt.ocp.phases if phase.dynamics.takes_time)
     factors = [round(steps / knots) for knots in COARSE if steps >= 2 * knots]
     for factor in factors:
@@ -230,8 +236,8 @@ def _best(
 ) -> int:
     """Return the index of the cheapest solution that solved the problem, else of the cheapest feasible one, else of the last one.
 
-    Solutions on coarse grids do not count; after Ctrl-C or a time limit, or with a single attempt, feasible ones do not count
-    either.
+    Solutions on coarse grids do not count. If the last attempt ended by Ctrl-C or a time limit, or with a single attempt on the
+    problem's grid, feasible ones that failed do not count either. account: report entries of the attempts.
     """
 
     def cheapest(numbers: Sequence[int], default: int) -> int:
@@ -246,9 +252,10 @@ def _best(
 
 
 def _status(status: Status, account: Sequence[Mapping[str, Any]], number: int, limit: float | None) -> Status:
-    """Return the status of the chosen solution, its message extended by the ends of all attempts; number: index of this solution.
+    """Return ``status`` with a message that starts with the solver of the chosen solution and lists how the other attempts ended.
 
-    limit: time limit [s] that prevented another attempt, else None.
+    account: report entries of the attempts. number: index of the chosen solution. limit: time limit [s] that prevented another
+    attempt, else None.
     """
     names = [a["solver"] for a in account]
     most = max(a["knots"] for a in account)

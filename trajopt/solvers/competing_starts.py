@@ -1,17 +1,19 @@
 """Competing starts: choose the initial guesses of a solve among several, on a coarse time grid.
 
 A solution is a local optimum, and the initial guess decides which one. A guess that stands still does not say which one is meant.
-Then it competes with random motions, the ones that look cheapest first (:func:`random_motions`).
+Then it competes with random motions (:func:`may_compete`); of each draw those that look cheapest come first
+(:func:`random_motions`).
 
 Each start is solved with several time steps merged into one (FACTORS), to TOLERANCE and within MAX_ITERATIONS iterations. A solve
-without constraints is stopped when it can no longer become the cheapest one (:class:`Cutoff`). The competition ends when
-AGREEMENT starts lead to the cheapest objective, or after ALL_ITERATIONS iterations if a motion is feasible, else after HOPELESS
-starts.
+without constraints is stopped when its extrapolated cost stays above the cheapest one (:class:`Cutoff`). The competition ends
+when AGREEMENT starts lead to the cheapest objective, or after ALL_ITERATIONS iterations if a motion is feasible, else after
+HOPELESS starts.
 
-The motions that satisfy the dynamics and the constraints to FEASIBLE, and whose objectives are at most NEAR times the cheapest one,
-at most CONTINUED of them, are initial guesses on the time grid of the problem; the cheapest solution is returned. The given guess
-wins if its objective is within SAME of the cheapest one. It is used as it is if its coarse solve takes at most FEW iterations, as
-in problems that are nearly linear-quadratic, and as the last one if it does not lead to a feasible motion.
+The motions of solves that succeed, or that satisfy the dynamics and the constraints to FEASIBLE, and whose objectives are at most
+NEAR times the cheapest one, at most CONTINUED of them, are initial guesses on the time grid of the problem; the cheapest solution
+is returned. Of motions whose objectives agree to SAME only one counts: that of the given guess, else the cheapest. The given
+guess is used as it is, alone, if its coarse solve succeeds in at most FEW iterations, as in problems that are nearly
+linear-quadratic, and as the last one if it does not lead to a feasible motion.
 
 Local searches that are cut short, of which the best ones go on, and a stopping rule on optima found repeatedly: A. H. G. Rinnooy
 Kan, G. T. Timmer, Stochastic global optimization methods, part II: multi level methods, Mathematical Programming 39, 1987.
@@ -60,7 +62,7 @@ from trajopt.step.sensitivities import SampledSystem
 
 ITERATIONS = 8
 PRECISION = 3e-2
-"""Largest entry of a step that ends the iterations [rad, m]."""
+"""Iterations end below this largest entry of a step [rad, m]. Final states that differ by more count as different."""
 DAMPING = 1e-3
 """Damping relative to the largest diagonal entry of the Hessian."""
 LONGEST = 0.5
@@ -87,8 +89,9 @@ class TerminalStates:
     def near(self, displacements: Array, iterations: int = ITERATIONS, precision: float = PRECISION) -> Array:
         """Return displacements (M, half) near the given ones, of states with small terminal cost and constraint violation.
 
-        Displacements from x0 in the first half of its tangent. Takes at most ``iterations`` Levenberg-Marquardt steps of limited
-        length, within the terminal bounds on state components, until their largest entry is below ``precision``.
+        Displacements from x0 in the first half of its tangent. Takes at most ``iterations`` Levenberg-Marquardt steps whose
+        entries are at most LONGEST, within the bounds on state components of the last phase and the final knot, until the largest
+        entry of a step is below ``precision`` or a step is not finite.
         """
         found, moving = np.array(displacements, dtype=float), np.arange(len(displacements))
         for _ in range(iterations):
@@ -106,7 +109,8 @@ class TerminalStates:
     def _steps(self, a: Array) -> Array:
         """Return the Levenberg-Marquardt steps (M, half) at displacements a (M, half); all NaN if a matrix is singular.
 
-        They reduce the terminal cost plus a weighted squared violation of the terminal constraints.
+        Steps of the terminal cost plus w/2 times the squared violation of the terminal constraints (module header); no step is
+        tested for a decrease.
         """
         M, n, manifold = len(a), self.half, self.ocp.manifold
         x = manifold.integrate(
@@ -132,13 +136,19 @@ class TerminalStates:
             return np.full((M, n), np.nan)
 
     def violation(self, a: Array) -> float:
-        """Return the largest violation of the terminal constraints, without bounds on components, at a displacement (half,)."""
+        """Return the largest violation of the terminal constraints at a displacement (half,).
+
+        On a vector space, bounds on components do not count.
+        """
         x = _moved(self.ocp, np.r_[a, np.zeros(self.ocp.manifold.ndx - self.half)][None, None])[0]
         g = self.end.values(x, np.zeros((1, 0)), x[:0]).g[0]
         return float(np.abs(g - np.clip(g, self.lower, self.upper)).max(initial=0.0))
 
     def _clipped(self, a: Array) -> Array:
-        """Clip displacements a (M, half), in place, so that x0 + a lies in the terminal bounds on state components; return them."""
+        """Clip displacements a (M, half), in place, and return them.
+
+        Then x0 + a lies in the bounds of the last phase and the final knot on state components.
+        """
         x0 = self.ocp.x0
         for chosen, lower, upper in self.bounds:
             own = [i for i, component in enumerate(chosen) if component < self.half]
@@ -148,9 +158,9 @@ class TerminalStates:
 
 
 SPREAD, BEND = 1.2, 0.5
-"""Standard deviations of the ends and of the bends of motions [rad, m]."""
+"""Standard deviations of the displacements from which ends of motions are searched, and of the bends of motions [rad, m]."""
 DRAWN = 16
-"""Number of motions that are ranked together."""
+"""Number of motions that are drawn and ranked together."""
 PRECISE, REACHED = 100, 1e-6
 """Maximum number of steps to a state that satisfies the terminal constraints, and their tolerance."""
 CONTROL_DAMPING = 1e-9
@@ -158,7 +168,7 @@ CONTROL_DAMPING = 1e-9
 
 
 def random_motions(ocp: OCP, guess: Guess, rng: np.random.Generator) -> Iterator[Guess]:
-    """Yield random motions from x0 to states of low terminal cost, without end, with the controls of a guess.
+    """Yield random motions from x0 to states of low terminal cost and violation, without end, with the controls of a guess.
 
     Each draw of DRAWN motions is sorted by the estimated cost of the motion to its end (:func:`direct_motions_to`), cheapest first.
     """
@@ -176,8 +186,9 @@ def random_motions(ocp: OCP, guess: Guess, rng: np.random.Generator) -> Iterator
 def direct_motions(ocp: OCP, guess: Guess) -> Iterator[Guess]:
     """Yield up to CONTINUED minimum-jerk motions from x0 to different states at the terminal constraints, the cheapest first.
 
-    The states are found by PRECISE Levenberg-Marquardt steps from DRAWN random states near x0; they satisfy the constraints to
-    REACHED. guess: its controls are those from which the controls of a motion are computed.
+    The states are found by at most PRECISE Levenberg-Marquardt steps from DRAWN random states near x0; they satisfy the
+    constraints to REACHED (:meth:`TerminalStates.violation`). guess: its controls are those from which the controls of a motion
+    are computed.
     """
     ends = TerminalStates(ocp)
     drawn = SPREAD * np.random.default_rng(0).standard_normal((DRAWN, ends.half))
@@ -193,7 +204,9 @@ def direct_motions(ocp: OCP, guess: Guess) -> Iterator[Guess]:
 
 
 def direct_motions_to(ocp: OCP, us: Array, ends: Array) -> tuple[Array, Array, Array]:
-    """Return minimum-jerk motions from x0 to displacements ends (M, half): states, controls, and estimated costs (M,).
+    """Return minimum-jerk motions from x0 to displacements ends (M, half).
+
+    Returns states (M, N + 1, nx), controls (M, N, nu) and estimated costs (M,).
 
     us (N, nu): controls, from which one Gauss-Newton step on the defects, clipped to the bounds, gives those of each motion. Costs
     contain the terminal ones; constraints are ignored.
@@ -236,14 +249,15 @@ def _moved(ocp: OCP, move: Array) -> Array:
 
 
 FACTORS = (5, 2)
-"""Numbers of time steps that are merged into one: the second one if motions on the first grid are feasible there only, as when they
-jump over an obstacle between its knots."""
+"""Numbers of time steps that are merged into one: the second one if motions on the first grid are feasible there only, as when
+they jump over an obstacle between its knots."""
 MAX_ITERATIONS, ALL_ITERATIONS = 50, 2000
-"""Maximum number of iterations of a coarse solve, and number of iterations of all of them after which no other one begins."""
+"""Maximum number of iterations of a coarse solve, and number of iterations of all of them after which no other one begins if a
+motion is feasible."""
 TOLERANCE = 1e-4
 """Tolerance on the scaled KKT error of a coarse solve."""
 FEASIBLE = 1e-2
-"""Largest violation of a coarse motion that competes."""
+"""Tolerance on the violations of a coarse motion whose solve failed, relative to bounds beyond 1; it competes if it meets it."""
 SAME = 1e-3
 """Relative difference below which objectives on the coarse grid are the same."""
 AGREEMENT, AGREES = 8, 3e-3
@@ -253,7 +267,8 @@ NEAR, CONTINUED = 1.2, 3
 AHEAD, CLOSED = 5.0, 1.0
 """Factor on the larger one of the last two decreases of a cost that bounds its further decrease, and largest defect for that."""
 FEW, HOPELESS = 2, 24
-"""Number of starts without a feasible motion after which the competition ends."""
+"""Maximum number of iterations of a coarse solve from the guess for the guess alone to be used, and number of starts without a
+feasible motion after which the competition ends."""
 LEAST_KNOTS = 5
 """Minimum number of knots of the coarse grid."""
 TIME_SHARE = 0.5
@@ -264,7 +279,10 @@ Solve = Callable[[OCP, Guess, Callback | None], Solution]
 
 
 class Start(NamedTuple):
-    """A start and its solve on the coarse grid. objective: infinite if the motion is infeasible, or if the solve was stopped."""
+    """A start and its solve on the coarse grid.
+
+    objective: infinite if the motion is infeasible, or if the solve was stopped. stopped: True if a :class:`Cutoff` stopped it.
+    """
 
     name: str
     objective: float
@@ -279,9 +297,10 @@ class Start(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """The initial guesses of solves, the cheapest first, each with a sentence for the status. starts: all that competed.
+    """The initial guesses of solves, the cheapest first, each with a sentence for the status, "" for the user's guess.
 
-    interrupted: the user interrupted the competition.
+    The user's guess as given comes last. starts: all that competed, empty if the guess alone is used. interrupted: True if the
+    user interrupted the competition.
     """
 
     guesses: tuple[tuple[Guess, str], ...]
@@ -295,19 +314,20 @@ class Choice(NamedTuple):
 
 
 class Cutoff:
-    """Callback that stops a solve whose cost will not fall below a bound.
+    """Callback that stops a solve whose cost is not expected to fall below a bound.
 
-    The further decrease is at most AHEAD times the larger one of the last two. Iterates with defects above CLOSED do not count.
+    The further decrease is estimated as AHEAD times the larger one of the last two changes. Iterates with defects above CLOSED do
+    not stop the solve.
     """
 
     def __init__(self, bound: float) -> None:
         self.bound, self.costs, self.stopped = bound, list[float](), False
 
     def __call__(self, record: IterationRecord) -> None:
-        """Raise KeyboardInterrupt, which ends the solve, if the cost cannot fall below the bound any more; sets ``stopped``.
+        """Raise KeyboardInterrupt, which ends the solve, if the extrapolated cost stays above the bound; then set ``stopped``.
 
-        The estimate extrapolates the larger of the last two decreases of the cost by a factor AHEAD. Needs three costs and an
-        iterate with defects of at most CLOSED.
+        The extrapolation subtracts AHEAD times the larger of the last two changes of the cost. Needs three costs and an iterate
+        with defects of at most CLOSED.
         """
         self.costs = [*self.costs[-2:], record.cost] if record.iteration else [record.cost]
         if len(self.costs) < 3 or not record.defect <= CLOSED:
@@ -321,7 +341,8 @@ class Cutoff:
 def may_compete(ocp: OCP, guess: Guess) -> bool:
     """True if the guess stands still, the problem is compiled with fixed durations, and has knots enough for a coarser grid.
 
-    See :func:`stands_still`.
+    See :func:`stands_still`. Its time steps can be merged, and at least half of its knots, and at least FACTORS[0] times
+    LEAST_KNOTS, belong to sampled systems.
     """
     if not stands_still(guess) or ocp.in_scaled_time or not is_compiled(ocp):
         return False
@@ -382,7 +403,7 @@ def choose_starts(
 def _chosen(starts: list[Start]) -> list[Start]:
     """Return the starts with objectives within a factor NEAR of the cheapest one, sorted.
 
-    Of equal ones the guess, else the cheapest.
+    Of those that agree to SAME only one: the guess, else the cheapest.
     """
     chosen = list[Start]()
     for start in sorted((s for s in starts if np.isfinite(s.objective)), key=lambda s: (s.objective, s.name)):
@@ -413,7 +434,7 @@ def _sentence(starts: list[Start], chosen: Start, knots: int) -> str:
 
 
 def _is_feasible(ocp: OCP, found: Solution) -> bool:
-    """True if a solution on the coarse grid is finite, and either a success or within FEASIBLE of all constraints."""
+    """True if a solution on the coarse grid is finite, and a success or within FEASIBLE of dynamics, bounds and constraints."""
     if not (np.isfinite(found.cost) and np.isfinite(found.xs).all() and np.isfinite(found.us).all()):
         return False
     if found.status.success:

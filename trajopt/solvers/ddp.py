@@ -1,10 +1,12 @@
 """Differential dynamic programming: SLQ with second derivatives of the dynamics, quadratically convergent.
 
-Each iteration solves the LQ problem of :mod:`trajopt.solvers.shooting.ddp_model` and searches along its solution. Shooting nodes,
-box limits and globalization are those of SLQ. Far from the solution, Gauss-Newton steps are often longer: they are tried first, and
-again if the exact Hessian gives a poor step. Records name the Hessian of each step. With search = "curve", both steps are tried in
-every iteration, also along parabolas (:mod:`trajopt.solvers.shooting.iterate`). If linearly closed defects diverge, the problem is
-solved again from the guess with nonlinear closing (:mod:`trajopt.solvers.slq`); the status reports this.
+By default, a problem is solved by Newton's method with a filter (:mod:`trajopt.solvers.methods.newton`, :func:`by_newton`). With
+other options, each iteration solves the LQ problem of :mod:`trajopt.solvers.shooting.ddp_model` and searches along its solution.
+Shooting nodes, box limits and globalization are those of SLQ. Far from the solution, Gauss-Newton steps are often longer: they
+are tried first, and again if the exact Hessian gives a poor step. Records name the Hessian of each step. With search = "curve",
+both steps are tried in every iteration once progress was slower than the option ``switch``, also along parabolas
+(:mod:`trajopt.solvers.shooting.iterate`). If linearly closed defects diverge, the problem is solved again from the guess with
+nonlinear closing (:mod:`trajopt.solvers.slq`); the status reports this.
 
 D. Mayne, Int. J. Control 3, 1966; D. Jacobson, D. Mayne, Differential Dynamic Programming, 1970; box limits: Tassa et al.,
 ICRA 2014; on real robots by contraction: J. Nganga, P. Wensing, RA-L 2021.
@@ -70,8 +72,9 @@ def ddp(
 
 
 def by_newton(ocp: OCP, options: DDPOptions) -> bool:
-    """Return True if the options select Newton's method with a filter: multiple shooting, curvature = "newton", indefinite =
-    "modify".
+    """Return True if the options select Newton's method with a filter.
+
+    They do if :func:`~trajopt.solvers.window.newton.filtered` is true, curvature = "newton" and indefinite = "modify".
     """
     return filtered(ocp, options) and options.curvature == "newton" and options.indefinite == "modify"
 

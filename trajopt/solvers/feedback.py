@@ -1,8 +1,8 @@
 """Feedback gains of a linear-quadratic regulator along the trajectory of a direct method.
 
 The cost is the Gauss-Newton expansion of the cost of the problem. Equalities at the final knot become a penalty, weighted by
-FINAL_WEIGHT times the largest entry of the running Hessian, so that the feedback leads to the goal. Bounds and other constraints
-are omitted.
+FINAL_WEIGHT times the largest absolute entry of the running Hessians in the state (at least 1), so that the feedback leads to the
+goal. Bounds and other constraints are omitted.
 """
 
 from __future__ import annotations
@@ -17,13 +17,15 @@ from trajopt.stage.evaluation import StageEvaluator
 from trajopt.stage.evaluators import cached_evaluator
 
 FINAL_WEIGHT = 1e3
-"""Weight of final equalities, relative to the largest entry of the running Hessian."""
+"""Weight of final equalities, relative to the largest entry of the running Hessians in the state (at least 1)."""
 
 
 def tracking_gains(
     ocp: OCP, xs: Array, us: Array, final: Array | None = None, evaluator: StageEvaluator | None = None
 ) -> Array:
-    """Return LQR gains K (N, nu, ndx) of u = us + K (x (-) xs) along a trajectory; all zero if a Quu cannot be factorized.
+    """Return LQR gains K (N, nu, ndx) of u = us + K (x (-) xs) along a trajectory.
+
+    All are zero if a Quu cannot be factorized or a gain is not finite.
 
     The LQR uses the Gauss-Newton cost and a penalty on equalities at the final state; other constraints and bounds are omitted. xs
     (N + 1, nx), us (N, nu): trajectory. final: sum_i J_i'J_i (ndx, ndx) of the equalities at the final state; default: computed.

@@ -25,7 +25,8 @@ from trajopt.solvers.methods.delegation import iterations_of
 SHARE = 0.9
 """Fraction of goal_tolerance in the bounds; the rest covers the tolerance of the solver."""
 MIN_VIOLATION, NEAR = 1e-9, 10.0
-"""Violations from MIN_VIOLATION, in the units of the rows, to NEAR times goal_tolerance may come from rounded goals."""
+"""Violations from MIN_VIOLATION to NEAR times goal_tolerance, in the units of the rows and relative to bounds beyond 1, may come
+from rounded goals."""
 _FAILED = (
     StatusCode.INFEASIBLE,
     StatusCode.LOCALLY_INFEASIBLE,
@@ -36,7 +37,7 @@ _FAILED = (
 
 
 def relaxed_goals(ocp: OCP, tolerance: float) -> OCP | None:
-    """Return the problem with bounds in place of equalities at the last knot, or None without such equalities.
+    """Return the problem with bounds in place of the equalities among the terminal constraints, or None without such equalities.
 
     tolerance: distance of the bounds from the equality, in its units.
     """
@@ -61,8 +62,10 @@ def _relaxed(c: Constraint, tolerance: float) -> Constraint:
 def nearly_met(ocp: OCP, status: Status, xs: Array, us: Array, tolerance: float) -> bool:
     """Return True if a solve failed with violations small enough to be rounding errors of goals, or because bounds cross.
 
-    Violations count from MIN_VIOLATION to NEAR times the tolerance. Failures: infeasible, stalled, no step, precision, or out of
-    iterations with a small scaled KKT error. tolerance: on the constraints of ``ocp``.
+    The largest violation of dynamics, bounds and constraints has to lie between MIN_VIOLATION and NEAR times the tolerance.
+    Failures: infeasible, locally infeasible, stalled, no step length, precision limit, or out of iterations with a scaled KKT
+    error of at most STATIONARY. False for a trajectory that is not finite, unless bounds cross. tolerance: goal_tolerance of the
+    solve.
     """
     used = status.code is StatusCode.MAX_ITERATIONS and status.kkt is not None and status.kkt <= STATIONARY
     if status.success or not (used or status.code in _FAILED):

@@ -45,7 +45,7 @@ def ipm(
 
 
 def prepared(ocp: OCP, guess: Guess, options: IPMOptions, cache: SolverCache | None = None) -> Workspace:
-    """Return the memory and compiled stages of a solve, from the cache if its structure fits.
+    """Return the memory and stages of a solve, from the cache if its structure fits.
 
     The guess gives values of unread controls. Raises MissingCapability as :func:`ipm`.
     """

@@ -14,7 +14,7 @@ the costates small. The gradient yields two numbers without units:
     cost sensitivity    max |g_i| U_i / max(1, |J|), U_i the largest |u_i| along the trajectory
 
 If a gradient pushes a control against a bound, it is the multiplier of the bound, and |g_i| dist / max(1, |J|) replaces the
-relative gradient if it is smaller.
+relative gradient if it is smaller, as the distance dist from the bound replaces U_i.
 
 On unstable dynamics, rounding errors make the gradient large. The scaling removes this effect, but hides a significant gradient if
 costates overflow. The cost sensitivity is therefore limited as well: it is the relative first-order change of the cost if a control
@@ -50,7 +50,10 @@ class Violation(NamedTuple):
 
 
 class Measures(NamedTuple):
-    """Errors of a trajectory. violation: the largest one; None if all are zero. kkt: scaled KKT error. sensitivity: of the cost."""
+    """Errors of a trajectory. violation: the one with the largest ratio to its tolerance; None if all are zero.
+
+    kkt: scaled KKT error. sensitivity: cost sensitivity.
+    """
 
     violation: Violation | None
     kkt: float
@@ -72,8 +75,8 @@ def measures(ocp: OCP, xs: Array, us: Array, K: Array, multipliers: Mapping[str,
 def largest_violation(ocp: OCP, xs: Array, us: Array, tolerance: float) -> Violation | None:
     """Return the violation with the largest ratio to its tolerance: of x0, dynamics, control bounds or constraints.
 
-    Returns None if all hold exactly. tolerance: in their units, relative to bounds beyond 1. xs (N + 1, nx), us (N, nu): a finite
-    trajectory.
+    Returns None if all hold exactly. Constraints on the state at knot 0 do not count, as x0 is given. tolerance: in their units,
+    relative to bounds beyond 1. xs (N + 1, nx), us (N, nu): a finite trajectory.
     """
     with np.errstate(all="ignore"):
         return _Measured(ocp, xs, us, {}).violation(tolerance)
@@ -121,7 +124,7 @@ class _Measured:
         return max(self._violations(tolerance), key=lambda v: v.ratio, default=None)
 
     def _violations(self, tolerance: float) -> Iterator[Violation]:
-        """Yield the largest violation of the initial state, and of the dynamics, bounds and each constraint in each phase.
+        """Yield the largest violations of x0, of the dynamics and each constraint in each phase, and of the control bounds.
 
         Ratios are to the tolerance, relative to bounds beyond 1; zero violations yield nothing.
         """
@@ -167,7 +170,8 @@ class _Measured:
     def _stationarity(self, K: Array) -> tuple[Array, Array, float]:
         """Return the Lagrangian's gradient (N, nu) in the controls, the sizes (nu,) of its terms, and the largest complementarity.
 
-        Costates follow from the adjoint sweep under the feedback K, which is zero for controls at their bounds.
+        Complementarity: |multiplier| times distance, not relative to the cost. Costates follow from the adjoint sweep under the
+        feedback K, whose rows are zero for controls within NEAR_BOUND of a bound.
         """
         ocp, N, n, m = self.ocp, self.ocp.horizon, self.ocp.manifold.ndx, self.ocp.nu
         q, r, size = np.zeros((N + 1, n)), np.zeros((N, m)), np.zeros((N, m))
@@ -272,7 +276,10 @@ def _constraint_violations(
 def _worst(
     excess: Array, tolerance: Array | float, names: tuple[str, ...], first: int, text: str
 ) -> Iterator[Violation]:
-    """Yield the largest entry of excess (K, n) relative to its tolerance, or nothing if all are zero; first: knot of row 0."""
+    """Yield the largest entry of excess (K, n) relative to its tolerance, or nothing if all are zero; first: knot of row 0.
+
+    A NaN counts as the largest. text: format of the sentence, with name, amount and knot.
+    """
     if not excess.size or not excess.any():
         return
     ratio = excess / tolerance
@@ -281,7 +288,10 @@ def _worst(
 
 
 def _complementarity(values: Array, lower: Array, upper: Array, multipliers: Array) -> float:
-    """Return the largest product |multiplier| * distance from its bound, the upper one for positive multipliers."""
+    """Return the largest product |multiplier| * distance from its bound, the upper one for positive multipliers.
+
+    Products that are not finite count as zero.
+    """
     distance = np.where(multipliers > 0.0, upper - values, values - lower)
     products = np.where(multipliers != 0.0, np.abs(multipliers) * np.abs(distance), 0.0)
     return float(np.where(np.isfinite(products), products, 0.0).max(initial=0.0))

@@ -19,13 +19,13 @@ from trajopt.solvers.termination import Errors
 
 COST_HESSIANS = ("gauss_newton", "exact")
 MAX_TOLERANCE, MAX_GRADIENT = 1.0, 1e3
-"""Maximum tolerances; MAX_GRADIENT for the gradient of a cost that is not scaled. Larger ones accept any iterate."""
+"""Maximum tolerances; MAX_GRADIENT for the gradient of a cost that is not scaled. Larger ones would accept almost any iterate."""
 MAX_BARRIER = 1e8
 """Largest initial barrier parameter."""
 MAX_BACKTRACKS = 100
 """Maximum number of halvings of a step; steps below 2^-53 of the full length change nothing."""
 MAX_COUNT = 1_000_000
-"""Largest number of iterations."""
+"""Largest value of options that are counts, such as max_iterations."""
 
 
 @dataclass(frozen=True)
@@ -33,8 +33,8 @@ class CommonOptions:
     """Common options of all solvers, and their validation.
 
     between_knots: solve again with tighter inequalities if the motion violates them between the knots
-    (:mod:`trajopt.solvers.refinement`); by default only ``auto`` does, others report such a violation. Batches and other solves
-    without checks do neither. goal_tolerance: tolerance on equalities at the last knot that contradict other constraints, such as
+    (:mod:`trajopt.solvers.refinement`); by default only ``auto`` does, others report such a violation. Batches and solves with
+    check = False do neither. goal_tolerance: tolerance on equalities at the last knot that contradict other constraints, such as
     rounded goals (:mod:`trajopt.solvers.goal_tolerance`), in their units [m, rad].
     """
 
@@ -103,7 +103,7 @@ class SLQOptions(CommonOptions):
     apply to the merit only. gradient_tolerance: tolerance on the largest entry of the projected reduced gradient.
     defect_tolerance: tolerance on the largest defect. kkt_tolerance: tolerance on the scaled KKT error
     (:mod:`trajopt.solvers.shooting.iterate`), which stops a solve too. cost_tolerance: the solve stops if the relative
-    decrease of the cost in an accepted step is smaller; 0 disables this test.
+    decrease of the cost in an accepted step is smaller and the defects meet their tolerance; 0 disables this test.
 
     regularize: add mu to the diagonal of Quu ("control") or of V'xx ("state"; Tassa 2012, eq. 10). initial_regularization:
     initial mu. min_regularization: smallest nonzero mu. max_regularization: largest mu. regularization_factor: delta_0 of
@@ -166,8 +166,8 @@ class MethodOptions(CommonOptions):
     hessian: "gauss_newton", or "exact" with the second derivatives of the dynamics if the method requests them. max_iterations:
     maximum number of iterations. max_backtracks: step lengths are 1, 1/2, ..., 2^-max_backtracks. time_limit: time limit; default:
     none [s]. gradient_tolerance: tolerance on the largest entry of the gradient of the Lagrangian in the controls.
-    defect_tolerance: tolerance on the largest defect. kkt_tolerance: tolerance on the scaled KKT error. The method applies the
-    tolerances.
+    defect_tolerance: tolerance on the largest defect. kkt_tolerance: tolerance on the scaled KKT error. cost_tolerance: tolerance
+    on the relative decrease of the cost in a step, 0 for none. The method applies the tolerances.
     """
 
     hessian: Literal["gauss_newton", "exact"] = "gauss_newton"
@@ -292,7 +292,7 @@ class IPMOptions(CommonOptions):
 
     hessian: second derivatives of the Lagrangian in the quadratic model of a step: "exact", or "gauss_newton", of the cost
     alone; "auto": exact if the time steps have second derivatives, or the Gauss-Newton Hessian of the cost with the
-    curvature of the time steps if only these are compiled.
+    curvature of the time steps if only these are compiled; "gauss_newton" if a time step has no second derivatives.
 
     max_iterations: maximum number of iterations. time_limit: time limit; default: none [s]. gradient_tolerance: tolerance on
     the scaled optimality error, as IPOPT's tol. constraint_tolerance: tolerance on the largest violation. barrier: initial
@@ -359,13 +359,13 @@ def _require_ordered(options: object, low: str, high: str) -> None:
 
 @dataclass(frozen=True)
 class AutoOptions(CommonOptions):
-    """Options of :mod:`trajopt.solvers.auto`, passed to the methods it selects; None: default of the method.
+    """Options of :mod:`trajopt.solvers.auto`.
 
-    max_iterations: maximum number of iterations of each attempt. time_limit: time limit of all attempts together [s].
-    gradient_tolerance: option of the methods. constraint_tolerance: option of the methods. fallback: try another method after a
-    failed solve, and other starts after infeasible ones. starts: maximum number of starts that compete on a coarse time grid if
-    the guess stands still (:mod:`trajopt.solvers.competing_starts`), in single solves with checks; 1: the guess alone in all
-    cases.
+    max_iterations: maximum number of iterations of each attempt. gradient_tolerance, constraint_tolerance: options of the methods
+    that have them. These are passed to the methods; None: their defaults. time_limit: time limit of all attempts together [s];
+    default: none. fallback: try another method after a failed solve, and other starts after infeasible ones. starts: maximum
+    number of starts that compete on a coarse time grid if the guess stands still (:mod:`trajopt.solvers.competing_starts`), in
+    single solves with checks; 1: the guess alone in all cases.
     """
 
     max_iterations: int | None = None

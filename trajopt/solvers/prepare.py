@@ -18,7 +18,7 @@ _KINDS: dict[str, Any] = {"ddp": DDPOptions, "slq": SLQOptions, "ipm": IPMOption
 def prepare(ocp: OCP, guess: Guess, options: Any) -> None:
     """Trace and compile the functions for a solve with these options, for ``auto`` those of its first attempt, without solving.
 
-    Later solves find them in memory and on disk. Raises the exceptions that the solve would raise before its first iteration.
+    Later solves find them in memory and on disk. The problem is not validated; exceptions of tracing and compilation are raised.
     """
     if isinstance(options, AutoOptions):
         attempt = next(iter(attempts(ocp)))
@@ -28,7 +28,10 @@ def prepare(ocp: OCP, guess: Guess, options: Any) -> None:
 
 
 def _prepare_shooting(ocp: OCP, guess: Guess, options: SLQOptions) -> None:
-    """Make the evaluators of SLQ or DDP; with constraints, those of the augmented Lagrangian's problem."""
+    """Make the evaluators of SLQ or DDP; with constraints, those of the augmented Lagrangian's problem.
+
+    For DDP, also evaluates the second derivatives of the dynamics along the guess.
+    """
     if ocp.constraints():
         from trajopt.solvers.shooting.penalized import augmented
 

@@ -1,7 +1,7 @@
 """Batch of problems with one structure and different values, and comparison of structures.
 
-Problems may differ in run-time values: x0, bounds on controls, time steps, and weights, references, goals and other parameters of
-cost terms, constraints and dynamics.
+Problems may differ in run-time values: x0, bounds on controls and of constraints, weights, references, goals and other parameters
+of cost terms, constraints and dynamics. Lists of problems (:meth:`Batch.from_problems`) may also differ in time steps.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ def require_alike(ocps: Sequence[OCP]) -> None:
 def differences(a: OCP, b: OCP, alike: Likeness | None = None) -> Iterator[str]:
     """Yield sentences on the differences in structure of problem b from problem a; none if only values differ.
 
-    Structure: states, controls, phases, presence of control bounds, dynamics, integrators, names, functions and parameter sizes of
-    terms and constraints. alike: cache of comparisons with a.
+    Structure: states, controls, phases with their numbers of knots, presence of control bounds, dynamics, integrators, engines,
+    and names, functions and parameter sizes of terms and constraints. alike: cache of comparisons with a.
     """
     alike = alike or Likeness()
     yield from _unequal("states", a.manifold.tangent_names, b.manifold.tangent_names)
@@ -80,7 +80,7 @@ def _phase_differences(p: Phase, q: Phase, alike: Likeness) -> Iterator[str]:
 
 
 def _part_differences(kind: str, a: Sequence[Any], b: Sequence[Any], alike: Likeness) -> Iterator[str]:
-    """Yield sentences on differences in names, parameter sizes and residuals of cost terms or constraints b from a.
+    """Yield sentences on differences in names, parameter sizes, squaring and residuals of cost terms or constraints b from a.
 
     kind: name of the group.
     """
@@ -126,10 +126,11 @@ class Batch:
     "dynamics.parameter"        of the dynamics of all phases that have it
     "parameter"                 of all terms, constraints and dynamics with a parameter of this name
 
-    members: the problems passed to :meth:`from_problems`, else None. fields: values of the problem by name. values: values of
-    terms, constraints and dynamics by (owner, key).
+    Attributes: members: the problems passed to :meth:`from_problems`, else None. fields: given arrays of x0, u_lower and u_upper
+    by name. values: given arrays of terms, constraints and dynamics by (owner, key).
 
-    Raises UnknownName for an unknown name, ValueError for values of a wrong shape or with different numbers of problems.
+    Raises UnknownName for an unknown name, ValueError for no values, values of a wrong shape or with different numbers of
+    problems, and weights that are negative or not finite. Numbers of knots are tested when the values are read.
 
     >>> import numpy as np, trajopt as to
     >>> cart = to.FunctionMap(lambda x, u, t, p: [x[1], u[0]], 2, 1)
@@ -182,7 +183,11 @@ class Batch:
 
     @classmethod
     def from_problems(cls, ocps: Sequence[OCP]) -> Batch:
-        """Create a batch from problems. Raises ValueError if one differs in structure from the first, with the difference."""
+        """Create a batch from problems.
+
+        Raises ValueError without problems, and if one differs in structure from the first, with the difference, or has wrong
+        shapes.
+        """
         members = list(ocps)
         if not members:
             raise ValueError("a batch needs at least one problem")
@@ -335,9 +340,9 @@ class Batch:
         return found
 
     def _each(self, read: Callable[[OCP], Array], name: str = "") -> Array:
-        """Return an array (n or 1, ...): stacked over the members.
+        """Return an array (n or 1, ...): what ``read`` returns, stacked over the members.
 
-        Else the batch's field ``name``, or that of the common problem.
+        Without members, the batch's field ``name``, or if it has none, what ``read`` returns for the common problem.
         """
         if self.members is not None:
             return _stacked([read(m) for m in self.members])
@@ -357,7 +362,7 @@ def _with_parameter(phase: Phase, key: str, value: Array) -> Phase:
 def _owners(ocp: OCP, name: str) -> list[tuple[str, str, int]]:
     """Return (owner, key, size) of all values that a name of a batch refers to, such as "goal.reference" or a bare parameter name.
 
-    A bare "weight" refers to nothing. Raises UnknownName.
+    Raises UnknownName for a name that refers to nothing, such as a bare "weight".
     """
     known: dict[tuple[str, str], int] = {}
     for t in ocp.terms():

@@ -1,10 +1,11 @@
 """Consecutive solves: each starts from the solution of the last one, until a check accepts a solution.
 
-    margins     tighten the bound of an inequality that is violated within time steps, at the adjacent knots, by MARGIN times the
+    margins     tighten the bounds of an inequality that is violated within time steps, at the adjacent knots, by MARGIN times the
                 violation. Margins add up over at most ROUNDS solves.
     substeps    double the substeps of the integrator if the replay fails, up to a factor of 2^DOUBLINGS.
 
-If a solve fails or does not help, the previous solution is returned.
+If a solve with margins fails or does not help, the previous solution is returned. If no replay with more substeps holds, the
+first solution is.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from trajopt.validation.between_knots import BetweenKnots, tightened
 MARGIN, ROUNDS = 1.2, 8
 """Factor from a violation to its margin, and maximum number of solves with margins."""
 PROGRESS = 0.7
-"""Margins count as useful if the largest violation falls below this fraction of the last one."""
+"""Margins count as useful if the largest ratio of a violation to its tolerance falls to at most this fraction of the last one."""
 DOUBLINGS = 3
 """Maximum number of doublings of the substeps."""
 NEAR_BARRIER = 1e-3
@@ -77,13 +78,17 @@ def _until_accepted(first: Solution, check: Check) -> Generator[Again, Solution,
 
 
 def with_near_barrier(options: Any) -> Any:
-    """Return the options with their initial barrier parameter lowered to NEAR_BARRIER, unchanged if they have none."""
+    """Return the options with their initial barrier parameter limited to NEAR_BARRIER, unchanged if they have none."""
     known = {f.name for f in fields(options)}
     return replace(options, barrier=min(options.barrier, NEAR_BARRIER)) if "barrier" in known else options
 
 
 class _Improving:
-    """The last solution that a further solve has not made worse, the problem that it solves, and why there is no better one."""
+    """Base class of checks of consecutive solves, with their state and result.
+
+    best: the solution to return, None at first. solved: the problem that it solves. solves: number of requested solves. reason:
+    sentence on the end of the solves, "" for none. has_time: returns True while another solve may start.
+    """
 
     def __init__(self, ocp: OCP, has_time: Callable[[], bool]) -> None:
         self.solved = self._next = ocp
@@ -137,8 +142,8 @@ class Margins(_Improving):
     def __call__(self, solution: Solution) -> Again | None:
         """Return the solve with larger margins, or None if the solution holds between the knots, failed, or margins do not help.
 
-        Margins do not help after ROUNDS solves, or if the violation is not below PROGRESS times the last one. None also without
-        time left.
+        Margins do not help after ROUNDS solves, or if the largest ratio of a violation to its tolerance is above PROGRESS times
+        the last one. None also without time left.
         """
         if not (solution.status.success or solution.status.code is StatusCode.VIOLATED_BETWEEN_KNOTS):
             if self.solves:

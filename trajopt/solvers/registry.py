@@ -52,7 +52,8 @@ class UserSolver:
     def __call__(self, ocp: OCP, warm: WarmStart, options: Any, callback: Callback | None) -> Solution:
         """Solve a problem by the method, with exact second derivatives if options.hessian asks for them.
 
-        Raises InvalidProblem for constraints, control bounds without interior, and missing second derivatives.
+        Raises InvalidProblem for constraints, for control bounds without interior, and with hessian = "exact" for time steps
+        without second derivatives.
         """
         from trajopt.solvers.ddp import require_contractions
         from trajopt.solvers.window.newton import solve_newton
@@ -156,10 +157,10 @@ def _twice(method: Any, ocp: OCP, warm: WarmStart, options: Any, callback: Callb
 
 
 def _auto(ocp: OCP, warm: WarmStart, options: AutoOptions, callback: Callback | None) -> Solution:
-    """Run ``auto``: from competing starts if the guess stands still and nothing else is given, else from the guess.
+    """Run ``auto``: from competing starts if the guess stands still (:func:`may_compete`), else from the guess.
 
-    It runs from the guess alone if options.starts is 1, or the warm start has multipliers or a barrier. Starts compete only if
-    :func:`may_compete`. If all end infeasible, other starts follow (:func:`_with_other_starts`).
+    If all end infeasible, other starts follow (:func:`_with_other_starts`). With options.starts = 1, or multipliers or a barrier
+    in the warm start, it runs from the guess alone.
     """
     from trajopt.solvers.competing_starts import may_compete
 
@@ -175,10 +176,12 @@ def _auto(ocp: OCP, warm: WarmStart, options: AutoOptions, callback: Callback | 
 def _with_other_starts(
     ocp: OCP, guess: Guess, found: Solution, options: AutoOptions, callback: Callback | None
 ) -> Solution:
-    """Return a solution of ``auto`` from a guess; if it is infeasible, the first feasible one from other starts, if any.
+    """Return ``found``, a solution of ``auto``; if it is infeasible, the first feasible one from other starts, if any.
 
-    The starts are x0 at rest, if the guess moves, and then the direct motions of :mod:`~trajopt.solvers.competing_starts`. Ctrl-C
-    and the time limit end them. Iterations, records and attempts are those of all starts, the status names them.
+    The starts are x0 at rest, if the guess moves, and then, for a compiled problem, the direct motions of
+    :mod:`~trajopt.solvers.competing_starts`, each with the first attempt only. Ctrl-C and the time limit end them. Iterations,
+    records and attempts are those of all starts; the status names the start that succeeded, or all. No starts without
+    ``fallback`` or constraints, or after a status in _FINAL.
     """
     from trajopt.solvers.auto import is_feasible
     from trajopt.solvers.competing_starts import direct_motions, may_compete, stands_still
@@ -188,7 +191,7 @@ def _with_other_starts(
         return s.status.success or is_feasible(ocp, s)
 
     def starts() -> Iterator[tuple[str, Solution]]:
-        """Solve from one start after the other."""
+        """Solve from one start after the other; yield the name of each start and its solution."""
         rest = WarmStart(constant_guess(ocp))
         if not stands_still(guess):
             run = _from_best_start if may_compete(ocp, rest.guess) else _in_turn
@@ -237,7 +240,7 @@ def _in_turn(
 ) -> Solution:
     """Run the solvers ("attempts") of ``auto`` from a guess, one after the other, until one succeeds.
 
-    kkt_tolerance: in place of the default on the KKT error.
+    Multipliers of the warm start are not used. kkt_tolerance: tolerance on the scaled KKT error, in place of that of the options.
     """
     from trajopt.solvers.auto import Try, attempts, in_turn
 
@@ -258,9 +261,10 @@ def _in_turn(
 def _from_best_start(ocp: OCP, warm: WarmStart, options: AutoOptions, callback: Callback | None) -> Solution:
     """Run ``auto`` from each of the best competing starts, and from the guess if all fail and it was not among them.
 
-    A second competition on a finer grid follows if all solves from motions that are feasible on the coarse grid fail, with
-    ``fallback``. Returns the cheapest success, else the last solution, with iterations and records of all; meta["starts"]
-    describes the competitions. No further start follows at a time limit or after Ctrl-C.
+    A second competition on a finer grid, and the solve from the guess, need ``fallback``; the former follows if motions are
+    feasible on the coarse grid, but all solves from them fail. Returns the cheapest success, else the last solution, with
+    iterations and records of all solves on the problem's grid; meta["starts"] describes the competitions. No further start
+    follows at a time limit or after Ctrl-C; Ctrl-C in a competition returns the guess (:func:`not_begun`).
     """
     from trajopt.solvers.competing_starts import FACTORS, MAX_ITERATIONS, TIME_SHARE, TOLERANCE, choose_starts
 
@@ -309,7 +313,10 @@ def _from_best_start(ocp: OCP, warm: WarmStart, options: AutoOptions, callback: 
 
 
 def attempt_options(attempt: Attempt, options: AutoOptions) -> Any:
-    """Return the options of the solver of an attempt: those of ``auto`` that are set and known to it, and the attempt's own."""
+    """Return the options of the solver of an attempt, with those that the attempt needs.
+
+    max_iterations, gradient_tolerance and constraint_tolerance are those of ``auto``, if set there and known to the solver.
+    """
     _, kind, preset = SOLVERS[attempt.solver]
     common = {key: getattr(options, key) for key in ("max_iterations", "gradient_tolerance", "constraint_tolerance")}
     known = {f.name for f in fields(kind)}
@@ -399,7 +406,8 @@ def chosen_options(solver: str | None, options: Any) -> tuple[str, Any]:
 def _named_by(options: Any) -> str:
     """Return the solver whose options class matches, or whose options include all keys of a mapping; the default solver if none.
 
-    Solvers with preset options (ilqr, gnms, fddp) are not considered; the default one comes first.
+    Solvers with preset options (ilqr, gnms, fddp), and those of entry points that were not used yet, are not considered; the
+    default one comes first.
     """
     known = SOLVERS.loaded()
     first = (DEFAULT_SOLVER, *(name for name in known if name != DEFAULT_SOLVER))

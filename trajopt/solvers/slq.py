@@ -41,9 +41,10 @@ from trajopt.stage.solver_cache import SolverCache, borrowed
 def with_nonlinear_gaps(options: SLQOptions, max_iterations: int) -> Generator[SolveRequest, Any, Solution | Status]:
     """Solve from the guess with the options; if linear gaps fail, solve from the guess again with nonlinear gaps.
 
-    Linear gaps fail if the solve ends in a failed line search or NaN with open defects, after at least one iteration. Returns the
-    second solution if it succeeded, else the first, or a status if nothing was solved. Yields requests, answered by solutions, or
-    None if not started. Both solves share max_iterations.
+    Linear gaps fail if the solve ends in a failed line search or NaN with defects above their tolerance, after at least one
+    iteration. Returns the second solution if it succeeded, else the first, with iterations and records of both, or a status if
+    nothing was solved. Yields requests, answered by solutions, or None if not started. Both solves share max_iterations and the
+    time limit.
     """
 
     linear = options.shooting != "single" and options.gaps == "linear"

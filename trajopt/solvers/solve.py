@@ -82,12 +82,12 @@ def solve(
     backend: derivative method of all phases, in place of those of the problem: a name, or a mapping with "name", "engine" and
     options (:mod:`trajopt.step.other_backend`). warm_start: of an earlier solution.
     check: validate the problem before the solve, and decide the status by all checks of :mod:`trajopt.solvers.success`: feasible,
-    optimal, confirmed by a replay with finer time steps, goals met. Use False in loops that solve one problem repeatedly with other
-    values: the status then covers feasibility and optimality only, by the numbers of the solver. The shapes of x0 and of the guess
-    are always validated.
+    optimal, confirmed by a replay with finer time steps, goals met. Use False in loops that solve one problem repeatedly with
+    other values: the status then covers feasibility and optimality only, by the numbers of the solver, and "auto" starts from the
+    guess alone and does not solve again with margins or more substeps. The shapes of x0 and of the guess are always validated.
 
     Raises UnknownName for a solver or option, :class:`~trajopt.validation.validation.InvalidProblem` with all errors found,
-    ValueError for bad options. Non-convergence is no exception: see ``Solution.status``.
+    ValueError for bad options, TypeError for arguments of a wrong type. Non-convergence is no exception: see ``Solution.status``.
 
     >>> import trajopt as to
     >>> cart = to.FunctionMap(lambda x, u, t, p: [x[1], u[0]], 2, 1, second_order=True)
@@ -131,10 +131,11 @@ def _solved(
     check: bool,
     margins: bool,
 ) -> tuple[Solution, OCP]:
-    """Solve a problem, with repeated solves, checks and metadata; return the solution and the problem with margins that it solves.
+    """Solve a problem, with repeated solves, checks and metadata; return the solution and the problem with margins.
 
-    check: validate the problem and check the solution as in :func:`solve`. margins: allow solves with tightened inequalities if the
-    option between_knots is set.
+    That is the problem whose inequalities are tightened because the option between_knots is set; later solves of "auto" with
+    checks may tighten others. check: validate the problem and check the solution as in :func:`solve`. margins: allow solves with
+    tightened inequalities if the option between_knots is set.
     """
     solver, chosen = chosen_options(solver, options)
     if isinstance(chosen, AutoOptions) and not check:
@@ -183,7 +184,11 @@ def _solved(
 
 
 class _Solves:
-    """Solves by one solver and options; seconds: their total time without checks; work: state of the engines after the last one."""
+    """Solves by one solver and options.
+
+    run: solver function of the registry. work: returns the record of parts that are not compiled. Attributes: seconds: total time
+    of the solves without checks; work: that record after the last one.
+    """
 
     def __init__(self, run: Any, options: Any, callback: Callback | None, work: Callable[[], Any]) -> None:
         self._run, self._options, self._callback, self._work = run, options, callback, work
@@ -404,7 +409,8 @@ def _between_knots(ocp: OCP, options: Any, solution: Solution) -> BetweenKnots |
 def _evaluators(ocp: OCP, options: Any) -> Iterator[tuple[OCP, Callable[[OCP], StageEvaluator]]]:
     """Yield the problem as it was traced for its solve, and a function that returns a stage evaluator of such problems.
 
-    The evaluator uses the cached stages of the solve; if these run in NumPy, the package's library evaluates the dynamics.
+    For shooting solvers that is the problem of the augmented Lagrangian, if there are constraints. The evaluator uses the cached
+    stages of the solve; if these run in NumPy, the package's library evaluates the dynamics.
     """
     from trajopt.stage.evaluation import StageEvaluator
     from trajopt.stage.evaluators import cached_evaluator
@@ -430,7 +436,7 @@ def _evaluators(ocp: OCP, options: Any) -> Iterator[tuple[OCP, Callable[[OCP], S
 
 
 INDIVISIBLE = "its time steps cannot be divided"
-"""Reason why there is no replay of a problem whose dynamics are a discrete map."""
+"""Reason why there is no replay of a problem with time steps that cannot be divided, such as discrete maps."""
 
 
 def _meta(ocp: OCP, solver: str, options: dict[str, Any], warnings: list[Finding]) -> dict[str, Any]:

@@ -6,12 +6,14 @@
     (d) between      inequalities hold between the knots, to the tolerance of :mod:`trajopt.validation.between_knots`
     (e) goals        the trajectory meets the goals of the problem (:mod:`trajopt.problem.goals`)
 
-Larger tolerances in the options of the solver replace the first two. The scaled KKT error is relative to the terms of each control,
-or scaled as in the solver if that has converged (E_0 of IPOPT); the smaller value counts.
+Larger tolerances in the options of the solver replace ``FEASIBLE`` and ``STATIONARY``; ``SENSITIVE`` grows with the latter. The
+scaled KKT error is relative to the terms of each control, or scaled as in the solver if that has converged (E_0 of IPOPT); the
+smaller value counts.
 
-``converged`` requires (a) to (e); ``acceptable`` all but (b). Otherwise the first failed check defines code and message. If (a)
-fails and the solver reported no success, the status of the solver stays. Without checks (``check=False``, replanning, batches) (a)
-and (b) are decided by the numbers of the last iteration of the solver.
+``converged`` requires (a) to (e); ``acceptable`` all but (b). Otherwise the first failed check, in the order (a), (c), (d), (e),
+defines code and message. If (a) fails and the solver reported no success, the status of the solver stays. Without checks
+(``check=False``, replanning, batches) a success of the solver counts as (a) and as a small KKT error, and its last gradient
+decides on the cost sensitivity.
 """
 
 from __future__ import annotations
@@ -49,7 +51,7 @@ _UNCHANGED = (
 
 
 class Tolerances(NamedTuple):
-    """Tolerances of the options of a solver, on violations and on the scaled KKT error; 0 for the defaults."""
+    """Tolerances of the options of a solver, on violations and on the scaled KKT error; 0 for the defaults of the checks."""
 
     constraints: float = 0.0
     kkt: float = 0.0
@@ -68,7 +70,9 @@ def assessed(
     found: Measures | None = None,
     solved: OCP | None = None,
 ) -> Solution:
-    """Return the solution with the status of all checks, and their results in ``meta``; a non-finite trajectory is not checked.
+    """Return the solution with the status of all checks, and their results in ``meta``.
+
+    A trajectory or gains that are not finite are not checked: the status stays.
 
     tolerances: of the solver, used if larger than the defaults. replayed: replay, called once for a finite trajectory. between:
     returns the violations between the knots, called once for a feasible trajectory. found: errors of the trajectory; default: by
@@ -76,7 +80,8 @@ def assessed(
 
     meta["measures"]: violation, kkt and sensitivity. meta["replay"]: see :func:`trajopt.validation.replay.as_meta`. meta["goals"]:
     sentences "report" and "missed" about the goals. meta["limits"]: "sentence" and "enforced" of each violated limit, without
-    self-collision; meta["self_collision"] states that it was not checked.
+    self-collision; meta["self_collision"] states that it was not checked, "" for a model without links. meta["between_knots"]:
+    "sentence", "ratio" and "amount" of the worst violation between the knots, if ``between`` returns some.
     """
     xs, us, K = solution.xs, solution.us, solution.K
     if not (np.isfinite(xs).all() and np.isfinite(us).all() and np.isfinite(K).all()):
@@ -93,7 +98,10 @@ def assessed(
     broken: list[str] = []
 
     def holds(run: Deviation) -> bool:
-        """True if a replay run stays within its tolerance and meets the goals that the plan meets; stores sentences on failures."""
+        """True if a replay run stays within its tolerance and meets the goals; stores sentences on failures.
+
+        If the plan misses a goal, no goal is tested.
+        """
         broken[:] = _failures(run, () if missed else goals)
         return not broken
 
@@ -125,8 +133,9 @@ def checked_status(
 ) -> Status:
     """Return the status by the first check that fails: feasible, replays, between knots, goals, optimal; else "converged".
 
-    A feasible trajectory that passes all but the last is "acceptable". The status of a solver that failed stays if the trajectory
-    is infeasible. Statuses of Ctrl-C, NaN, unbounded objectives, contradictory bounds and errors always stay.
+    A feasible trajectory that passes all but the last is "acceptable". A failure of the solver does not count against a feasible
+    trajectory; its status stays if the trajectory is infeasible. Statuses of Ctrl-C, NaN, unbounded objectives, contradictory
+    bounds and errors always stay.
 
     reason: status of the solver. found: errors of the trajectory. broken: sentences about replays that deviate or miss goals.
     missed: sentences about goals that the plan misses. tolerance: on the scaled KKT error. violated: sentences about inequalities
@@ -175,9 +184,10 @@ _ADVICE = {
 
 
 def solver_measures(solution: Solution, tolerance: float) -> Measures:
-    """Return the errors as the solver reported them in its last record, without evaluating the trajectory.
+    """Return the errors by the numbers of the solver, without evaluating the trajectory.
 
-    Infinite without records. tolerance: on the violation.
+    Violation, and gradient for the cost sensitivity, come from the last record, the KKT error from the status, or else from the
+    record. Infinite without records. tolerance: on the violation.
     """
     if not solution.history:
         return Measures(Violation(np.inf, "no iteration"), np.inf, np.inf)

@@ -2,7 +2,7 @@
 
 A method tests its limit between iterations. An iteration that continues for GRACE seconds after the limit, for example with
 functions evaluated in Python, receives a KeyboardInterrupt like Ctrl-C, and the solver returns its best iterate. If that takes as
-long as the limit, a second interrupt follows. C calls finish first.
+long as the limit, and at least GRACE, another interrupt follows. C calls finish first.
 """
 
 from __future__ import annotations
@@ -64,7 +64,8 @@ def enough_time(limit: float | None, began: float) -> bool:
 def remaining(limit: float | None, began: float) -> float | None:
     """Return the time limit [s] of a further solve: the remaining time, at least MIN_TIME; None without a limit.
 
-    began: start time [s]. Inside of :func:`timed_solve` all methods count from the same start, so the limit itself is returned.
+    began: start time [s]. If it is the start of the current :func:`timed_solve`, the limit itself is returned, because all
+    methods there count from that start.
     """
     if limit is None or began == _start.get():
         return limit
@@ -110,7 +111,7 @@ class Watchdog:
 
 @contextmanager
 def interrupting(limit: float | None) -> Iterator[Watchdog | None]:
-    """Raise KeyboardInterrupt in the block GRACE seconds after a time limit [s], and again later; it ends the block silently.
+    """Raise KeyboardInterrupt in the block GRACE seconds after a time limit [s], and then repeatedly; it ends the block silently.
 
     The limit counts from :func:`start_of_solve`. Other KeyboardInterrupts (Ctrl-C) are raised. Yields the watchdog, or None without
     a limit.
@@ -134,7 +135,7 @@ def interrupting(limit: float | None) -> Iterator[Watchdog | None]:
 def _raise_in(thread: int, exception: type[KeyboardInterrupt] | None) -> None:
     """Raise an exception in a thread at its next instruction; None: cancel an exception that is not raised yet.
 
-    In the main thread with Python's handler of SIGINT, the signal is sent, which also ends waiting calls.
+    In the main thread with Python's handler of SIGINT, the signal is sent, where the system can, which also ends waiting calls.
     """
     main = thread == threading.main_thread().ident and signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if exception is not None and main and hasattr(signal, "pthread_kill"):

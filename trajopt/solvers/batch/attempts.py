@@ -37,9 +37,10 @@ def in_attempts(
 ) -> BatchSolution | None:
     """Solve a batch by the sequence of solvers ("attempts") of ``auto``: each runs once, on all problems that still need it.
 
-    guess: xs (n or 1, N + 1, nx), us (n or 1, N, nu). run: solves a batch with a named solver. ``fits(ocp, options)`` is true if
-    the solver of these options solves many problems together; ``on_finished`` receives the finished count. Returns None if no first
-    attempt fits, or if the options have a time limit, which all attempts of a problem share.
+    Attempts on coarse time grids are left out. guess: xs (n or 1, N + 1, nx), us (n or 1, N, nu). run: solves a batch with a
+    named solver. ``fits(ocp, options)`` is true if the solver of these options solves many problems together; ``on_finished``
+    receives the finished count. Returns None if no first attempt fits, or if the options have a time limit, which all attempts of
+    a problem share.
     """
     began, n, plans, answers = time.perf_counter(), len(batch), _plans(batch), list[tuple[list[int], BatchSolution]]()
     firsts = {id(plan[0]): plan[0] for plan in plans}.values()

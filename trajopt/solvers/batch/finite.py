@@ -1,4 +1,4 @@
-"""Checks of the values of a batch: problems with NaN, infinity or crossed control bounds get an error status."""
+"""Checks of the values of a batch: problems with NaN, forbidden infinities or crossed control bounds get a status."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ UNLIMITED = ("u_lower", "u_upper", "lower", "upper")
 
 
 def invalid_values(batch: Batch, guess: tuple[Array, Array]) -> dict[int, Status]:
-    """Return the error status of each problem with NaN, a forbidden infinity, or crossed control bounds, by its number.
+    """Return the status of each problem with NaN, a forbidden infinity, or crossed control bounds, by its number.
 
-    Crossed bounds are reported only for problems without the other errors. guess: xs (n or 1, N + 1, nx), us (n or 1, N, nu); a
-    guess shared by all problems is not checked.
+    It is "non_finite", or "infeasible" for crossed bounds. Crossed bounds are reported only for problems without the other
+    errors. guess: xs (n or 1, N + 1, nx), us (n or 1, N, nu); a guess shared by all problems is not checked.
     """
     found = {
         i: termination.non_finite_value(name, i, may_be_infinite=_may_be_infinite(name))
@@ -96,7 +96,7 @@ def _named(batch: Batch) -> Iterator[tuple[str, Array]]:
 
 
 def _values(ocp: OCP) -> Iterator[tuple[str, Array]]:
-    """Yield the name and value of x0, start, time steps, bounds and parameters of one problem."""
+    """Yield the name and value of x0, start, time steps, bounds and parameters of one problem, without weights of terms."""
     yield "x0", ocp.x0
     yield "start", np.asarray(ocp.start, float)
     yield from (("dt", phase.dt) for phase in ocp.phases)

@@ -1,7 +1,7 @@
 """Interior-point solver for batches: each thread solves one problem after the other, with the knots of the problem in SIMD lanes.
 
-Single solves handle problems that the kernels do not cover: those that need feasibility steps (restoration), or whose program has
-a different row structure.
+Single solves handle problems that the kernels do not cover: those that need feasibility steps (restoration), whose program has a
+different row structure, or whose values are not finite or bounds contradictory.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class InteriorBatch(SlotBatch):
 
     @classmethod
     def fits(cls, ocp: OCP, options: Any) -> bool:
-        """True for IPMOptions themselves, if compiled kernels answer all requests of the interior-point method for this problem."""
+        """True for IPMOptions (not a subclass), if compiled kernels answer all requests of the interior-point method."""
         if type(options) is not IPMOptions:
             return False
         return serves(prepared(ocp, _still(ocp), options).program, alone=False)
@@ -82,10 +82,10 @@ class InteriorBatch(SlotBatch):
         self.threads = min(self.threads, max(1, len(self.order)))
 
     def solution(self, began: float, meta: dict[str, Any]) -> BatchSolution:
-        """Return the solutions, with controls clipped to their bounds and gains if requested.
+        """Return the solutions, with gains if requested, and controls clipped to their bounds except for held ones.
 
-        ``meta["referred"]`` lists the problems that need a single solve: other row structure, restoration, or non-finite values. It
-        is missing if Ctrl-C stopped the batch.
+        ``meta["referred"]`` lists the problems that need a single solve: other row structure, contradictory bounds, restoration,
+        or non-finite values. It is missing if there are none, or if Ctrl-C stopped the batch.
         """
         found, limits, chosen = super().solution(began, meta), self.batch.bounds(), set(self.order)
         if limits is not None:  # bounds of the programs are relaxed
@@ -113,9 +113,9 @@ class InteriorBatch(SlotBatch):
     def _structured(self, count: int) -> tuple[StageProgram, Array, list[Array]]:
         """Return the program of a template problem, a mask of the problems that fit it, and the values from :meth:`_numbers`.
 
-        A problem fits if its bounds are on the same rows as those of the template and do not contradict each other. Of up to TRIES
-        candidates, the template is the first that shares its structure with half of the problems, else the one that most problems
-        fit.
+        A problem fits if its bounds are on the same rows as those of the template and do not contradict each other. Candidates,
+        at most TRIES, are tried until one shares its structure with at least half of the problems; the template is the candidate
+        that most problems fit. count: 1 if all problems have the same bounds, else their number.
         """
         tries: list[tuple[int, StageProgram, Array, list[Array]]] = []
         at = 0
@@ -133,7 +133,7 @@ class InteriorBatch(SlotBatch):
         """Return two masks (count,) and the values of each problem; a count of 1 applies to all problems.
 
         Masks: the bounds are on the rows of program ``p``; the bounds do not contradict each other. Values: lower and upper bounds,
-        targets and fixed variables, (count, ..) each; uninitialized where the rows differ.
+        targets of equality rows, and values of fixed state entries, (count, ..) each; uninitialized where the rows differ.
         """
         numbers = [np.empty((count, size)) for size in (p.numbers, p.numbers, p.rows, len(p.fixed))]
         alike, valid = np.zeros(count, bool), np.zeros(count, bool)

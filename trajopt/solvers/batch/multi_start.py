@@ -17,7 +17,7 @@ from trajopt.solvers.batch.solve_batch import BatchCallback, solve_batch
 from trajopt.solvers.problem_batch import Batch
 
 SAME_COST, SAME_STATE = 1e-4, 1e-2
-"""Relative tolerances: solutions are one optimum if the states agree, and the costs or the controls."""
+"""Relative tolerances: solutions are one optimum if the states agree to SAME_STATE, and costs or controls to SAME_COST."""
 
 
 class Optimum(NamedTuple):
@@ -72,7 +72,7 @@ def multi_start(
 
     starts: guesses, or their number. With a number, the first start is ``guess`` (default x0 at every knot, zero controls); the
     others are random detours from it (:func:`~trajopt.guesses.guesses.detour`), drawn with ``seed``.
-    Raises ValueError if the number is below 1.
+    Raises ValueError for a number below 1 and for an empty list, TypeError for other objects.
 
     >>> import numpy as np, trajopt as to
     >>> cart = to.FunctionMap(lambda x, u, t, p: [x[1], u[0]], 2, 1)

@@ -1,8 +1,8 @@
 """Batches by single solves in worker processes, for solvers without SIMD lanes.
 
 The calling process solves the first problem, which compiles missing code and measures the time of a solve. It also solves the
-others, one after the other, if they would take little time or cannot be pickled. A problem that raises an exception, or whose
-process dies, gets an error status. An exception is raised only if all problems raise one.
+others, one after the other, if they would take little time or cannot be pickled, or with one thread. A problem that raises an
+exception, or whose process dies, gets an error status. An exception is raised only if all problems raise one.
 """
 
 from __future__ import annotations
@@ -105,8 +105,10 @@ def in_processes(
 ) -> BatchSolution:
     """Solve a batch by single solves: the first here, the rest in worker processes if that saves time and they can be pickled.
 
-    Processes start if the rest takes more than WORTH seconds. max_iterations (n,) overrides the limit of the options. Ctrl-C
-    returns the finished solutions, with meta["stopped"] = True. Raises the last exception if every problem raised one.
+    The first one is repeated with the next problem until a solve raises no exception. Processes, at most ``threads``, start if
+    the rest would take more than WORTH seconds one after the other, judging by the first. max_iterations (n,) overrides the limit
+    of the options. Ctrl-C returns the finished solutions, with meta["stopped"] = True. Raises the last exception if every problem
+    raised one.
     """
     work, n, began = Work(batch, guess, solver, options, max_iterations), len(batch), time.perf_counter()
     found: dict[int, Solution | Status] = {}

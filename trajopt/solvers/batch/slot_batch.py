@@ -83,8 +83,8 @@ class SlotBatch(Rows, ABC):
     """Problems of a batch and the arrays of their solutions. ``rows``: the addresses of each problem's data (:meth:`Rows.table`).
 
     guess: xs (n or 1, N + 1, nx), us (n or 1, N, nu). max_iterations (n,): limit of each problem; None for that of the options.
-    Attributes: ``order`` lists the problems to solve. ``ended`` holds the termination of each problem, None before its solve
-    starts. ``errors`` holds exceptions of methods by problem number.
+    Attributes: ``order`` lists the problems to solve. ``ended`` holds the termination of each problem, None until its solve has
+    ended or was stopped at an iterate. ``errors`` holds exceptions of methods by problem number.
     """
 
     rows: Array

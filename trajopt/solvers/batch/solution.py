@@ -49,11 +49,13 @@ class BatchSolution:
 
     - solver, options, total "seconds", and "how" and "lanes": how processes, threads and lanes shared the work
     - "solve_times" (n,) [s]; problems that were solved side by side in lanes share the elapsed time equally
-    - "gradients", "kkts", "violations" (n,): final largest gradient, scaled KKT error, and largest defect or constraint violation
-    - "defects" (n,): largest final defect, NaN after single solves; absent for the interior point
+    - "gradients", "kkts", "violations" (n,): final largest gradient, scaled KKT error, largest defect or constraint violation;
+      NaN after single solves
+    - "defects" (n,): largest final defect, NaN after single solves; absent or NaN for the interior point
+    - "referred", "second_starts": numbers of the problems repeated as single solves, or with nonlinear gaps; absent without any
     - "rounds": number of rounds of inner solves, for augmented Lagrangians
     - "attempts" of the solver "auto", by problem
-    - "goal_tolerances" (n,): tolerance of relaxed goals, None for problems without relaxation
+    - "goal_tolerances" (n,): tolerance of relaxed goals, None for problems without relaxation; absent without any
     - "stopped": True if Ctrl-C ended the batch
     """
 

@@ -48,7 +48,8 @@ def solve_batch(
 ) -> BatchSolution:
     """Solve many problems that differ only in values; each solution equals that of :func:`trajopt.solve` with ``check=False``.
 
-    Statuses cover feasibility and optimality as the solver measures them. Only single solves check goals and replay solutions.
+    The exception is "auto", which tries no coarse time grids here for problems solved together. Statuses cover feasibility and
+    optimality as the solver measures them. Only single solves check goals and replay solutions.
 
     ocp: the problem whose values change, a :class:`~trajopt.solvers.problem_batch.Batch`, or a list of problems. batch: the
     values that differ, as for a Batch. guess: one guess for all problems, stacked arrays (n, N + 1, nx) and (n, N, nu), or a list
@@ -60,17 +61,19 @@ def solve_batch(
 
     - slq, ilqr, gnms and fddp, without constraints and compiled: one problem in each SIMD lane, on threads. The time_limit covers
       all problems that share the lanes.
-    - ddp without constraints, and ipm: each thread solves one problem after the other, with the knots of a problem in lanes. A
-      failure of ipm (no accepted step length, non-finite values) is repeated as a single solve; ``meta["referred"]`` lists these
-      problems.
+    - ddp without constraints and by Newton's method, its default, and ipm: each thread solves one problem after the other, with the
+      knots of a problem in lanes. A failure of ipm (no accepted step length, non-finite values), and a problem with other rows,
+      is repeated as a single solve; ``meta["referred"]`` lists these problems.
     - slq, ilqr, gnms, fddp and ddp with constraints: the inner solves of the augmented Lagrangian as above, round by round
       (:mod:`trajopt.solvers.batch.rounds`)
     - "auto", the default: one attempt after the other, each for all unsolved problems (:mod:`trajopt.solvers.batch.attempts`)
-    - other solvers, and slq with constraints and a time_limit: single solves, in processes if the work is long enough
+    - other solvers and problems that are not compiled, "auto" with a time_limit, and shooting solvers with constraints and a
+      time_limit: single solves, in processes if the work is long enough
 
-    A failed or invalid problem gets a status and does not stop the others: "infeasible" for contradictory bounds, else an error
-    status. Ctrl-C returns the finished solutions; the other problems are "interrupted", and ``stopped`` of the result is True.
-    Ctrl-C before the first problem starts, or a second Ctrl-C, raises KeyboardInterrupt.
+    A failed or invalid problem gets a status and does not stop the others; an invalid one "infeasible" for contradictory bounds,
+    "non_finite" for NaN or a forbidden infinity, else "error". Ctrl-C returns the finished solutions; the other problems are
+    "interrupted", and ``stopped`` of the result is True. Ctrl-C before the first problem starts, or a second Ctrl-C, raises
+    KeyboardInterrupt.
 
     Raises ValueError for values of a wrong shape, problems of different structures, and errors that all problems share;
     UnknownName for a value that matches no name in the problem.
@@ -170,8 +173,8 @@ def _solved(
 ) -> BatchSolution:
     """Solve a batch with a named solver: in lanes, by rounds, by attempts of ``auto``, or by single solves where kernels lack.
 
-    ``meta["how"]`` describes how processes, threads or lanes shared the work. Registered methods without kernels run on one thread.
-    Raises InvalidProblem if a registered method gets constraints or control bounds without interior.
+    ``meta["how"]`` describes how processes, threads or lanes shared the work. Registered methods without kernels run in this
+    process. Raises InvalidProblem if a registered method gets constraints or control bounds without interior.
     """
     from trajopt.solvers.batch.processes import in_processes
 
@@ -255,7 +258,7 @@ def _fits(ocp: OCP, options: Any) -> bool:
 def _windows_for(ocp: OCP, options: Any) -> Any:
     """Return the batch class whose kernels solve problems of this structure.
 
-    Returns None if there is none, or if a part is not compiled.
+    Returns None if there is none, or if no phase requests the engine "compiled".
     """
     if not is_compiled(ocp):
         return None

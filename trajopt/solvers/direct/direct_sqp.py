@@ -1,7 +1,7 @@
 """Direct multiple shooting with SQP (:mod:`trajopt.solvers.direct.transcription`, :mod:`trajopt.solvers.sqp.sqp`).
 
-The programs of this module return their derivatives by stages, for Riccati recursions. They also provide Hessians without second
-derivatives of dynamics and constraints.
+The programs of this module return their derivatives by stages, for Riccati recursions. They also provide positive semidefinite
+Hessians, without second derivatives of the dynamics and of inner functions of cost and constraints.
 """
 
 from __future__ import annotations

@@ -22,7 +22,8 @@ from trajopt.step.sensitivities import SampledSystem
 class Part(NamedTuple):
     """K knots with their stages and constraints.
 
-    ix (K, n), iu (K, m): indices of their states and controls in w. rows (K, ng): rows of the constraints, -1 for none.
+    ix (K, n), iu (K, m): indices of their states and controls in w; with a first-order hold the controls at both ends of the time
+    step, (K, 2 m). rows (K, ng): rows of the constraints, -1 for none.
     stepped: True if time steps begin at the knots.
     """
 
@@ -140,7 +141,7 @@ def held_problem(ocp: OCP) -> OCP:
 def _stages(
     ocp: OCP, constraints: Sequence[tuple[Constraint, ...]], kind: str, cost_alone: bool, linear: bool, engine: Engine
 ) -> list[Stages]:
-    """Return the stages of each phase and of the final knot; linear: integrate the cost by the trapezoidal rule, NumPy stages only.
+    """Return the stages of each phase and of the final knot; linear: NumPy stages integrate the cost by the trapezoidal rule.
 
     kind, cost_alone, engine: see :func:`parts_of`.
     """

@@ -51,7 +51,7 @@ class Transcription:
     hold: interpolation of the controls, "zero_order" or "first_order". hessian: "exact", "gauss_newton" (of the cost alone), or
     "scqp", which adds convex outer functions of constraints (:mod:`trajopt.solvers.direct.constraint_derivatives`). engine: engine
     of the stages, "auto", "compiled" or "numpy". Raises MissingCapability for a first-order hold with a time step that is not a
-    sampled system.
+    sampled system, or with different controls in the phases.
     """
 
     def __init__(

@@ -4,8 +4,9 @@
 
 The method takes Levenberg-Marquardt steps with a log barrier whose parameter goes to zero. With w = c + J dv, their linear system
 is that of :mod:`trajopt.solvers.interior.newton` for H = damping, with -w instead of zero in the rows: the dynamics and all
-equations are soft. A point where |J'c + zu - zl| is small against |c| is a local minimum of the violation, a certificate that no
-point nearby is feasible. Restoration ends there, or as soon as the filter accepts the iterate.
+equations are soft. A point where |J'c + zu - zl| is small against |c| is a stationary point of the violation, a certificate that
+no point nearby is feasible. Restoration ends there, or as soon as the filter accepts an iterate with less violation, or if it
+makes no progress.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ ENOUGH, NEARLY_ALL = 0.9, 1e-3
 NEARLY_STATIONARY = 1e2 * STATIONARY_VIOLATION
 """STATIONARY_VIOLATION for points that rounding errors or vanishing derivatives keep from improving."""
 FEASIBLE = 1e-9
-"""Violation below which restoration ends."""
+"""Largest residual up to which restoration ends."""
 DAMPING, MIN_DAMPING, MAX_DAMPING = 1e-2, 1e-10, 1e10
 POOR, GOOD, RAISE, LOWER = 0.25, 0.75, 4.0, 0.1
 """Ratios of actual to predicted decrease below and above which the damping is raised and lowered, with the factors."""
@@ -55,11 +56,11 @@ class Restoration:
     def run(self, point: Point, other: Point, r: Restore) -> tuple[Restored, Point]:
         """Take Levenberg-Marquardt steps on the violation from a point with first derivatives.
 
-        Return the result and the final point. Result ACCEPTABLE: the violation is nearly zero or a thousandth of the first one, or
-        it fell by 10 % and the filter of ``r`` accepts the point (not with r.to_feasible). LEAST_VIOLATION: the violation is
-        stationary. NO_STEP: no step reduces the merit elsewhere. NO_PROGRESS: 40 steps reduced |c| by less than 2 %. LIMIT:
-        r.max_steps steps or the deadline. The start is stored for :meth:`restore_start`. other: memory for trial points. The final
-        point has first derivatives and is one of the two.
+        Return the result and the final point. Result ACCEPTABLE: the violation is nearly zero or a thousandth of the first one,
+        or it fell by 10 % and the filter of ``r`` accepts the point (not with r.to_feasible). LEAST_VIOLATION: the violation is
+        stationary. NO_STEP: no damping gives a step that reduces the merit enough, at a point that is not stationary.
+        NO_PROGRESS: 40 steps reduced |c| by less than 2 %. LIMIT: r.max_steps steps or the deadline. The start is stored for
+        :meth:`restore_start`. other: memory for trial points. The final point has first derivatives and is one of the two.
         """
         self.z, self.step = self.program.multipliers(), self.system.empty_step()
         self._left = point.v.copy(), point.xs.copy()

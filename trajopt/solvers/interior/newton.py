@@ -80,9 +80,9 @@ class NewtonSystem:
 
     # -- measures -------------------------------------------------------------------------------------------------------
     def violation(self, p: Point) -> Violation:
-        """Return l1 and maximum norms of the residuals, barrier sum and sum of squares at a point with values.
+        """Return l1 and maximum norms of the residuals, largest defect, barrier sum and sum of squares at a point with values.
 
-        Returns NaN if not finite.
+        Both norms are NaN if a residual is not finite.
         """
         self.kernels.values(self.program.ref, p.data.v, p.data.d, p.data.g, self._measured_at)
         return Violation(*self._measured[:5].tolist())

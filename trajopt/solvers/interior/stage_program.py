@@ -112,7 +112,7 @@ class StageProgram:
     def follow(self, ocp: OCP, us: Array) -> bool:
         """Switch this program in place to another problem of the same structure, so that points and systems can be reused.
 
-        Returns False if the structure or sizes differ or the stages cannot be reused; the program is then unusable.
+        Returns False if the structure or sizes differ or the stages cannot be reused; the program must then be discarded.
         """
         constraints = with_rows(ocp)
         if not self.may_follow or not follow(self.stages, self.ocp, ocp, _stage_request(constraints, self.orders[0])):
@@ -228,7 +228,7 @@ class StageProgram:
     def _hold_controls(self, us: Array) -> None:
         """Hold controls with equal bounds at that value, and controls that no dynamics, term or constraint reads at their guess us.
 
-        Removes their bounds; ``still_read`` marks those that functions read.
+        Removes their bounds; ``still_read`` marks those with equal bounds that functions read.
         """
         N, m = self.N, self.m
         lower, upper = (b[self.u].reshape(N, m) for b in (self.lower, self.upper))
@@ -286,7 +286,8 @@ class StageProgram:
     def first(self, p: Point) -> float:
         """Write values and first derivatives to p; returns the objective.
 
-        Phases with a non-exact Hessian also fill Q, S, R (Gauss-Newton). Derivatives with respect to held controls become zero.
+        Phases with a non-exact Hessian also fill Q, S, R (Gauss-Newton). Derivatives of dynamics and constraints with respect to
+        held controls become zero; those of the cost remain.
         """
         for stages, (k, _, _), view, order in zip(self.stages, self.parts, p.views, self.orders, strict=True):
             stages.first(*self.stage_arguments(p, k), quadratic=order != EXACT, out=view)
