@@ -23,7 +23,10 @@ TOLERANCE = 1e-8
 
 
 class Dependence(NamedTuple):
-    """Row (constraint name, label) that rows of other constraints imply or contradict."""
+    """Row (constraint name, label) that earlier rows imply or contradict.
+
+    depends_on: constraints of these rows, possibly the row's own; empty for a row of zeros.
+    """
 
     constraint: str
     row: str
@@ -45,8 +48,8 @@ def redundant_constraints(
 ) -> list[Dependence]:
     """Rows of J at a state x (nx,) that are combinations of earlier rows, in order; empty if J has full rank.
 
-    A row is contradictory if its gamma differs from the same combination of gammas, relative to ``tolerance``. p: run-time
-    parameters, (n,).
+    Rows of zeros, also those of inactive constraints, count. A row is contradictory if its gamma differs from the same
+    combination of gammas by more than ``tolerance`` times 1 plus the largest gamma. p: run-time parameters, (n,).
     """
     J, gamma = rows_at(constraints, x, p)
     names = [(c.name, label) for c in constraints.bound for label in c.labels]
@@ -69,7 +72,10 @@ def redundant_constraints(
 
 
 def rows_at(constraints: ConstraintSet, x: Array, p: Mapping[str, Array] | None = None) -> tuple[Array, Array]:
-    """Jacobian J (rows, nv) and gamma (rows,) of the constraints J a + gamma = 0 on the accelerations, at a state x (nx,)."""
+    """Jacobian J (rows, nv) and gamma (rows,) of the constraints J a + gamma = 0 on the accelerations, at a state x (nx,).
+
+    Rows of inactive constraints are zero. Raises ValueError for a contact with position feedback and no reference.
+    """
     model = constraints.model
     q, v = np.split(np.asarray(x, float)[:, None], [model.nq])
     fields = started(model, q, v)
@@ -98,20 +104,21 @@ def errors_at(constraints: ConstraintSet, x: Array, p: Mapping[str, Array] | Non
 def closed_state(
     constraints: ConstraintSet, x: Array, p: Mapping[str, Array] | None = None, iterations: int = 50
 ) -> Array:
-    """State (nx,) near x (nx,) that satisfies the constraints: q by Gauss-Newton steps, then v by its projection.
+    """State (nx,) near x (nx,) that satisfies the constraints: q by Gauss-Newton steps, at most ``iterations``, then v by its
+    projection.
 
     Raises ValueError if the steps do not converge: the constraints contradict each other, or x is too far from them.
     """
     model, x = constraints.model, np.array(x, dtype=float)
     manifold = configuration_manifold(model)
-    for _ in range(iterations):
+    for count in range(iterations + 1):
         e = errors_at(constraints, x, p)
-        if np.abs(e).max() < MAX_ERROR:
+        if np.abs(e).max() < MAX_ERROR or count == iterations:
             break
         J, _ = rows_at(constraints, x, p)
         step = -np.linalg.pinv(J, rcond=1e-10) @ e
         x[: model.nq] = manifold.integrate(x[: model.nq, None], step[:, None])[:, 0]
-    else:
+    if not np.abs(e).max() < MAX_ERROR:
         raise ValueError(
             f"constraints do not close: the error is {np.abs(e).max():.3g} after {iterations} steps; start nearer, or "
             "check for contradictions with redundant_constraints"

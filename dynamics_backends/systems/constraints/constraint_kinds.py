@@ -74,9 +74,9 @@ class BoundConstraint:
         raise TypeError(f"{type(self).__name__} is not a complete constraint")
 
     def error(self, fields: Mapping[str, Any], q: Rows, p: Mapping[str, Rows]) -> Error:
-        """Position error by rows, with its derivatives in q unless the sides compute these; only used if kp is not zero.
+        """Position error by rows, with its derivatives in q unless the sides compute these.
 
-        p may contain the reference. The base class raises TypeError.
+        It is fed back by kp, and :func:`closed_state` removes it. p may contain the reference. The base class raises TypeError.
         """
         raise TypeError(f"{type(self).__name__} is not a complete constraint")
 

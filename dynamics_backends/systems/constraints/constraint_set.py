@@ -113,7 +113,7 @@ class ConstraintSet:
         return rows
 
     def factor(self, fields: Mapping[str, Any], constraint_states: Sequence[ConstraintState]) -> ConstrainedFactor:
-        """Factor of the equations of constrained motion; an inactive constraint has zero rows of J and the damping 1."""
+        """Factor of the equations of constrained motion; an inactive constraint has zero rows of J, and 1 added to its damping."""
         damping: list[Scalar] = list(self.regularization)
         for h in constraint_states:
             if h.active is not None:

@@ -73,7 +73,7 @@ class _Cached(NamedTuple):
 
 
 class LastSolution:
-    """Cache of a system's last solution, shared by copies of the system."""
+    """Cache of a system's last solution, shared by shallow copies of the system; deep copies and pickles get an empty one."""
 
     def __init__(self) -> None:
         self._cached: _Cached | None = None

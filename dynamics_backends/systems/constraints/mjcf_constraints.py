@@ -107,9 +107,10 @@ def _for_model(constraint: Constraint, model: Model | None) -> Constraint | None
 
 
 def _relation(equality: Equality, single: list[str], model: Model | None) -> JointRelation | None:
-    """Joint relation of an equality; None if none of its joints is in the model, or the model's coupling implies it.
+    """Joint relation of an equality; None if one of its joints is not in the model, or the model's coupling implies it.
 
-    Raises ValueError for an equality that couples a joint to a locked one, or fixes the only joint.
+    Raises ValueError for an equality that couples a moving joint to a locked one, unless mimic = "lock" locked it, and for one
+    that fixes the only joint of one degree of freedom.
     """
     joint, source = equality.joints
     follower = equality.follower

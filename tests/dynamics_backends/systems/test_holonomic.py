@@ -327,6 +327,9 @@ def test_the_error_of_a_loop_decays_with_the_baumgarte_gains():
     """The error is e0 (1 + 10 t) exp(-10 t) with kp = 100, kd = 20 from rest, here at 50 ms, for any motion of the linkage."""
     system = Holonomic(four_bar(), [PointLoop("coupler_tip", "rocker_tip", gains=(100.0, 20.0))], actuated=[])
     closed = closed_state(system.constraints, np.array([0.3, 1.2, -0.2, 6.0, 0.0, 0.0]))
+    np.testing.assert_allclose(closed_state(system.constraints, closed, iterations=0), closed, rtol=1e-12)
+    with pytest.raises(ValueError, match="after 1 steps"):
+        closed_state(system.constraints, np.array([0.3, 1.2, -0.2, 6.0, 0.0, 0.0]), iterations=1)
     assert np.abs(errors_at(system.constraints, closed)).max() < 1e-12
     assert abs(closed[3]) > 1.0 and np.abs(errors_at(system.constraints, simulated(system, closed, 50))).max() < 1e-8
     opened = closed + [0.02, -0.01, 0.03, 0.0, 0.0, 0.0]
