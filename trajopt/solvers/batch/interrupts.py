@@ -35,9 +35,10 @@ def interrupted() -> bool:
 
 @contextmanager
 def deferred_interrupts() -> Iterator[None]:
-    """Context manager: Ctrl-C (or SIGTERM with Python's handler) sets a flag instead of raising, once the first problem has begun.
+    """Context manager: Ctrl-C sets a flag instead of raising, once the first problem has begun; so does SIGTERM.
 
-    No effect outside the main thread, or if Ctrl-C has a handler other than Python's default.
+    Both only if their handler is signal.default_int_handler. A second Ctrl-C raises, except in :func:`running`. No effect outside
+    the main thread.
     """
     usual = signal.default_int_handler
     own = [s for s in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(s) is usual] if _in_main() else []

@@ -158,7 +158,7 @@ def _seconds(solution: Solution | Status) -> float:
 
 
 def _is_worker() -> bool:
-    """True in a process that another Python process started; such a process solves one problem after the other.
+    """True in a process that multiprocessing started; such a process solves one problem after the other.
 
     Raises RuntimeError while a spawned process still imports its main script, which would start the batch again and again.
     """

@@ -33,7 +33,7 @@ def solve_twice(
 
     They fail as in :func:`~trajopt.solvers.slq.with_nonlinear_gaps`. guess: xs (n or 1, N + 1, nx), us (n or 1, N, nu). ``run``
     solves a batch in which either all or no problems have a control with equal bounds. max_iterations (n,): limit of each problem
-    over both solves; None for that of the options. meta["second_starts"] lists the problems that were solved again.
+    over both solves; None for that of the options. meta["second_starts"] lists the problems that were solved again, if any.
     """
     began, n, found, starts = time.perf_counter(), len(batch), list[BatchSolution](), list[list[int]]()
     limits = np.full(n, options.max_iterations) if max_iterations is None else max_iterations

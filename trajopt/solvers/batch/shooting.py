@@ -29,7 +29,7 @@ SLOTS = 2
 """Slots of a window per lane: more than one, as problems request different operations; more than two overflow the caches."""
 
 MEMORY = 1 << 30
-"""Maximum bytes of the slots of all windows; large problems on many processors get fewer slots."""
+"""Bytes of the slots of all windows that limit their number: large problems on many processors get fewer, but at least one each."""
 
 
 class ShootingBatch(SlotBatch):

@@ -249,8 +249,8 @@ class SlotBatch(Rows, ABC):
     def _status(self, i: int, find_culprit: Callable[[Array, Array], FailedExpansion]) -> Status:
         """Return the status of problem i of a batch without constraints, as in a single solve.
 
-        After a non-finite start, the guess becomes the trajectory and the cost NaN. ``find_culprit`` returns the culprit of a
-        failure, from the expansion about a trajectory.
+        After a non-finite start, it replaces the trajectory by the guess and the cost by NaN. ``find_culprit`` returns the
+        culprit of a failure, from the expansion about a trajectory.
         """
         ended: Ended | None = self.ended[i]
         if ended is None:

@@ -35,8 +35,8 @@ ENDED, STOP = range(2)
 def run_workers(work: Callable[[Array], None], threads: int, on_finished: ProgressCallback) -> Ran:
     """Run ``work(shared)`` on each of ``threads`` threads, and report progress; Ctrl-C sets the stop flag.
 
-    shared: integers at the indices ENDED (number of finished problems) and STOP. An exception also sets the stop flag; it is raised
-    after all threads have finished.
+    shared: integers at the indices ENDED (number of finished problems) and STOP. An exception of ``on_finished`` also sets
+    the stop flag. The first exception of a thread is raised after all threads have finished.
     """
     shared = np.zeros(2, np.int64)
     with running(), ThreadPoolExecutor(threads, thread_name_prefix="batch") as pool:
