@@ -167,9 +167,9 @@ class CollisionPairs:
     ) -> SelectedPairs:
         """Assign the nearest pairs within reach to the slots of their links, at configurations (M, nq) and times (M,) [s].
 
-        Each core gets a slot of a link before any core gets two. margin: a number or (M,) [m], added to the bounds. relief:
-        subtracted from the bounds of pairs closer than RELIEVED. also: further configurations (M, nq) that determine which pairs
-        are near, such as motions that collided.
+        Further capsules of a link near the same core count as farther (:func:`chosen_pairs`). margin: a number or (M,) [m], added
+        to the bounds. relief: subtracted from the bounds of pairs closer than RELIEVED. also: further configurations (M, nq) that
+        determine which pairs are near, such as motions that collided.
         """
         M = len(qs)
         margin = np.broadcast_to(np.asarray(margin, float), (M,))

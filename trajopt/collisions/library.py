@@ -7,9 +7,9 @@ Gaps (kernels/gaps.h). A pair whose bounding-ball gap exceeds the reach gets thi
 which side is inside. For a segment behind all faces of a hull, the face with the shortest separating translation gets the depth,
 even beyond the reach.
 
-Choice of the pairs of capsules and bodies for the slots of a link (kernels/choice.h). Each body gets a slot before any body gets
-two: further capsules of the link near the same body count as farther. If a body is far from the link's coarse capsule, only the
-pair with the coarse capsule counts.
+Choice of the pairs of capsules and bodies for the slots of a link (kernels/choice.h). The nearest pairs get slots, where further
+capsules of the link near the same body count as farther (SPREAD, FARTHER), so that several near bodies tend to get one slot each.
+If a body is far from the link's coarse capsule, only the pair with the coarse capsule counts.
 """
 
 from __future__ import annotations
@@ -144,8 +144,7 @@ def _set_depths(gaps: Array, A: Array, B: Array, thick: Array, cores: Cores, cou
 
 
 SPREAD, FARTHER = 0.015, 0.5
-"""Penalty on the gap of a link's n-th nearest capsule to a body: n - 1 times SPREAD [m] plus FARTHER times the smallest gap. So
-each body gets a slot first."""
+"""Penalty on the gap of a link's n-th nearest capsule to a body: n - 1 times SPREAD [m] plus FARTHER times the smallest gap."""
 FAR = 0.05
 """Gap from the coarse capsule of a link beyond which a body is far from the link [m]."""
 
@@ -163,10 +162,12 @@ class Choice(NamedTuple):
 def chosen_pairs(
     gaps: Array, coarse: Array | None, link: int, piece: Array, core: Array, slots: int, reach: float
 ) -> Choice:
-    """Assign pairs (capsule, core of an obstacle) to a link's slots by gaps (M, P, O) [m]: one for each core before a second one.
+    """Assign pairs (capsule, core of an obstacle) to a link's slots at M configurations: those with the smallest penalized gaps.
 
-    coarse: gaps (M, C, O) of the coarse capsules, or None; ``link`` is the index of the link's coarse capsule. Pairs with gaps
-    above ``reach`` [m] get no slot.
+    gaps (M, P, O) [m]: of P capsules and O cores; the n-th nearest capsule to a core has a penalty (SPREAD, FARTHER). piece, core:
+    indices of the link's capsules, and of the cores to choose from. slots: number of slots. coarse: gaps (M, C, O) of the coarse
+    capsules, of which ``link`` is the link's, or None; a core farther than FAR from it pairs with the coarse capsule only. Pairs
+    with gaps of ``reach`` [m] or more get no slot.
     """
     (M, P, O), C = gaps.shape, 0 if coarse is None else coarse.shape[1]
     found, workspace = np.empty((M, slots), LONG), np.empty((2, len(piece) + 1, len(core)))

@@ -29,7 +29,7 @@ ALWAYS_INLINE long counted(const choice_t *g, long m)
     return rows;
 }
 
-/* Add a penalty to the gap of the second capsule near a body, twice the penalty to the third, and so on: each body gets a slot first. */
+/* Add a penalty to the gap of the second capsule near a body, twice the penalty to the third, and so on. */
 ALWAYS_INLINE void cost(const choice_t *g, long rows)
 {
     const long n = g->cores;
