@@ -141,7 +141,10 @@ class CollisionPairs:
         return self._gaps(*self.robot.ends(poses), others, self.reach if reach is None else reach)
 
     def coarse_gaps(self, qs: Array, times: Array) -> Array:
-        """Return gaps (M, C, O) [m] between the coarse capsule of each of the C movable bodies and the O cores of the scene."""
+        """Return gaps (M, C, O) [m] between the coarse capsules of C movable bodies and O cores of the scene.
+
+        Gaps beyond the reach are lower bounds.
+        """
         return self._coarse_gaps(body_poses(self.robot.model, qs), times)
 
     def _coarse_gaps(self, poses: Poses, times: Array) -> Array:

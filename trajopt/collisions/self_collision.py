@@ -30,7 +30,7 @@ from trajopt.collisions.mesh_check import MeshCheck
 
 CONFIGURATIONS = 200
 ALWAYS_TOUCHING = 0.95
-"""A pair whose capsules overlap in this fraction of random configurations counts as always touching."""
+"""A pair whose shapes overlap in more than this fraction of random configurations counts as always touching."""
 
 
 class SelfPairs(NamedTuple):

@@ -151,7 +151,8 @@ def random_points(
 ) -> Points:
     """Draw ``count`` points near the guess at random knots of a phase with these dynamics; knots: slice of the phase's knots.
 
-    Points that a time step would move too far (REACH) are drawn closer to the guess, up to HALVINGS times.
+    States from which a time step would move too far (REACH) are drawn closer to the guess, up to HALVINGS times; the last ones
+    may still move farther. Controls stay.
     """
     manifold = ocp.manifold
     chosen = rng.integers(knots.start, knots.stop, count)
@@ -159,7 +160,7 @@ def random_points(
     dx = SPREAD * rng.standard_normal((count, manifold.ndx))
     u = us + SPREAD * np.maximum(1.0, np.abs(us)) * rng.standard_normal(us.shape)
     at = Points(xs, u, ocp.t[chosen], ocp.dt[chosen], chosen)
-    for _ in range(HALVINGS):
+    for _ in range(HALVINGS + 1):
         at = at._replace(x=np.ascontiguousarray(manifold.integrate(xs.T, dx.T).T))
         far = _out_of_reach(dynamics, at, _phase_parameters(ocp, chosen))
         if not far.any():

@@ -162,7 +162,7 @@ class Run:
         return f"{row['solver']} {row['hessian']}".strip(), row["backend"]
 
     def row(self) -> dict[str, Any]:
-        """Return the values of :data:`COLUMNS` by name; NaN for those of a solution if the combination did not run.
+        """Return the values of :data:`COLUMNS` by name; NaN for those of a solution if the combination did not run ("" for texts).
 
         Times are in seconds; gradient (of the Lagrangian) and violation are those of the last iterate.
         """
