@@ -30,6 +30,7 @@ Components = list[Scalar]
 
 
 def _cross(a: Components, b: Components) -> Components:
+    """Cross product a x b of two vectors of three components."""
     return [a[1] * b[2] - a[2] * b[1], a[2] * b[0] - a[0] * b[2], a[0] * b[1] - a[1] * b[0]]
 
 

@@ -93,7 +93,7 @@ class UserBackend:
     def jacobians(self, x: Array, u: Array, t: Array | float = 0.0, p: Parameters | None = None) -> Jacobians:
         """Value (N, n_out), fx (N, n_out, ndx), fu (N, n_out, nu) by the user's ``jacobians``.
 
-        Raises ValueError if it returns anything but a tuple of arrays of these shapes.
+        Raises ValueError unless it returns a tuple of three arrays, or nested lists, of these shapes.
         """
         b = Batch.of(self.map, x, u, t, p)
         return self._jacobians(self.own.jacobians(*batch_first(b)), b.size, "jacobians")

@@ -296,7 +296,7 @@ class UserFunction:
         return all(a.shape == (len(together), 1) for a in alone) and _agree(together, np.concatenate(alone, axis=1))
 
     def _agrees_on_symbols(self, mode: str, given: tuple) -> bool:
-        """True if the function has equal values by symbols and by numbers, or cannot be evaluated at the test numbers."""
+        """True if the function has equal values by symbols and by numbers, or if comparing both at test numbers fails."""
         x, u, t, p = numbers = _numbers(*given)
         symbols = [
             ca.SX.sym("x", len(x)),

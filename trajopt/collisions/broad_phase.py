@@ -133,8 +133,8 @@ class CollisionPairs:
         """Return gaps (M, P, O) [m] between the robot's P capsules at configurations (M, nq) and the O cores, scene cores first.
 
         Cores are those of the scene at times (M,) [s], and the capsules of self-collision pairs. Gaps beyond ``reach`` (default:
-        self.reach) are lower bounds, those of ignored pairs are infinite. For a segment inside a hull, one face of the hull has the
-        depth.
+        self.reach) are lower bounds, those of ignored pairs are infinite. Where a capsule's segment is inside a hull of several
+        faces, one core (a face) gets the depth.
         """
         poses = body_poses(self.robot.model, qs)
         others = self._obstacle_cores(poses, times)

@@ -480,7 +480,8 @@ def compare(
 
     Returns the rows, printed as the table of ``trajopt compare``: components, comparability with the first row, status,
     iterations, cost, derivative error and times. A combination that cannot run, or raises, is a row with the reason.
-    After Ctrl-C the finished rows are returned. Raises UnknownName for an unknown backend or solver, or a Hessian of no solver.
+    After Ctrl-C the finished rows are returned. Raises UnknownName for an unknown backend or solver, or a Hessian of no solver;
+    ConfigError instead for a loaded problem, also for wrong options.
 
     >>> import trajopt as to
     >>> cart = to.FunctionMap(lambda x, u, t, p: [x[1], u[0]], 2, 1, second_order=True)

@@ -183,8 +183,7 @@ def _term(term: CostTerm, grid: _Grid) -> CostTerm:
 
 
 def _quadrature(term: CostTerm, values: dict[str, Array], dt: Array) -> dict[str, Array]:
-    """Return the parameters ``values``, with the factors of trapezoidal quadrature replaced, in place, by those for time steps dt
-    (M,).
+    """Replace in place the factors of trapezoidal quadrature by those for time steps dt (M,); return the parameters ``values``.
 
     Unchanged if the term has no such factors.
     """

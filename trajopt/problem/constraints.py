@@ -43,8 +43,7 @@ UNBOUNDED = 1e20
 
 
 class Composition(NamedTuple):
-    """Parts of a residual psi(r(x, u, t, p), p) with psi convex or concave, for Hessians of sequential convex quadratic
-    programming (SCQP).
+    """Parts of a residual psi(r(x, u, t, p), p), psi convex or concave, for sequential convex quadratic programming (SCQP).
 
     inner: r. outer: psi, a twice differentiable map of the state r in R^k without controls. convex: True if psi is convex, False if
     it is concave.

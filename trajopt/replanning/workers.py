@@ -89,7 +89,7 @@ class Worker(Protocol):
     """Runs one job at a time."""
 
     def start(self, respond: Callable[[], Any], prepare: Callable[[Any], None], tick: int) -> None:
-        """Start a job.
+        """Start a job at a tick of the control loop: ``respond`` computes a plan, then ``prepare`` the start of the next solve.
 
         ``prepare`` is called with the response, or with None after an error. EXPECTED_ERRORS of ``respond`` become the answer,
         those of ``prepare`` are ignored.
@@ -208,7 +208,7 @@ class ThreadWorker:
         self._spells: list[Spell] = []
 
     def start(self, respond: Callable[[], Any], prepare: Callable[[Any], None], tick: int) -> None:
-        """Start a job in the thread."""
+        """Start a job in the thread: ``respond`` and then ``prepare``. tick: number of the present control period."""
         response: Future = Future()
 
         def work() -> float:

@@ -106,7 +106,10 @@ class _Measured:
         self.bounds = [*self._state_bounds(rows)]
 
     def measures(self, K: Array, tolerance: float) -> Measures:
-        """Return largest violation, scaled KKT error and cost sensitivity of the trajectory under the feedback K (N, nu, ndx)."""
+        """Return largest violation, scaled KKT error and cost sensitivity of the trajectory under the feedback K (N, nu, ndx).
+
+        tolerance: on defects, bounds and constraint rows, to which the violation is relative.
+        """
         gradient, size, complementarity = self._stationarity(K)
         relative = np.abs(gradient) / size
         scale = max(1.0, abs(self.cost))

@@ -264,7 +264,8 @@ def _from_best_start(ocp: OCP, warm: WarmStart, options: AutoOptions, callback: 
     A second competition on a finer grid, and the solve from the guess, need ``fallback``; the former follows if motions are
     feasible on the coarse grid, but all solves from them fail. Returns the cheapest success, else the last solution, with
     iterations and records of all solves on the problem's grid; meta["starts"] describes the competitions. No further start
-    follows at a time limit or after Ctrl-C; Ctrl-C in a competition returns the guess (:func:`not_begun`).
+    follows at a time limit or after Ctrl-C. Ctrl-C in the first competition returns the guess (:func:`not_begun`), in the second
+    one the last solution, as interrupted.
     """
     from trajopt.solvers.competing_starts import FACTORS, MAX_ITERATIONS, TIME_SHARE, TOLERANCE, choose_starts
 

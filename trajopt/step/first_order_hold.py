@@ -125,7 +125,7 @@ class _HeldBackend:
         return self.inner.f(x, self._controls_at(u, t)[0], t, p)
 
     def jacobians(self, x: Array, u: Array, t: Array | float = 0.0, p: Parameters | None = None) -> Jacobians:
-        """Value and Jacobians of the held map in x and in (u_k, u_(k+1), t_k, dt_k, offsets)."""
+        """Value and Jacobians of the held map in x and in its controls (u_k, u_(k+1), t_k, dt_k, offsets); zero in t_k and dt_k."""
         now, s = self._controls_at(u, t)
         return _held_jacobians(self.inner.jacobians(x, now, t, p), s, self._m)
 

@@ -195,7 +195,7 @@ def _per_knot(label: str, value: Array, knots: int) -> str:
 
 
 def _value_problems(ocp: OCP) -> Iterator[str]:
-    """Yield errors of values: x0, time steps, parameters of terms and constraints that are not finite, contradictory bounds."""
+    """Yield errors of values: x0, time steps and parameters that are not finite, and contradictory bounds."""
     yield from _state_errors(ocp, ocp.x0, "x0")
     yield from _time_errors(ocp)
     for kind, parts in (("term", ocp.terms()), ("constraint", ocp.constraints())):
@@ -361,7 +361,7 @@ def _contradicting_goals(ocp: OCP) -> Iterator[str]:
     if x is None:
         return
     for c in ocp.terminal_constraints:
-        excess = violations_at(c, x, ocp.start + float(ocp.times[-1]))
+        excess = violations_at(c, x, float(ocp.t[-1]))
         if excess.max() > START_TOLERANCE:
             name = c.component_names[int(np.argmax(excess))]
             yield (

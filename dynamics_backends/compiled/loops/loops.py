@@ -180,7 +180,7 @@ class _Writer:
 
     @staticmethod
     def _leaves(f: str) -> int:
-        """Number of vectors in one row of a field."""
+        """Number of scalars in one row of a field, each a vector over the knots."""
         return size(FIELDS[f].kind)
 
     def _has_workspace(self, f: str) -> bool:

@@ -92,9 +92,7 @@ def segment_box(p: Vec, d: Vec, half: Vec) -> Nearest:
     active = [sm.select(x * x - TINY, 1.0 + 0.0 * x, 0.0 * x) for x in e]
     rate = sum((w * b * b for w, b in zip(active, along, strict=True)), square)
     axes = [Vec(*(float(i == j) + 0.0 * t for j in range(3))) for i in range(3)]
-    return nearest_result(
-        d, e, t, slope, rate, tuple(zip(active, axes, strict=True)), square, _in_box(own, along, size, axes)
-    )
+    return nearest_result(e, t, rate, tuple(zip(active, axes, strict=True)), square, _in_box(own, along, size, axes))
 
 
 def segment_cylinder(p: Vec, d: Vec, radius: Scalar, half: Scalar) -> Nearest:
@@ -140,9 +138,7 @@ def segment_cylinder(p: Vec, d: Vec, radius: Scalar, half: Scalar) -> Nearest:
     for _ in range(NEWTON):
         t = sm.smaller(sm.larger(t - slope(t) / positive(rate(t)), low), high)
     t = ends(slope(low), slope(high), low, high, t)
-    return nearest_result(
-        d, excess(t), t, slope, rate(t), curvature(t), square, _in_cylinder(p, d, radius, half, radial)
-    )
+    return nearest_result(excess(t), t, rate(t), curvature(t), square, _in_cylinder(p, d, radius, half, radial))
 
 
 def box_distance(p: Sequence[Scalar], d: Sequence[Scalar], size: Sequence[Scalar]) -> Scalar:
@@ -166,10 +162,8 @@ def _crossings(p: Vec, d: Vec, radius: Scalar, half: Scalar) -> list[Scalar]:
 
 
 def nearest_result(
-    d: Vec,
     e: Sequence[Scalar],
     t: Scalar,
-    slope: Callable[[Scalar], Scalar],
     rate: Scalar,
     curvature: tuple[tuple[Scalar, Vec], ...],
     square: Scalar,
@@ -177,8 +171,7 @@ def nearest_result(
 ) -> Nearest:
     """Result from the vector e to the segment's point at t; ``inside``, without curvature, for a segment closer than CONTACT.
 
-    t: root of g, or an end of the segment. rate: derivative of g there. curvature: terms of W. square: w |d|^2. d and slope are
-    not used.
+    t: root of g, or an end of the segment. rate: derivative of g there. curvature: terms of W. square: w |d|^2.
     """
     squared = dot(e, e) - square * t * (1.0 - t)
     out = squared - CONTACT * CONTACT
@@ -333,7 +326,7 @@ def segment_triangle(p: Vec, d: Vec, size: Vec) -> Nearest:
         (outside * foot.corner, Vec(foot.tx, foot.ty, zero)),
     )
     rate = sum((w * v.dot(d) * v.dot(d) for w, v in curvature), square)
-    return nearest_result(d, excess(t), t, slope, rate, curvature, square, _pierced(edges, p, d))
+    return nearest_result(excess(t), t, rate, curvature, square, _pierced(edges, p, d))
 
 
 def triangle_distance(p: Sequence[Scalar], d: Sequence[Scalar], size: Sequence[Scalar]) -> Scalar:
@@ -386,7 +379,10 @@ def _edge_crossings(edges: Sequence[_Edge], p: Vec, d: Vec) -> list[Scalar]:
 
 
 def _pierced(edges: Sequence[_Edge], p: Vec, d: Vec) -> Inside:
-    """Shortest translation that separates the whole segment, along z over the face or over an edge."""
+    """Shortest translation that separates the whole segment from p to p + d from the body behind a triangular face.
+
+    In coordinates with the face in the plane z = 0, its outward normal along z: out over the face, or sideways over an edge.
+    """
     zero, one = 0.0 * p.z, 1.0 + 0.0 * p.z
     best = Inside(p.z + sm.smaller(d.z, zero), sm.select(-d.z, one, zero), Vec(zero, zero, one))
     for edge in edges:

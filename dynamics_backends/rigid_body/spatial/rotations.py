@@ -112,7 +112,7 @@ def _quaternion_matrices(quaternion: np.ndarray, what: str) -> np.ndarray:
     """Rotations (..., 3, 3) of quaternions x y z w (..., 4). Raises ValueError if a norm is not 1 up to ROUNDED."""
     norm = np.linalg.norm(quaternion, axis=-1, keepdims=True)
     worst = norm.ravel()[np.argmax(np.abs(norm - 1.0))]
-    if abs(worst - 1.0) > ROUNDED:
+    if not abs(worst - 1.0) <= ROUNDED:
         raise ValueError(
             f"{what} is {quaternion.tolist()}: a quaternion x, y, z, w of norm {worst:.4g}; divide it by its norm"
         )

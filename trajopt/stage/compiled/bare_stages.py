@@ -93,13 +93,14 @@ class BareStages:
     ) -> Hessians:
         """Return the Hessian blocks of sigma l + lam'(x_next (-) node) + y'g: steps compiled, NumPy terms and constraints in NumPy.
 
-        lam, y: None omits a part. first: index of the first knot if x has fewer rows than there are knots. out: output arrays.
+        lam, y: None omits a part. first: index of the first knot if x has fewer rows than there are knots; then terms and
+        constraints in NumPy are omitted. out: output arrays.
         """
         if not sigma and y is None:
             return self.steps.second(x, u, nodes, 0.0, lam, None, first, out)
         result = self._costs.second(x, u, nodes, sigma, None, y, first, out)
         if lam is not None:
-            for block, part in zip(result, self.steps.second(x, u, nodes, 0.0, lam), strict=True):
+            for block, part in zip(result, self.steps.second(x, u, nodes, 0.0, lam, None, first), strict=True):
                 block += part
         if sigma and self.steps.plain.terms:
             for block, part in zip(result, self.steps.second(x, u, nodes, sigma, None, None, first), strict=True):
