@@ -2,7 +2,8 @@
 
 Traced as a whole, four contacts of a quadruped take 100,000 operations, two thirds of which multiply sparse matrices with the
 columns of dense ones (:mod:`~dynamics_backends.systems.constraints.constrained_derivatives`).  Here the traced part ends with the
-right-hand sides and the entries of those matrices; the kernel does the rest, with tables of the positions of entries.
+right-hand sides, the entries of those matrices and inverse diagonals; the kernel solves the equations and multiplies the solution
+with second derivatives, with tables of the positions of entries.
 """
 
 from __future__ import annotations
@@ -22,10 +23,11 @@ Entries = Sequence[Mapping[int, Scalar]]
 
 
 def directions_by_kernel(parts: DerivativeEquations) -> Directions:
-    """Derivatives of accelerations and constraint forces in (q, v, u), by one call of the kernel that solves their equations.
+    """Derivatives of x (such as accelerations) and constraint forces f in (q, v, u), by one call of the kernel that solves the
+    linear equations ``parts`` for them.
 
-    Returns symbols that stand for the outputs of that call. If ``parts`` has second derivatives g of the adjoint times the
-    equations, also their products g_qy dy with the derivatives dy of accelerations and forces.
+    Returns rows (2 nv + nu) of symbols that stand for the outputs of that call. If ``parts`` has second derivatives g,
+    ``through`` has the products g_qy dy with the derivatives dy of y = (x; -f), else it is empty.
     """
     n, rows, columns = len(parts.top), len(parts.bottom), parts.top[0].shape[0]
     factors = _factor(parts)
@@ -43,7 +45,11 @@ def directions_by_kernel(parts: DerivativeEquations) -> Directions:
 
 
 def _factor(parts: DerivativeEquations) -> dict[str, Entries]:
-    """Sparse factors of the matrix K of constrained motion by name, in the order of the kernel: of M, D^-1 Z, and of S."""
+    """Sparse matrices that solve equations with the matrix K of constrained motion, by name, in the order of the kernel.
+
+    They are -L' and -L, strictly triangular, of the mass matrix M = L' D L; -W' and W for W = D^-1 Z; and -L' and -L of the
+    Delassus matrix S (:mod:`~dynamics_backends.rigid_body.contact.contact_dynamics`). Diagonals are not included.
+    """
     k = parts.factor
     W = [_nonzero(row) for row in k.W]
     both = {"along": [_scaled(row, -1.0) for row in W], "across": _transposed(W, len(k.mass.L))}
@@ -51,25 +57,28 @@ def _factor(parts: DerivativeEquations) -> dict[str, Entries]:
 
 
 def _triangular(prefix: str, f: ltl.Factor) -> dict[str, Entries]:
-    """Strictly triangular parts of a factor, -L' (named ``prefix`` + "up") and -L ("down")."""
+    """Strictly triangular parts of a factor's unit matrix L: -L' (named ``prefix`` + "up") and -L (``prefix`` + "down")."""
     L = [_scaled(row, -1.0) for row in f.L]
     return {f"{prefix}up": _transposed(L, len(L)), f"{prefix}down": L}
 
 
 def _slopes(parts: DerivativeEquations) -> dict[str, Entries]:
-    """Second derivatives g_qy of g in q and y = (x; -f), as sparse matrices of the columns x and -f, in the order of the kernel."""
+    """Second derivatives of g, rows q, as sparse matrices in the order of the kernel: "qa", columns x, and "qf", columns f.
+
+    y = (x; -f), so "qf" is minus the derivative in the second half of y. Raises AssertionError if ``parts`` has no g.
+    """
     assert parts.g is not None
     qa, q_force = ([_nonzero(dict(enumerate(row))) for row in M] for M in (parts.g.qa, parts.g.q_force))
     return {"qa": qa, "qf": [_scaled(row, -1.0) for row in q_force]}
 
 
 def _nonzero(row: Mapping[int, Scalar]) -> dict[int, Scalar]:
-    """Entries of a row without structural zeros, in the order of columns."""
+    """Entries of a row by column, in the order of columns, without those that are the constant 0."""
     return {j: x for j, x in sorted(row.items()) if not ca.SX(x).is_zero()}
 
 
 def _scaled(row: Mapping[int, Scalar], by: float) -> dict[int, Scalar]:
-    """Entries of a row times a number, without structural zeros."""
+    """Entries of a row times a number, as :func:`_nonzero` selects and sorts them."""
     return {j: by * x for j, x in _nonzero(row).items()}
 
 
@@ -79,13 +88,16 @@ def _transposed(M: Entries, columns: int) -> list[dict[int, Scalar]]:
 
 
 def _entries(matrices: Mapping[str, Entries]) -> ca.SX:
-    """Entries of all matrices, concatenated; an empty matrix contributes one zero."""
+    """Entries of all matrices, row by row, as one column; a matrix without entries contributes one zero."""
     return ca.vertcat(
         ca.SX(0, 1), *[x for M in matrices.values() for x in [x for row in M for x in row.values()] or [0.0]]
     )
 
 
 def _table(M: Entries) -> tuple[np.ndarray, np.ndarray]:
-    """Positions of the entries of a matrix: the first entry of each row, and columns."""
+    """Positions of the entries of a matrix as int32: start (rows + 1), columns (entries + 1, the last one an unused 0).
+
+    The entries of row j are those from start[j] to start[j + 1], excluded.
+    """
     start = np.cumsum([0, *map(len, M)])
     return start.astype(np.int32), np.array([*(j for row in M for j in row), 0], np.int32)

@@ -1,8 +1,8 @@
 """Driver of the package's library for rigid-body programs; it needs no compiler.
 
-Loops that serve all robots evaluate float64.  Complex and dual numbers, and programs that the library does not contain, are tapes:
-the program is unrolled for the robot, traced, and evaluated on pairs of numbers, (re, im) or (value, tangent), for all knots and
-directions.  NumPy rows evaluate what is too large for a tape.
+Loops that serve all robots evaluate float64 arrays.  Tapes evaluate complex and dual numbers, and the programs that the library
+does not contain: the program is unrolled for the robot and traced, for complex and dual numbers on pairs (re, im) or (value,
+tangent), for all knots and directions.  NumPy rows evaluate programs without a tape, among them those that are too large for one.
 """
 
 from __future__ import annotations
@@ -35,12 +35,13 @@ from dynamics_backends.symbols import tracing
 from dynamics_backends.tape.tape import Tape
 
 UP_TO_DOFS, UP_TO_NUMBERS = 40, 30_000
-"""Maximum number of DoFs, and of components of all results, for a tape: larger ones take seconds to trace."""
+"""Maximum number of DoFs, and of components of all results at a knot, for a tape: larger programs take seconds to trace."""
 Evaluate = Callable[..., list[np.ndarray]]
+"""Function from arrays (N, n), one for each argument of a program, to arrays (N, *shape), one for each result."""
 
 
 class LibraryDriver:
-    """Evaluates programs by the loops of the library and by tapes."""
+    """Driver that evaluates programs by loops of the library and by tapes, cached by model, else by :func:`.drivers.run`."""
 
     def __init__(self) -> None:
         self._known: WeakKeyDictionary[Model, dict[tuple[str, str], Evaluate | None]] = WeakKeyDictionary()
@@ -50,13 +51,14 @@ class LibraryDriver:
         return LibraryDriver, ()  # kernels belong to a process
 
     def __structure__(self) -> tuple[()]:
-        """Empty structure for fingerprints of maps, which thus ignore the driver."""
+        """Empty structure: fingerprints of maps contain the class of the driver, but not its caches."""
         return ()  # the results of a map do not depend on the driver
 
     def __call__(self, program: Program, model: Model, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """Fields of a program by the library's loop (float64) or a tape (float64, complex or dual numbers).
+        """Fields of a program: for real arrays by the library's loop, or else a tape; for complex or dual arrays by a tape.
 
-        Other numbers, and programs without either, are evaluated by NumPy or, for symbols, unrolled.
+        :func:`.drivers.run` evaluates the rest, by NumPy or, for symbols, unrolled: other numbers, complex and dual numbers in
+        programs with linear algebra other than sums on a diagonal, and programs with neither loop nor tape (:func:`has_tape`).
         """
         values = [arguments[name] for name in program.arguments]
         algebra = algebra_of(program, values)
@@ -69,7 +71,11 @@ class LibraryDriver:
         return named(program, model, [r.view(complex)[..., 0] for r in results] if algebra == "complex" else results)
 
     def _evaluator(self, program: Program, model: Model, algebra: str) -> Evaluate | None:
-        """Cached kernel or tape of a program for a model and number type; None if neither exists."""
+        """Cached function from arrays (N, n) to the results of a program, for a model and a number type.
+
+        algebra: "real", "complex" or "dual". The function is the library's kernel for real numbers, else ``rows`` of a tape; None
+        if the program has neither.
+        """
         known, key = self._known.setdefault(model, {}), (program.name, algebra)
         if key not in known:
             kernel = library_kernel(program, model) if algebra == "real" else None
@@ -79,14 +85,17 @@ class LibraryDriver:
 
 
 def has_tape(program: Program, model: Model) -> bool:
-    """True if a program is small enough for a tape, and its results are numbers or structs."""
+    """True if a program is small enough for a tape (UP_TO_DOFS, UP_TO_NUMBERS), and no result is the factor of a mass matrix."""
     if model.nv > UP_TO_DOFS or any(FIELDS[o].axis is Axis.WHOLE for o in program.outputs):
         return False
     return sum(map(math.prod, shapes_of(program, model))) <= UP_TO_NUMBERS
 
 
 def program_tape(program: Program, model: Model, algebra: str = "real") -> Tape:
-    """Tape of a program for one model; its inputs and outputs alternate first and second numbers, unless the algebra is real."""
+    """Tape of a program, unrolled for one model. algebra: number type, "real", "complex" or "dual".
+
+    Unless it is "real", all inputs and outputs alternate first and second numbers: (re, im) or (value, tangent).
+    """
     pair, sizes, shapes = ALGEBRAS[algebra], argument_sizes(program, model), shapes_of(program, model)
     with tracing:
         t = unrolled_trace(program, model)
@@ -97,7 +106,10 @@ def program_tape(program: Program, model: Model, algebra: str = "real") -> Tape:
 
 
 def _dual(evaluate: Evaluate, program: Program, model: Model, values: list[Any]) -> dict[str, Any]:
-    """Evaluate dual arrays: every knot once for each direction, with one tangent."""
+    """Fields of a program for dual arguments, some of which may be plain arrays; all results are dual.
+
+    ``evaluate`` takes pairs (value, tangent): it evaluates every knot once for each direction.
+    """
     duals = [leaf for v in values for leaf in leaves(v) if isinstance(leaf, Dual)]
     k, n = duals[0].directions, duals[0].shape[-1]
     arrays = []
@@ -114,7 +126,7 @@ def _dual(evaluate: Evaluate, program: Program, model: Model, values: list[Any])
 
 
 def _width(value: Any) -> int:
-    """Number of components of an argument at one knot."""
+    """Number of components at one knot of an argument: an array (n, N), or a struct with leaves (nb, N)."""
     first = leaves(value)
     return len(first) * first[0].shape[0]
 
@@ -127,5 +139,5 @@ def _mapped(value: Any, function: Any) -> Any:
 
 
 def _tangent(leaf: Any, directions: int) -> np.ndarray:
-    """Tangents of a dual array; zeros for a plain one."""
+    """Tangents (n, N, directions) of a dual array (n, N); zeros of that shape for a plain array."""
     return leaf.tan if isinstance(leaf, Dual) else np.zeros((*leaf.shape, directions))

@@ -1,11 +1,12 @@
 """Encoding of traces as tapes: code for the interpreter, with the instructions of machine/include/tape.h.
 
 values        equal operations are merged, and operations that nothing reads are dropped; divisions by a shared divisor become
-              products with its inverse, masked sums become selections
-sums          additions, subtractions and the products that only they read become one instruction.  Its terms keep the order of
-              the trace; if both operands of an addition are sums, the shorter one stays an instruction
-registers     each value takes a free register, which is free again after the last instruction that reads the value
-subroutines   a called function is encoded once; its arguments, values and results have separate registers
+              products with its inverse, sums of values masked by a flag and by its negation become selections
+sums          nested additions, subtractions and negations, and the products among their operands, become one instruction of at
+              most TERMS terms, if nothing else reads them.  Its terms are added in the order of the trace: if both operands of an
+              addition are sums, the one with fewer terms, or else the second, stays an instruction
+registers     each value takes a free register, which the last instruction that reads the value frees, also for its own results
+subroutines   a called function is encoded once; its arguments, values and results have registers that no other function uses
 """
 
 from __future__ import annotations
@@ -53,16 +54,21 @@ _SHORT_SUMS: dict[tuple[str, ...], tuple[str, tuple[int, ...]]] = {
     ("PLUS_SCALED", "PLUS"): ("SCALED_ADD", (0, 2, 1)),
     ("PLUS", "PLUS_SCALED"): ("SCALED_ADD", (1, 0, 2)),
 }
-"""Instruction for a sum of a few terms, and the order of its operands among those of the terms; constants are last."""
+"""Instruction for a sum with terms of these kinds, and its operands by their indices among the operands of all terms.
+
+The operands are in the order of the instruction, with constants last.
+"""
 _WITHOUT_INSTRUCTION = (_CONST, _INPUT, RESULT)
 _OPERANDS = {"PLUS_PRODUCT": 2, "MINUS_PRODUCT": 2, "PLUS_SCALED": 2, "PLUS": 1, "MINUS": 1, "PLUS_CONSTANT": 1}
+"""Number of operands of a term by its kind."""
 _SIGNS = {"ADD": (True, True), "SUB": (True, False), "NEG": (False,)}
 """Operations that are sums, and which of their operands are positive."""
 _OPPOSITE = {"PLUS": "MINUS", "MINUS": "PLUS", "PLUS_PRODUCT": "MINUS_PRODUCT", "MINUS_PRODUCT": "PLUS_PRODUCT"}
+"""Kind of the negated term, for kinds without a constant."""
 
 
 class UnknownOperation(ValueError):
-    """A trace has an operation that tapes do not support."""
+    """A trace has an operation, or calls nested more deeply than DEPTH, that tapes do not support."""
 
 
 class Encoded(NamedTuple):
@@ -89,7 +95,7 @@ def encode(t: Trace) -> Encoded:
 
 @lru_cache(maxsize=1)
 def _numbers() -> dict[str, int]:
-    """Numbers of instructions and terms by name."""
+    """Numbers of instructions and of kinds of terms, the C enums tape_op and tape_term, by name without TAPE_."""
     pairs = [p for name in ("tape_op", "tape_term") for p in ffi.typeof(f"enum {name}").relements.items()]
     return {name.removeprefix("TAPE_"): int(number) for name, number in pairs}
 
@@ -98,7 +104,11 @@ def _numbers() -> dict[str, int]:
 
 
 class _Values:
-    """Distinct values of a trace: name and operands of each, where constants and inputs are values too."""
+    """Distinct values of a trace, as indices into ``names`` and ``operands``; constants and inputs are values too.
+
+    operands: other values, but (input, component) of an input and (call, component) of a RESULT. numbers: the constants by value
+    index. outputs: value of each component of each output.
+    """
 
     def __init__(self, t: Trace) -> None:
         self.names: list[str] = []
@@ -122,7 +132,7 @@ class _Values:
         return self.constant(x) if isinstance(x, float) else places[x]
 
     def constant(self, x: float) -> int:
-        """Value of a constant; zeros of different sign are different constants."""
+        """Value of a constant, which is added if it is new; zeros of different sign are different constants."""
         at = self._known.setdefault((_CONST, x.hex()), len(self.names))
         if at == len(self.names):
             self.names.append(_CONST)
@@ -131,7 +141,10 @@ class _Values:
         return at
 
     def _added(self, name: str, operands: tuple[int, ...]) -> int:
-        """Value of an operation on values; an equal one is used again."""
+        """Value of an operation on values, which is added unless an equal one exists.
+
+        Operations of the same name are equal if their operands are, in any order if the operation is commutative.
+        """
         key = (name, *(sorted(operands) if name in _COMMUTATIVE else operands))
         at = self._known.setdefault(key, len(self.names))
         if at == len(self.names):
@@ -147,7 +160,8 @@ class _Values:
     def _operation(self, name: str, operands: list[int]) -> int:
         """Value of an operation of the trace, in terms of the instructions of tapes.
 
-        Squares, doubles, reciprocals, differences of constants and masked sums are replaced by equal operations.
+        Squares, doubles, quotients 1 / x, subtractions of a constant, and sums that are selections (:meth:`_selection`) are
+        replaced by equal operations.
         """
         numbers = self.numbers
         if name == "SQ":
@@ -164,7 +178,10 @@ class _Values:
         return self._added(name, tuple(operands))
 
     def _selection(self, x: int, y: int) -> int | None:
-        """Selection that equals the sum of two values, one masked by a flag and one by its negation; None for other sums."""
+        """Selection that equals the sum x + y of two values, one masked by a flag and one by its negation; None for other sums.
+
+        It is SELECT_LT if the flag is a comparison <, else SELECT.
+        """
         if self.names[x] != "IF_ELSE_ZERO" or self.names[y] != "IF_ELSE_ZERO":
             return None
         for (flag, a), (other, b) in (self.operands[x], self.operands[y]), (self.operands[y], self.operands[x]):
@@ -175,14 +192,14 @@ class _Values:
         return None
 
     def read(self, v: int) -> tuple[int, ...]:
-        """Operands of a value that are values; none for an input, the call for a result of it."""
+        """Operands of a value that are values: none for an input or a constant, the call for one of its results."""
         name = self.names[v]
         if name == _INPUT:
             return ()
         return self.operands[v][:1] if name == RESULT else self.operands[v]
 
     def uses(self) -> list[int]:
-        """Number of readers of each value, among outputs and values with readers."""
+        """Number of readers of each value: components of outputs, and operands of values that have readers themselves."""
         uses = [0] * len(self.names)
         for output in self.outputs:
             for v in output:
@@ -195,7 +212,10 @@ class _Values:
 
 
 def _shared_divisors(t: Trace) -> set[Operand]:
-    """Indices of operations that divide several others: a division takes as long as twenty products."""
+    """Operations (by index) and components of inputs that are the divisor of several operations DIV or INV.
+
+    A division takes as long as twenty products.
+    """
     counts = Counter(
         op.operands[-1] for op in t.operations if op.name in ("DIV", "INV") and type(op.operands[-1]) is not float
     )
@@ -205,11 +225,14 @@ def _shared_divisors(t: Trace) -> set[Operand]:
 # -- sums of products -----------------------------------------------------------------------------------------------------
 
 _Term = tuple[str, tuple[int, ...]]
-"""Kind of a term and its operands; of PLUS_SCALED a value and a constant."""
+"""Kind of a term and its operands, which are values: two for products, a factor and a constant for PLUS_SCALED, else one."""
 
 
 class _Sums:
-    """Terms of each value that is a sum, and the values that only sums read and that are part of these."""
+    """Terms of each sum that becomes an instruction (``terms``), and the values that are part of such a sum (``absorbed``).
+
+    The latter are sums and products with one reader, and get no instruction. uses: number of readers of each value.
+    """
 
     def __init__(self, values: _Values, uses: Sequence[int]) -> None:
         self.values, self.uses = values, uses
@@ -220,9 +243,10 @@ class _Sums:
                 self.terms[v] = self._terms_of_sum(values.operands[v], _SIGNS[values.names[v]])
 
     def _terms_of_sum(self, operands: Sequence[int], positive: Sequence[bool]) -> list[_Term]:
-        """Terms of a sum: those of the operand with most terms, which is absorbed, then the other operand.
+        """Terms of a sum: those of its longest operand among sums, which is absorbed, then the other operand as one term.
 
-        positive: signs of the operands. An operand that is no sum, or is too long or has other readers, is one term.
+        positive: signs of the operands. Only operands that are sums with one reader and fewer than TERMS terms are absorbed as
+        sums; without any, each operand is one term (:meth:`_term`).
         """
         inner = [self._inner(x) for x in operands]
         base = 1 if len(inner) > 1 and len(inner[1]) > len(inner[0]) else 0
@@ -240,7 +264,7 @@ class _Sums:
         return found if len(found) < TERMS else []
 
     def _term(self, x: int, positive: bool) -> _Term:
-        """Term of a value with this sign: a constant, a product if nothing else reads it (it is then absorbed), else the value."""
+        """Term of a value with this sign: a constant, a product with one reader (which is absorbed), else the value itself."""
         values = self.values
         if x in values.numbers:
             return "PLUS_CONSTANT", (x if positive else values.constant(-values.numbers[x]),)
@@ -266,7 +290,7 @@ class _Sums:
 
 
 class _Instruction(NamedTuple):
-    """Instruction on values: those that it writes and reads, other operands, and the function of a call."""
+    """Instruction on values: those that it writes and reads, other operands (``more``), and the called function of a CALL."""
 
     name: str
     written: tuple[int, ...]
@@ -277,7 +301,11 @@ class _Instruction(NamedTuple):
 
 @dataclass(eq=False)
 class _Part:
-    """Code of one function. calls: places of the offsets of called functions. arguments: register of each that is read."""
+    """Code of one function. calls: places in the code of the offsets of called functions, and these functions.
+
+    arguments, results: registers of a subroutine's arguments that are read, by index, and of its results; empty for the main
+    function. depth: depth of nested calls, 0 without calls.
+    """
 
     code: list[int] = field(default_factory=list)
     calls: list[tuple[int, _Part]] = field(default_factory=list)
@@ -288,7 +316,10 @@ class _Part:
 
 @dataclass
 class _Program:
-    """Constants, registers, kernels and subroutines of all functions of a tape; subroutines by the identity of their traces."""
+    """Constants, number of registers, kernels and subroutines of all functions of a tape.
+
+    Subroutines are stored by the identity of their traces.
+    """
 
     constants: list[float] = field(default_factory=list)
     registers: int = 0
@@ -310,16 +341,17 @@ class _Program:
         return self.kernels.index(called)
 
     def subroutine(self, t: Trace) -> _Part:
-        """Code of a called function, written at the first call."""
+        """Code of a called function, which is written when first requested. Raises the errors of :func:`_written`."""
         if id(t) not in self.subroutines:
             self.subroutines[id(t)] = _written(t, self, main=False)
         return self.subroutines[id(t)]
 
 
 def _written(t: Trace, program: _Program, *, main: bool) -> _Part:
-    """Write and return the code of a function; called functions are written before it. Raises UnknownOperation.
+    """Write and return the code of a function; called functions are written before it.
 
-    main: True for the function of the tape, which loads inputs and stores outputs; subroutines pass them in registers.
+    main: True for the function of the tape, which loads inputs and stores outputs; subroutines have them in registers. Raises
+    UnknownOperation for an unsupported operation, or calls nested more deeply than DEPTH.
     """
     writer = _Writer(t, program, main)
     writer.write()
@@ -330,9 +362,9 @@ def _written(t: Trace, program: _Program, *, main: bool) -> _Part:
 
 
 def _write_code(part: _Part, one: _Instruction, written: list[int], read: list[int]) -> None:
-    """Append the code of an instruction to a function's code, with the registers that it writes and reads.
+    """Append the code of an instruction to the code of ``part``; written, read: registers that the instruction writes and reads.
 
-    Raises UnknownOperation.
+    The offset of a called function is 0 until :func:`encode` sets it. Raises UnknownOperation if tapes have no such instruction.
     """
     numbers, code = _numbers(), part.code
     if one.name not in numbers:
@@ -360,7 +392,10 @@ def _write_code(part: _Part, one: _Instruction, written: list[int], read: list[i
 
 
 class _Writer:
-    """Writer of one function: instructions on values, then registers."""
+    """Writer of one function: :meth:`write` makes instructions on values, :meth:`allocated` assigns registers and makes code.
+
+    The functions that it calls are written at creation.
+    """
 
     def __init__(self, t: Trace, program: _Program, main: bool) -> None:
         self.program, self.main = program, main
@@ -375,7 +410,7 @@ class _Writer:
 
     # -- instructions -----------------------------------------------------------------------------------------------------
     def write(self) -> None:
-        """Write all instructions on values."""
+        """Append all instructions on values to ``instructions``, but none for absorbed values and values without readers."""
         names, operands, uses = self.values.names, self.values.operands, self.uses
         sums = _Sums(self.values, uses)
         for v, name in enumerate(names[: len(uses)]):
@@ -397,7 +432,7 @@ class _Writer:
             self._in_register(v)
 
     def _plan_stores(self) -> None:
-        """Collect the output components that store each value in _stores; write instructions that fill constant ones."""
+        """Collect in _stores the places (output, component) of each value in outputs; write instructions that fill constants."""
         numbers = self.values.numbers
         for o, output in enumerate(self.values.outputs):
             first = 0
@@ -420,7 +455,10 @@ class _Writer:
         self.instructions.append(_Instruction(name, written, read, more))
 
     def _in_register(self, v: int) -> int:
-        """Return the value, after an instruction that loads it if it is a constant or an input."""
+        """Return the value v, after writing an instruction that loads it if it is a constant or an input not yet loaded.
+
+        Only the main function loads inputs; a loaded input is stored in its output components, if any.
+        """
         name = self.values.names[v]
         if name == _CONST and v not in self._ready:
             self._ready.add(v)
@@ -432,7 +470,7 @@ class _Writer:
         return v
 
     def _write_operation(self, v: int) -> None:
-        """Write the instruction of an operation, with a constant operand in the code."""
+        """Write the instruction of an operation: one with a constant operand in the code where it exists, SQ for x x."""
         values, name, operands = self.values, self.values.names[v], self.values.operands[v]
         constant = [i for i, x in enumerate(operands) if x in values.numbers]
         if len(constant) == 1 and (name, constant[0]) in _WITH_CONSTANT:
@@ -445,7 +483,7 @@ class _Writer:
             self._add(name, (v,), tuple([self._in_register(x) for x in operands]))
 
     def _write_call(self, v: int) -> None:
-        """Write the call of a subroutine or a kernel."""
+        """Write the call of a subroutine or a kernel, and instructions that store its results in output components, if any."""
         read = tuple([self._in_register(x) for x in self.values.operands[v]])
         results = self._results.get(v, [])
         components = tuple([self.values.operands[w][1] for w in results])
@@ -482,7 +520,7 @@ class _Writer:
 
     # -- registers --------------------------------------------------------------------------------------------------------
     def allocated(self) -> _Part:
-        """Return the function's code, with a register for each value while it is in use."""
+        """Return the function's code, with a register for each value while it is in use; adds to the program's registers."""
         last: dict[int, int] = {}
         for i, instruction in enumerate(self.instructions):
             for v in instruction.read:
@@ -496,7 +534,7 @@ class _Writer:
         count = self.program.registers
 
         def register(v: int) -> int:
-            """Assign a free register, or a new one, to a value."""
+            """Assign a free register, or a new one, to a value, and return it."""
             nonlocal count
             if free:
                 place[v] = free.pop()

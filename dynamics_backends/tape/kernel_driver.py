@@ -1,7 +1,7 @@
-"""Driver of traces: a recursion that the package's library contains becomes a call of its kernel, others are unrolled.
+"""Driver of traces: on symbols, a recursion that the package's library contains becomes a kernel call, others are unrolled.
 
-The trace of a robot's map then holds only what the map computes between its recursions.  Derivatives of such a trace by AD are not
-available; it is for values and analytic derivatives.
+The trace of a robot's map then holds these calls and what the map computes between them.  Derivatives of such a trace by AD are
+not available, since a call has the value NaN for CasADi; the trace is for values and analytic derivatives.
 """
 
 from __future__ import annotations
@@ -33,18 +33,21 @@ _functions: WeakKeyDictionary[Model, dict[str, Any]] = WeakKeyDictionary()
 
 
 class _KernelDriver:
-    """Driver that calls kernels on symbols; it also solves time steps and the derivatives of constrained motion."""
+    """Driver that calls kernels on symbols: for recursions, time steps with contacts and derivatives of constrained motion."""
 
     def __call__(self, program: Program, model: Model, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """Fields of a program: on symbols by a kernel call if the library contains it, else by the driver for the arguments."""
+        """Fields of a program: on symbols by a kernel call if the library contains it, else by :func:`.drivers.run`."""
         return _called(program, model, arguments)
 
     def solved_step(self, m: ContactProblem, v: Sequence[Any]) -> list[Any]:
-        """Symbolic change of the joint velocities (nv rows) in a step with contacts, by a kernel call."""
+        """Symbolic change of the joint velocities (nv scalars) in a step with contacts, by a kernel call.
+
+        v: joint velocities at the start, which scale the accuracy.
+        """
         return solved_by_kernel(m, v)
 
     def directions(self, parts: DerivativeEquations) -> Directions:
-        """Symbolic derivatives of constrained motion in (q, v, u), by a kernel call."""
+        """Symbolic derivatives of constrained motion in (q, v, u), by a kernel call (:func:`directions_by_kernel`)."""
         return directions_by_kernel(parts)
 
 
@@ -52,9 +55,9 @@ kernel_driver = _KernelDriver()
 
 
 def _called(program: Program, model: Model, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Fields of a program on symbols, by a call of its kernel.
+    """Outputs of a program on symbols, by a call of its kernel, as :func:`_field` builds them.
 
-    Other arguments, and programs that the library does not contain, are evaluated by :func:`run` (NumPy, or unrolled).
+    Arguments without symbols, and programs that the library does not contain, are evaluated by :func:`run` (NumPy, or unrolled).
     """
     values = [arguments[name] for name in program.arguments]
     symbolic_values = any(hasattr(leaf, "is_symbolic") for value in values for leaf in _scalars(value))
@@ -70,14 +73,14 @@ def _called(program: Program, model: Model, arguments: Mapping[str, Any]) -> dic
 
 
 def _scalars(value: Any) -> list[Any]:
-    """Scalars of an argument: leaves of a struct, or of all entries of a list."""
+    """Leaves of an argument: of a struct, or of all entries of a list, also nested; other arguments are a leaf themselves."""
     if isinstance(value, list):
         return [x for part in value for x in _scalars(part)]
     return leaves(value)
 
 
 def _kernel(program: Program, model: Model) -> Kernel:
-    """Kernel of a program with the tables of a model."""
+    """Kernel of a program with the tables of a model, which are cached."""
     if model not in _tables:
         _tables[model] = int_tables(model), double_tables(model)
     numbers = sum(int(np.prod(shape)) for shape in shapes_of(program, model))
@@ -85,7 +88,12 @@ def _kernel(program: Program, model: Model) -> Kernel:
 
 
 def _field(name: str, model: Model, scalars: Iterator[Any], positions: np.ndarray | None) -> Any:
-    """Field of the next scalars; matrices are lists of rows, whose structural zeros are numbers."""
+    """Field of this name, with components from the iterator ``scalars``, which is advanced.
+
+    Fields of bodies or DoFs are lists of structs or scalars; a matrix is a list of its rows, each a column of symbols; the factor
+    of a mass matrix is an ltl.Factor. positions: -1 for the entries of a matrix that are replaced by zeros; None replaces none.
+    Raises ValueError for a tensor.
+    """
     axis, kind, n = FIELDS[name].axis, FIELDS[name].kind, model.nv
     if axis is Axis.WHOLE:
         L = [[next(scalars) for _ in range(n)] for _ in range(n)]

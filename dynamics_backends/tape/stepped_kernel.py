@@ -1,6 +1,6 @@
 """Solution of a time step with contacts as a kernel call in a trace: templates/contact/stepped_solve.h.
 
-Newton's iterations are not an expression.  Their kernel calls the contact law as a tape, so that it serves every law.
+Newton's iterations are not an expression.  The kernel that runs them calls the contact law as a tape, so it serves every law.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ from dynamics_backends.tape.tape import Tape
 
 
 def solved_by_kernel(m: ContactProblem, v: Sequence[Any]) -> list[Any]:
-    """Symbolic change of the joint velocities (nv) in a time step with contacts, by a call of the kernel of Newton's method.
+    """Symbolic change of the joint velocities, a list of nv scalars, in a time step with contacts, by a call of the kernel of
+    Newton's method.
 
-    v: velocities at the start, which scale the accuracy.
+    m: the contact problem, with symbols. v: joint velocities (nv) at the start, which scale the accuracy.
     """
     n, paths = len(m.drive), [list(c.J) for c in m.arrivals]
     numbers = [m.M[i][j] for i, above in enumerate(ltl.ancestor_lists(m.parents)) for j in (i, *above)]
@@ -47,7 +48,10 @@ def solved_by_kernel(m: ContactProblem, v: Sequence[Any]) -> list[Any]:
 
 
 def _law(m: ContactProblem, sizes: Sequence[int]) -> Tape:
-    """Tape of the contact law: gap, normal (3), w (3), p -> force (3), its derivative in w (3 x 3)."""
+    """Tape of the contact law: gap, normal (3), velocity w (3), p -> force (3), its derivative in w (9).
+
+    The derivative is a symmetric matrix, by columns. p: all parameters of m, concatenated; sizes: number of components of each.
+    """
     gap, normal, w, p = (
         ca.SX.sym(name, size) for name, size in (("gap", 1), ("normal", 3), ("w", 3), ("p", sum(sizes)))
     )

@@ -33,7 +33,10 @@ _BLOCK = 8
 
 
 class _Evaluator(NamedTuple):
-    """Interpreter of one tape: its C function, the address of the struct, lanes, workspaces, and the struct with its arrays."""
+    """Interpreter of one tape: C function for rows, address of the struct tape_t, lanes, and workspaces of the threads.
+
+    held: the struct and the arrays to which it points, which must live as long as the address is in use.
+    """
 
     run: Callable[..., None]
     tape: int
@@ -44,10 +47,11 @@ class _Evaluator(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Tape:
-    """Function of vectors with vector results, as data.
+    """Function of vectors with arrays as results, as data.
 
-    code (int32), constants (float64): instructions and their numbers, see machine/include/tape.h. sizes: components of each input.
-    shapes: shape of each output. values: number of values that are in use at a time. kernels: kernels of the library that it calls.
+    code (int32), constants (float64): instructions and the constants that they name by index, see machine/include/tape.h. sizes:
+    number of components of each input. shapes: shape of each output. values: number of registers, without the workspace of
+    kernels. kernels: kernels of the library that the code calls by index.
     """
 
     code: Array
@@ -59,9 +63,10 @@ class Tape:
 
     @classmethod
     def of(cls, t: Trace, sizes: Sequence[int], shapes: Sequence[tuple[int, ...]] | None = None) -> Tape:
-        """Encode a trace of inputs with these numbers of components; shapes: of the outputs, default vectors.
+        """Encode a trace. sizes: number of components of each of its inputs. shapes: of its outputs, by default vectors.
 
-        Raises UnknownOperation, and ValueError for shapes that do not fit the outputs.
+        Raises UnknownOperation for an operation or a depth of calls that tapes do not support, ValueError for shapes that do not
+        fit the outputs.
         """
         lengths = [len(output) for output in t.outputs]
         shapes = [(n,) for n in lengths] if shapes is None else list(shapes)
@@ -71,7 +76,7 @@ class Tape:
         return cls(code, constants, tuple(sizes), tuple(shapes), values, kernels)
 
     def data(self) -> list[Any]:
-        """JSON value of the tape, the argument of :meth:`from_data`."""
+        """Tape as a list that JSON can store, the argument of :meth:`from_data`; code and constants are base64 text."""
         texts = (b64encode(array.tobytes()).decode() for array in (self.code, self.constants))
         tables = list({id(k.tables): k.tables for k in self.kernels}.values())
         places = {id(t): i for i, t in enumerate(tables)}
@@ -83,7 +88,7 @@ class Tape:
 
     @classmethod
     def from_data(cls, data: Sequence[Any]) -> Tape:
-        """Tape from its JSON value, the inverse of :meth:`data`."""
+        """Tape from a list that :meth:`data` returned, also after it was stored as JSON."""
         code, constants, sizes, shapes, values, kernels, numbers = data
         arrays = np.frombuffer(b64decode(code), np.int32), np.frombuffer(b64decode(constants), np.float64)
         tables = [([np.array(t, np.int32) for t in ti], [np.array(t, float) for t in td]) for ti, td in numbers]
@@ -98,8 +103,9 @@ class Tape:
     def rows(self, *inputs: Array, out: list[Array] | None = None, threads: int | None = None) -> list[Array]:
         """Outputs (N, *shape) from inputs (N, n), one for each input of the function; other types are converted to float64.
 
-        out: arrays from :meth:`buffers` to write to. threads: their number, by default as many as the measured work pays for
-        (:func:`~dynamics_backends.compiled.runtime.memory.over_threads`). Raises ValueError for arrays of another shape.
+        out: arrays to write to and return, as from :meth:`buffers`. threads: maximum number of threads; by default measured work
+        determines it, from 2 KNOTS_PER_THREAD rows on (:func:`~dynamics_backends.compiled.runtime.memory.over_threads`). Raises
+        ValueError for inputs of another shape, and for ``out`` of another shape, type or layout.
         """
         arrays = [_with_whole_rows(x) for x in inputs]
         n = len(arrays[0]) if arrays else 0
@@ -117,6 +123,7 @@ class Tape:
         strides, written = read + _POINTER * len(arrays), read + 2 * _POINTER * len(arrays)
 
         def part(first: int, last: int, workspace: Array) -> None:
+            """Evaluate the tape for rows first to last, last excluded."""
             run(tape, read, strides, written, first, last, address(workspace))
 
         if n < 2 * KNOTS_PER_THREAD and threads is None:
@@ -127,31 +134,33 @@ class Tape:
 
     @property
     def address(self) -> int:
-        """Address of the struct tape_t."""
+        """Address of the struct tape_t, valid in this process while the tape exists."""
         return self._evaluator.tape
 
     @cached_property
     def registers(self) -> int:
-        """Workspace, in vectors, for one block of lanes: the values in use, and the kernels' workspace."""
+        """Workspace, in vectors, for one block of lanes: ``values``, and the kernels' workspace."""
         return self.values + self._kernel_workspace
 
     @cached_property
     def _kernel_workspace(self) -> int:
-        """Vectors for the inputs, outputs and workspace of any of the kernels."""
+        """Number of vectors for the inputs, outputs and workspace of that kernel which needs most; 0 without kernels."""
         return max(map(_workspace, self.kernels), default=0)
 
     @property
     def function(self) -> tuple[int | None, int, int | None]:
-        """Members of function_t: addresses of the interpreter for one vector, of the struct tape_t, and of the one for several."""
+        """Members of function_t: addresses of the interpreter for one block of lanes, of the struct tape_t, and of the
+        interpreter for several blocks.
+        """
         library = machine.kernels()
         return code_of(library.tape_function), self.address, code_of(library.tape_blocks)
 
     def buffers(self, n: int) -> list[Array]:
-        """Output arrays of n rows, which repeated calls can reuse: fresh memory may cost more than the evaluation."""
+        """New output arrays of n rows, zeros, which repeated calls can reuse: fresh memory may cost more than the evaluation."""
         return [aligned(n * math.prod(shape)).reshape(n, *shape) for shape in self.shapes]
 
     def _check(self, out: Sequence[Array], n: int) -> None:
-        """Raise ValueError for output arrays of another shape, type or layout."""
+        """Raise ValueError unless ``out`` has one C-contiguous float64 array (n, *shape) for each output."""
         expected = [(n, *shape) for shape in self.shapes]
         if [a.shape for a in out] != expected or not all(a.dtype == float and a.flags.c_contiguous for a in out):
             raise ValueError(
@@ -160,7 +169,7 @@ class Tape:
 
     @cached_property
     def _evaluator(self) -> _Evaluator:
-        """Interpreter of this tape in the package's library, with its arrays; created once in each process."""
+        """Interpreter of this tape in the package's library, with its arrays; created at first use and not pickled."""
         library, lanes = machine.kernels(), machine.lanes()
         sizes = [np.array([*numbers, 0], dtype=np.int32) for numbers in (self.sizes, map(math.prod, self.shapes))]
         arrays = [("int[]", self.code), ("double[]", self.constants), *(("int[]", a) for a in sizes)]
@@ -180,7 +189,7 @@ class Tape:
         )
 
     def __getstate__(self) -> dict[str, Any]:
-        """State for pickling, without what belongs to the process."""
+        """State for pickling, without the interpreter and the sizes of workspaces, which belong to the process."""
         return {
             key: value
             for key, value in self.__dict__.items()
@@ -189,13 +198,13 @@ class Tape:
 
 
 def _workspace(kernel: Kernel) -> int:
-    """Vectors for the inputs, outputs and workspace of a kernel; the tapes that it calls take several blocks."""
+    """Number of vectors for the inputs, outputs and workspace of a kernel, with that of its tapes for _BLOCK blocks of lanes."""
     own = machine.loop(kernel.name).packed_workspace(ffi.from_buffer("int[]", kernel.tables[0][0]))
     return kernel.inputs + kernel.outputs + int(own) + _BLOCK * sum(tape.registers for tape in kernel.tapes)
 
 
 def _called(kernel: Kernel) -> tuple[tuple[Any, ...], list[Any]]:
-    """Struct tape_kernel_t of a kernel, and the arrays that must live as long as it."""
+    """Members of the struct tape_kernel_t of a kernel, and the arrays that must live as long as the struct."""
     integers, doubles = kernel.tables
     ti = ffi.new("const int *[]", [ffi.from_buffer("int[]", t) for t in integers])
     td = ffi.new("const double *[]", [*(ffi.from_buffer("double[]", t) for t in doubles), ffi.NULL])
@@ -205,7 +214,10 @@ def _called(kernel: Kernel) -> tuple[tuple[Any, ...], list[Any]]:
 
 
 def _with_whole_rows(x: Array) -> Array:
-    """Array (N, n) of float64 with contiguous rows at any distance; copied only if necessary. Raises ValueError unless 2-D."""
+    """Array (N, n) of float64 whose rows are contiguous and any whole number of doubles apart; copied only if necessary.
+
+    Raises ValueError unless the array is 2-D.
+    """
     array = np.asarray(x, dtype=float)
     if array.ndim != 2:
         raise ValueError(f"an input has shape {array.shape}; expected rows (N, n)")

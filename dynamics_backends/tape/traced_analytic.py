@@ -1,7 +1,7 @@
-"""Analytic derivatives of a map as a tape: value, partials and contraction traced as a whole.
+"""Analytic derivatives of a map by tapes: value and first derivatives, or these and second derivatives, traced as a whole.
 
-For maps whose closed forms consist of many small parts, such as robots in contact: many NumPy operations on batches become a few
-instructions for a block of knots.
+For maps whose closed forms consist of many small parts, such as robots in contact: NumPy operations on batches become
+instructions on blocks of knots, and recursions that the library contains become calls of its kernels.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ _LOG = logging.getLogger(__name__)
 
 
 class TracedAnalytic(Analytic):
-    """:class:`~dynamics_backends.methods.analytic.Analytic` on tapes; NumPy evaluates maps that are too long or cannot be
-    traced.
+    """:class:`~dynamics_backends.methods.analytic.Analytic` on tapes.
+
+    NumPy evaluates derivatives with more than OPERATIONS_LIMIT operations in a trace, or that cannot be traced.
     """
 
     def __init__(self, map: Map) -> None:
@@ -44,14 +45,20 @@ class TracedAnalytic(Analytic):
         return super()._jacobians(b) if tape is None else Jacobians(*tape.rows(*b.arrays()))
 
     def _tape(self, b: Batch, *, second: bool) -> Tape | None:
-        """Cached tape of value and derivatives for the batch's parameter sizes; None if the map is too long or cannot be traced."""
+        """Cached tape of value and first derivatives, and with ``second`` also second ones, for the batch's parameter sizes.
+
+        None if the trace is too long or impossible.
+        """
         key = (second, tuple((name, len(rows)) for name, rows in b.p.items()))
         if key not in self._tapes:
             self._tapes[key] = self._traced(with_kernels(TracedDynamics(self._own, dict(key[1]))), second)
         return self._tapes[key]
 
     def _traced(self, traced: TracedDynamics, second: bool) -> Tape | None:
-        """Tape of value and derivatives; None, with a log message, for a map that is too long or cannot be traced."""
+        """Tape of value, fx, fu, and with ``second`` also xx, ux, uu of lam' f, which has lam as its last input.
+
+        None, with a log message, if the trace is too long or impossible. Raises UnknownOperation.
+        """
         m, n, nu = self.map.n_out, self.map.manifold.ndx, self.map.nu
         shapes: list[tuple[int, ...]] = [(m,), (m, n), (m, nu), *([(n, n), (nu, n), (nu, nu)] if second else [])]
         try:
@@ -72,7 +79,7 @@ class TracedAnalyticSecondOrder(TracedAnalytic, AnalyticSecondOrder):
     def hessian_contraction(
         self, x: Array, u: Array, t: Array | float, p: Parameters | None, lam: Array
     ) -> tuple[Jacobians, Hessians]:
-        """First derivatives, and the second derivatives of lam' f for lam (N, n_out)."""
+        """Value and first derivatives, and the second derivatives of lam' f for lam (N, n_out)."""
         b = Batch.of(self.map, x, u, t, p)
         tape = self._tape(b, second=True)
         if tape is None:

@@ -1,4 +1,4 @@
-"""CasADi's derivatives as tapes."""
+"""CasADi's derivatives, evaluated by tapes."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from dynamics_backends.tape.tape import Tape
 
 
 class TracedCasadiAD(CasadiAD):
-    """:class:`~dynamics_backends.methods.casadi_ad.CasadiAD` on tapes."""
+    """:class:`~dynamics_backends.methods.casadi_ad.CasadiAD` on tapes in place of CasADi's virtual machine."""
 
     def _made(self, name: str, inputs: list[Any], outputs: Sequence[Any]) -> Evaluate:
-        """Function that evaluates the outputs (matrices) for a batch, by a tape."""
+        """Function from arrays (N, n), one for each input, to the outputs (N, rows, columns), by a tape; ``name`` is not used."""
         t = trace_expressions(inputs, [ca.vec(e.T) for e in outputs])
         tape = Tape.of(t, [s.numel() for s in inputs], [e.shape for e in outputs])
         return lambda arguments: tape.rows(*arguments)

@@ -1,4 +1,4 @@
-"""Finite differences of a traced map: its tape, called by the kernel templates/differences/partials_by_differences.h."""
+"""Finite differences of a traced map: the kernel templates/differences/partials_by_differences.h calls the map's tape."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from dynamics_backends.tape.traced_map import Sizes, TracedMap
 
 
 class _Evaluator(NamedTuple):
-    """Kernel for one tape, its workspaces, and the struct of the kernel."""
+    """Kernel of differences for one tape, its workspaces, and the data that it reads: its struct and the tape."""
 
     run: Callable[..., None]
     workspaces: Workspaces
@@ -27,17 +27,23 @@ class _Evaluator(NamedTuple):
 
 
 class TracedDifferences:
-    """Kernel of finite differences of a :class:`~dynamics_backends.tape.traced_map.TracedMap`."""
+    """Kernel of forward or central differences of a :class:`~dynamics_backends.tape.traced_map.TracedMap`, for one method.
+
+    Its data are cached by the sizes of the parameters.
+    """
 
     def __init__(self) -> None:
         self._evaluators: dict[Sizes, _Evaluator | None] = {}
 
     def __getstate__(self) -> dict[str, Any]:
-        """State for pickling, without the kernels of the process."""
+        """State for pickling, without cached kernels and data."""
         return {"_evaluators": {}}  # they belong to a process
 
     def __call__(self, method: FiniteDifference, b: Batch) -> Jacobians | None:
-        """Value and differences of a batch; None if the map cannot be traced."""
+        """Value and partial derivatives of a batch by differences with the method's scheme and step.
+
+        None if the method's map is no TracedMap, or cannot be traced.
+        """
         sizes = tuple((name, len(rows)) for name, rows in b.p.items())
         if sizes not in self._evaluators:
             self._evaluators[sizes] = _evaluator(method, sizes)
@@ -51,6 +57,7 @@ class TracedDifferences:
         head = ctypes.addressof(found.differences.data), ctypes.addressof(given), ctypes.addressof(written)
 
         def part(first: int, last: int, workspace: Array) -> None:
+            """Run the kernel for knots first to last, last excluded."""
             found.run(*head, first, last, address(workspace))
 
         over_threads(part, n, machine.lanes(), found.workspaces)

@@ -1,5 +1,7 @@
-"""Functions of a backend's dynamics as traces, with calls of the package's kernels: see
-:mod:`~dynamics_backends.compiled.sources.dynamics_source` for their arguments and results.
+"""Functions of a backend's dynamics as traces: see :mod:`~dynamics_backends.compiled.sources.dynamics_source` for their arguments
+and results.
+
+Analytic derivatives, and values by the methods "analytic" and finite differences, contain calls of the package's kernels.
 """
 
 from __future__ import annotations
@@ -18,19 +20,21 @@ from dynamics_backends.tape.kernel_driver import kernel_driver as kernel_driver
 
 
 def with_kernels(traced: TracedDynamics) -> TracedDynamics:
-    """Traces of the same map, whose recursions become calls of kernels, for values and analytic derivatives.
+    """Traces of the same map, in which recursions that the library contains become calls of kernels.
 
-    Unchanged if the map has no recursions.
+    They are for values and analytic derivatives, since calls cannot be differentiated by AD. Returns ``traced`` itself if the map
+    is not a HasRecursions.
     """
     map: Any = traced.map
     return replace(traced, map=map.with_recursions(kernel_driver)) if isinstance(map, HasRecursions) else traced
 
 
 class TracedParts(NamedTuple):
-    """Traced dynamics_value, dynamics_partials and dynamics_contracted, by their order in ORDERS, and the computed rows of xdot.
+    """Traced dynamics_value, dynamics_partials and dynamics_contracted by their names in ORDERS, and the number of computed rows.
 
-    By complex or dual numbers, "along" replaces "partials": the derivative in one direction, of a perturbation ``step``.
-    Finite differences have no "partials".
+    rows: the functions compute the last ``rows`` rows of xdot. For complex or dual numbers, "along" replaces "partials": value
+    and slope along a step of size ``step`` (1 for dual numbers); slope / step is the derivative. Finite differences have no
+    "partials"; "contracted" exists if second derivatives were requested. step: 0 for other methods.
     """
 
     functions: dict[str, TracedFunction]
@@ -41,10 +45,12 @@ class TracedParts(NamedTuple):
 def traced_dynamics(
     backend: DynamicsBackend, sizes: Mapping[str, int], *, second: bool, forces: bool, curved_forces: bool
 ) -> TracedParts:
-    """Functions of a backend's map as traces: value, and derivatives by the backend's method.
+    """Functions of a backend's map as traces: value, and first derivatives by the backend's method (none for finite differences).
 
-    second: with second derivatives. forces: value and partial derivatives have constraint forces as their last result.
-    curved_forces: second derivatives take multipliers of these forces as their last argument. Raises TooLong, TraceError.
+    sizes: number of components of the parameters by name. second: with second derivatives, analytic if the map has them, else by
+    CasADi's AD, for any method. forces: the value, and partial derivatives by "analytic", have constraint forces as their last
+    result. curved_forces: second derivatives, if any, include those of the forces, whose multipliers are the last argument.
+    Raises TooLong for more than OPERATIONS_LIMIT operations, TraceError if the map cannot be evaluated with symbols.
     """
     map, name, differs = unwrapped(backend.map), backend.name, isinstance(backend, FiniteDifference)
     plain, mode = TracedDynamics(map, with_step(map, sizes)), str(getattr(backend, "mode", "auto"))
@@ -68,7 +74,7 @@ def traced_dynamics(
 def returned_force_count(backend: DynamicsBackend, sizes: Mapping[str, int]) -> int:
     """Number of constraint forces that the functions of a backend's map return, known without tracing.
 
-    0 for methods other than "analytic", and for maps without forces or with run-time parameters.
+    0 for methods other than "analytic", and for maps without constraints, with run-time parameters or with loops of frames.
     """
     map = unwrapped(backend.map)
     return traced_forces.force_count(map, with_step(map, sizes)) if backend.name == "analytic" else 0

@@ -14,10 +14,10 @@ from dynamics_backends.systems.constraints.holonomic import Holonomic
 
 
 def force_count(map: Any, sizes: Mapping[str, int]) -> int:
-    """Number of constraint forces that the map's functions return, 0 for none.
+    """Number of constraint forces, scalars, that the traced functions of a map return, 0 for none; sizes: of its parameters.
 
-    Only maps under constraints (Holonomic), without run-time parameters and loops of frames, return forces: cost terms of forces do
-    not support these.
+    Only a Holonomic without run-time parameters and without loops of frames has functions that return forces: cost terms of
+    forces support neither parameters nor such loops.
     """
     with_forces = isinstance(map, Holonomic) and not sizes and not reports_shifted_forces(map)
     return map.constraints.rows if with_forces else 0
@@ -29,15 +29,20 @@ def reports_shifted_forces(map: Holonomic) -> bool:
 
 
 def value_trace(traced: TracedDynamics) -> TracedFunction:
-    """Trace of the function dynamics_value, the accelerations, with the constraint forces as a second result."""
+    """Trace of the function dynamics_value of a Holonomic, the accelerations, with the constraint forces as a second result.
+
+    Raises TraceError if the map cannot be evaluated with symbols, TooLong for more than OPERATIONS_LIMIT operations.
+    """
     s = traced.symbols
     motion = traced.attempt(lambda: _holonomic(traced).motion(s.x, s.u, s.p))
     return traced.traced("dynamics_value", {"f": motion.a, "forces": ca.vertcat(*motion.forces)}, {})
 
 
 def partials_trace(traced: TracedDynamics) -> TracedFunction:
-    """Trace of the function dynamics_partials (value, fx, fu); its last result has constraint forces and their derivatives in
-    (q, v, u).
+    """Trace of the function dynamics_partials of a Holonomic: computed rows of value, fx and fu, analytic, and a result "forces".
+
+    The latter is one column of the constraint forces and of their derivatives in (q, v, u), row by row. Raises the errors of
+    :func:`value_trace`.
     """
     s, map = traced.symbols, _holonomic(traced)
     motion, da, df = traced.attempt(lambda: map.sensitivities(s.x, s.u, s.p))
@@ -46,9 +51,10 @@ def partials_trace(traced: TracedDynamics) -> TracedFunction:
 
 
 def contracted_trace(traced: TracedDynamics) -> TracedFunction:
-    """Trace of the function dynamics_contracted: first derivatives, and second derivatives of lam' f + phi' forces.
+    """Trace of the function dynamics_contracted of a Holonomic: computed rows of value, fx and fu, and xx, ux, uu.
 
-    lam and phi are its last arguments.
+    The latter are the second derivatives of lam' f + phi' forces, with the constraint forces; lam (n_out) and phi, with a
+    multiplier of each force, are its last arguments. Raises the errors of :func:`value_trace`.
     """
     s, system = traced.symbols, _holonomic(traced)
     lam, phi = ca.SX.sym("lam", system.n_out), ca.SX.sym("phi", system.constraints.rows)
@@ -63,6 +69,6 @@ def contracted_trace(traced: TracedDynamics) -> TracedFunction:
 
 
 def _holonomic(traced: TracedDynamics) -> Holonomic:
-    """Map of the traced dynamics, which must be a Holonomic."""
+    """Map of the traced dynamics. Raises AssertionError unless it is a Holonomic."""
     assert isinstance(traced.map, Holonomic)
     return traced.map

@@ -15,14 +15,20 @@ _LOG = logging.getLogger(__name__)
 
 
 class TracedHessian:
-    """Hessian of a map (:class:`~dynamics_backends.methods.exact_methods.TracedHessian`); the map is traced at the first call."""
+    """Hessian of a map (:class:`~dynamics_backends.methods.exact_methods.TracedHessian`) by a tape.
+
+    The map is traced at the first call with parameters of given sizes.
+    """
 
     def __init__(self, map: Map) -> None:
         self.map = map
         self._tapes: dict[tuple[tuple[str, int], ...], Tape | None] = {}
 
     def __call__(self, b: Batch, lam: Array) -> Array | None:
-        """Hessians (N, K, K) in (dx, du), K = ndx + nu; None, logged once, if the trace is impossible or too long."""
+        """Hessians (N, K, K) of lam' f in (dx, du), K = ndx + nu, for lam (N, n_out).
+
+        None, logged once for each set of parameter sizes, if the trace is impossible or too long.
+        """
         sizes = tuple((name, len(rows)) for name, rows in b.p.items())
         if sizes not in self._tapes:
             self._tapes[sizes] = self._traced(sizes)
@@ -30,7 +36,10 @@ class TracedHessian:
         return None if tape is None else tape.rows(*b.arrays(), lam)[0]
 
     def _traced(self, sizes: tuple[tuple[str, int], ...]) -> Tape | None:
-        """Tape of the Hessian; None, with a log message, if the trace is impossible or too long."""
+        """Tape from x, u, t, the parameters and lam to the Hessian of lam' f; sizes: names and sizes of the parameters.
+
+        None, with a log message, if the trace is impossible or too long (OPERATIONS_LIMIT). Raises UnknownOperation.
+        """
         traced, size = TracedDynamics(self.map, dict(sizes)), self.map.manifold.ndx + self.map.nu
         try:
             with tracing:

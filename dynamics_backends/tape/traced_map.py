@@ -1,8 +1,9 @@
 """Any map as a tape.
 
-The map's source is traced once with symbols.  For float64 rows the operations are encoded directly; for complex and dual rows they
-are first evaluated on pairs (:mod:`~dynamics_backends.compiled.emit.pairs`), for all knots and directions.  Complex step and
-forward AD thus run on tapes without a change.  Time and parameters are inputs.
+The map's source is traced with symbols, once for each set of parameter sizes.  For real rows the operations are encoded directly;
+for complex and dual rows they are first evaluated on pairs (:mod:`~dynamics_backends.compiled.emit.pairs`), and the tape is
+evaluated for all knots and directions.  Complex step and forward AD thus run on tapes without a change.  Time and parameters are
+inputs of the tape.
 """
 
 from __future__ import annotations
@@ -24,13 +25,15 @@ from dynamics_backends.symbols import tracing
 from dynamics_backends.tape.tape import Tape
 
 Sizes = tuple[tuple[str, int], ...]
+"""Names of the parameters, each with its number of components."""
 _LOG = logging.getLogger(__name__)
 
 
 class TracedMap:
-    """Map that evaluates a tape on numbers, and the original function on other arguments (symbols).
+    """Map that evaluates a tape on real, complex and dual rows, and the original map ``wrapped`` on other arguments (symbols).
 
-    The map is traced at first use; there is one tape for each kind of numbers and set of parameter sizes.
+    The map is traced at first use; there is one tape for each number type, set of arguments that are complex or dual, and set of
+    parameter sizes. If the map cannot be traced, the original map is used for all arguments.
     """
 
     def __init__(self, map: Map) -> None:
@@ -43,9 +46,9 @@ class TracedMap:
         self._tapes: dict[tuple[str, tuple[bool, ...], Sizes], Tape] = {}
 
     def __call__(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Rows:
-        """Rows (n_out, N) by the tape for float, complex or dual rows.
+        """Rows (n_out, N) by the tape for real, complex or dual rows.
 
-        The original function is called for other numbers, and if it cannot be traced, which is logged once.
+        The original map is called for other arguments (:func:`_algebra`), and if it cannot be traced, which is logged once.
         """
         rows = [sm.stack(a) if isinstance(a, list) else a for a in (x, u, _time_row(t), *p.values())]
         algebra = _algebra(rows)
@@ -59,7 +62,7 @@ class TracedMap:
             return self.wrapped(x, u, t, p)
 
     def tape(self, sizes: Sizes) -> Tape | None:
-        """Tape of the value for parameters of these sizes; None, logged once, if the map cannot be traced."""
+        """Tape of the value in real numbers; sizes: (name, size) of each parameter. None, logged once, if it cannot be traced."""
         try:
             return None if self._untraced else self._tape("real", (), sizes)
         except TraceError as reason:
@@ -67,24 +70,27 @@ class TracedMap:
             return None
 
     def _give_up(self, reason: TraceError) -> None:
-        """Use NumPy from now on, and log the reason once."""
+        """Use the original map from now on, and log the reason unless the log already contains it."""
         self._untraced = True
         if not reason.logged:
             _LOG.warning("evaluated by NumPy: %s", reason)
 
     # -- kinds of numbers -------------------------------------------------------------------------------------------
     def _real(self, rows: list[Array], sizes: Sizes) -> Array:
-        """Evaluate float64 rows by the tape."""
+        """Rows (n_out, N) from real rows, by the tape."""
         return self._tape("real", (), sizes).rows(*_batch_first(rows))[0].T
 
     def _complex(self, rows: list[Array], sizes: Sizes) -> Array:
-        """Evaluate rows of which some are complex by the tape on pairs (re, im)."""
+        """Complex rows (n_out, N) from rows of which some are complex, by the tape on pairs (re, im)."""
         paired = tuple(np.iscomplexobj(r) for r in rows)
         arrays = [np.ascontiguousarray(a).view(float) for a in _batch_first(rows)]
         return self._tape("complex", paired, sizes).rows(*arrays)[0].view(complex)[..., 0].T
 
     def _dual(self, rows: list[Any], sizes: Sizes) -> Dual:
-        """Evaluate dual rows: every knot once for each direction, with one tangent."""
+        """Dual rows (n_out, N) from rows of which some are dual, by the tape on pairs (value, tangent).
+
+        The tape evaluates every knot once for each direction.
+        """
         paired = tuple(isinstance(r, Dual) for r in rows)
         k = next(r.directions for r in rows if isinstance(r, Dual))
         values = _batch_first([r.val if isinstance(r, Dual) else r for r in rows])
@@ -95,7 +101,10 @@ class TracedMap:
 
     # -- tapes ------------------------------------------------------------------------------------------------------
     def _tape(self, algebra: str, paired: tuple[bool, ...], sizes: Sizes) -> Tape:
-        """Cached tape for a number type, the arguments that are pairs, and parameter sizes."""
+        """Cached tape for a number type and parameter sizes. Raises the errors of :meth:`_traced`.
+
+        paired: for each argument, True if it has complex or dual numbers, as pairs; () for real numbers.
+        """
         key = (algebra, paired, sizes)
         if key not in self._tapes:
             with tracing:
@@ -103,7 +112,11 @@ class TracedMap:
         return self._tapes[key]
 
     def _traced(self, algebra: str, paired: tuple[bool, ...], sizes: Sizes) -> Tape:
-        """Tape of the map's trace, on pairs for complex and dual numbers. Raises TraceError."""
+        """Tape of the map's trace, on pairs for complex and dual numbers, with arguments as in :meth:`_tape`.
+
+        The value then alternates first and second numbers (n_out, 2). Raises TraceError if the map cannot be evaluated with
+        symbols, ValueError for an operation that pairs or tapes do not have, and the other errors of :func:`symbolic_value`.
+        """
         symbols = Symbols.of(self.wrapped, dict(sizes))
         if sizes not in self._traces:
             value = symbolic_value(self.wrapped, symbols.x, symbols.u, symbols.t, symbols.p)
@@ -122,7 +135,10 @@ def _time_row(t: Scalar) -> Rows:
 
 
 def _algebra(rows: Sequence[Any]) -> str | None:
-    """Number type of the rows: real, complex, dual; None for other types, among them complex dual rows."""
+    """Number type of the rows: "real" (also integers), "complex" if any row is, "dual" if any row is.
+
+    None for complex dual rows, dual rows without directions, rows that are not 2-D, and other types such as symbols.
+    """
     duals = [r for r in rows if isinstance(r, Dual)]
     plain = [r.val for r in duals] + [r for r in rows if not isinstance(r, Dual)]
     if not all(isinstance(a, np.ndarray) and a.dtype.kind in "fciu" and a.ndim == 2 for a in plain):
@@ -134,13 +150,15 @@ def _algebra(rows: Sequence[Any]) -> str | None:
 
 
 def _batch_first(rows: Sequence[Array]) -> list[Array]:
-    """Convert rows (n, N) or (n, 1) to arrays (N, n)."""
+    """Arrays (N, n) from rows (n, N), or (n, 1), which are repeated for the whole batch."""
     size = np.broadcast_shapes(*(r.shape[1:] for r in rows))[0]
     return [np.broadcast_to(r.T, (size, len(r))) for r in rows]
 
 
 def _with_tangents(value: Array, row: Any, directions: int) -> Array:
-    """Values (N, n) repeated for every direction, each followed by its tangent if the row has one: (N * K, n or 2 n)."""
+    """Values (N, n) repeated for each of K directions: (N K, n), or (N K, 2 n), each number followed by its tangent, if the row
+    is dual.
+    """
     n, width = value.shape
     if not isinstance(row, Dual):
         return np.repeat(value, directions, axis=0)

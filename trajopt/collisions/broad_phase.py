@@ -1,14 +1,14 @@
-"""Broad phase: select the capsule and the body for each slot of a clearance residual, at each knot.
+"""Broad phase: select the capsule and the core for each slot of a clearance residual, at each knot.
 
 The residual is :class:`~dynamics_backends.rigid_body.geometry.clearance.Clearances`.
-At each configuration of a path, the nearest pairs within reach get the slots of their link. Empty slots have no bound. A body
-that is far away gets a single slot, with the coarse capsule around all that the link carries. This slot keeps a motion that
-leaves the path from passing through the body. A pair enters as
+At each configuration of a path, the nearest pairs of capsules and cores within reach get the slots of their link. Empty slots have
+no bound. A core of the scene that is far from a link gets at most one slot of the link, with the coarse capsule around all that the
+link carries. This slot keeps a motion that leaves the path from passing through the core. A pair enters as
 
     D >= radius of the capsule + radius of the core + margin - relief
 
-relief (at least 0) is the distance of the true shapes minus that of capsule and core, where it is known. Capsules are larger than
-the links that they cover. Without relief, an arm could not start with a finger beside a can.
+relief is the distance of the true shapes minus that of capsule and core, for close pairs if a function for it is given, else 0.
+Capsules are larger than the links that they cover. Without relief, an arm could not start with a finger beside a can.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ from trajopt.collisions.true_shapes import geometry_of, pose
 
 
 class SelectedPairs(NamedTuple):
-    """Selected pairs. pairs (M, NUMBERS * slots), lower (M, slots): bounds [m], -inf if empty; near: filled slots."""
+    """Selected pairs for a clearance residual. pairs (M, 21 * slots): its parameter "pairs"; lower (M, slots) [m]: lower
+    bounds on its distances of segments from cores, with radii and margin, -inf for empty slots; near: filled slots."""
 
     pairs: Array
     lower: Array
@@ -38,8 +39,9 @@ class SelectedPairs(NamedTuple):
 
 
 class FilledSlots(NamedTuple):
-    """Filled slots, arrays of one length. knot: configuration; piece: capsule, with coarse capsules after the others; core: index
-    of the core; gap: distance between their surfaces [m]."""
+    """Filled slots, arrays of one length. knot: index of the configuration; slot: index of the slot; piece: index of the capsule,
+    coarse capsules after the others; core: index of the core; gap: distance between their surfaces [m], negative for overlap, maybe
+    only a lower bound from the reach on."""
 
     knot: Array
     slot: Array
@@ -49,13 +51,20 @@ class FilledSlots(NamedTuple):
 
 
 Relief = Callable[[int, int, int, float], float]
-"""Distance of the true shapes minus the gap of piece and core [m]: relief(knot, piece, core, gap)."""
+"""Function relief(knot, piece, core, gap) that returns the distance [m] of the true shapes minus ``gap`` [m], at least 0.
+
+knot, piece and core are indices of the configuration, the capsule and the core; gap is the gap of capsule and core.
+"""
 
 
 class _ObstacleCores(NamedTuple):
-    """Cores that capsules avoid. carriers (O,): bodies of the robot, WORLD for the scene; R (M, O, 3, 3), p (M, O, 3): poses in the
-    world; local_R, local_p: poses in the carrier; size (O, 3), radius (O,) [m]; kind (O,): index into KINDS; is_self (O,): True
-    for capsules of the robot; hull (O,): body whose hull has the core as a face, or -1."""
+    """Cores that capsules avoid. carriers (O,): bodies of the robot, WORLD for the scene and the ground; R (M, O, 3, 3) and
+    p (M, O, 3) [m]: poses in the world; local_R, local_p: poses in the carrier, of the same shapes; size (O, 3), radius (O,) [m];
+    kind (O,): index into KINDS; is_self (O,): True for capsules of the robot; hull (O,): body of the scene whose hull has the core
+    as a face, or -1.
+
+    Before configurations and times are known, all poses are those in the carrier, without the axis M.
+    """
 
     carriers: Array
     R: Array
@@ -71,10 +80,10 @@ class _ObstacleCores(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class CollisionPairs:
-    """Robot, scene, and pairs of bodies that may collide.
+    """Robot, scene, and pairs of bodies that may collide: each movable body of the robot with the scene, and ``self_pairs``.
 
-    self_pairs: pairs of robot bodies, the one nearer to the ground first. disabled: ignored pairs of links. reach:
-    pairs farther apart than this [m] get no slot.
+    self_pairs: pairs of robot bodies (-1: the ground), the one nearer to the ground first. disabled: pairs of names of links that
+    are ignored in self_pairs. reach: pairs of capsule and core at this distance [m] or farther get no slot.
     """
 
     robot: RobotCover
@@ -85,20 +94,21 @@ class CollisionPairs:
 
     @cached_property
     def cores(self) -> tuple[tuple[int, Core], ...]:
-        """Cores of the scene: index of the body, and core."""
+        """Cores of the scene as pairs (index of the body, core), in the order of the bodies."""
         return tuple((i, core) for i, body in enumerate(self.scene.bodies) for core in body.cores())
 
     @cached_property
     def links(self) -> tuple[int, ...]:
-        """Bodies of the robot that carry shapes, without the fixed base."""
+        """Indices of the movable bodies of the robot that carry capsules, in increasing order."""
         return tuple(b for b in self.robot.carried if b >= 0)
 
     def slots(self) -> tuple[Slot, ...]:
-        """Return the slots of the residual, by link and kind of core; none for kinds absent from the scene.
+        """Return the slots of the residual: those of :attr:`links` for cores in the world, then those of self-collision pairs.
 
-        Each movable body has one slot for a box, two more from the third joint on, and 17 more at the end of a chain, where motions
-        deviate most from their guess; one for a cylinder, six more at the end, and FACES times as many for hull faces. Each
-        self-collision pair gets one slot.
+        Each link has one slot for a box, two more from the third joint of the chain on, and 17 more at the end of a chain, where
+        motions deviate most from their guess; one for a cylinder, six more at the end; and FACES times as many for hull faces as
+        for a cylinder. Kinds of cores absent from the scene get none. Each self-collision pair gets one slot for a box, except
+        pairs with the ground, whose capsules share the box slots for the world, which then exist in any case.
         """
         kinds = {core.kind for _, core in self.cores} | {"box" for near, _ in self.self_pairs if near == WORLD}
         model, found = self.robot.model, []
@@ -112,7 +122,7 @@ class CollisionPairs:
 
     @cached_property
     def self_pieces(self) -> tuple[int, ...]:
-        """Capsules of the robot that are obstacles for its other links: those of the first bodies of the self-collision pairs.
+        """Indices of the capsules that are obstacles for other links: those of the first bodies of the self-collision pairs.
 
         As cores they follow those of the scene.
         """
@@ -121,7 +131,7 @@ class CollisionPairs:
 
     @cached_property
     def true_bodies(self) -> tuple[Any, ...]:
-        """coal geometries of the bodies of the scene."""
+        """coal geometries of the true shapes of the scene's bodies."""
         return tuple(geometry_of(body.shape) for body in self.scene.bodies)
 
     @cached_property
@@ -132,23 +142,24 @@ class CollisionPairs:
     def gaps(self, qs: Array, times: Array, reach: float | None = None) -> Array:
         """Return gaps (M, P, O) [m] between the robot's P capsules at configurations (M, nq) and the O cores, scene cores first.
 
-        Cores are those of the scene at times (M,) [s], and the capsules of self-collision pairs. Gaps beyond ``reach`` (default:
-        self.reach) are lower bounds, those of ignored pairs are infinite. Where a capsule's segment is inside a hull of several
-        faces, one core (a face) gets the depth.
+        Cores are those of the scene at times (M,) [s], then the capsules :attr:`self_pieces`. Gaps of ``reach`` (default:
+        self.reach) or more may be only lower bounds. Negative: overlap. Infinite: pairs that are not checked, which are
+        those of the ground's capsules with the scene, and of two capsules outside the enabled self-collision pairs. For a segment
+        inside a hull, one face of the hull has the depth.
         """
         poses = body_poses(self.robot.model, qs)
         others = self._obstacle_cores(poses, times)
         return self._gaps(*self.robot.ends(poses), others, self.reach if reach is None else reach)
 
     def coarse_gaps(self, qs: Array, times: Array) -> Array:
-        """Return gaps (M, C, O) [m] between the coarse capsules of C movable bodies and O cores of the scene.
+        """Return gaps (M, C, O) [m] between the coarse capsules of the C :attr:`links` and the O cores of the scene.
 
-        Gaps beyond the reach are lower bounds.
+        qs: configurations (M, nq). times (M,) [s]: of the scene. Gaps of the reach or more may be only lower bounds.
         """
         return self._coarse_gaps(body_poses(self.robot.model, qs), times)
 
     def _coarse_gaps(self, poses: Poses, times: Array) -> Array:
-        """Return gaps (M, C, O) as :meth:`coarse_gaps`, at given poses of the robot's bodies; lower bounds beyond the reach."""
+        """Return gaps (M, C, O) [m] as :meth:`coarse_gaps`, at given poses of the robot's bodies."""
         coarse, scene = self.robot.coarse, self._scene_at(times)
         cores = Cores(scene.R, scene.p, scene.size, scene.radius, scene.kind, scene.hull)
         counts = np.ones((len(coarse.radii), len(scene.radius)), dtype=bool)
@@ -156,7 +167,7 @@ class CollisionPairs:
 
     @staticmethod
     def is_far(coarse: Array) -> Array:
-        """True where coarse gaps [m] exceed FAR, so that the coarse capsule replaces the finer ones."""
+        """Boolean array: True where coarse gaps [m] exceed FAR, so that the coarse capsule replaces the finer ones."""
         return np.asarray(coarse > FAR)
 
     def chosen(
@@ -171,8 +182,9 @@ class CollisionPairs:
         """Assign the nearest pairs within reach to the slots of their links, at configurations (M, nq) and times (M,) [s].
 
         Further capsules of a link near the same core count as farther (:func:`chosen_pairs`). margin: a number or (M,) [m], added
-        to the bounds. relief: subtracted from the bounds of pairs closer than RELIEVED. also: further configurations (M, nq) that
-        determine which pairs are near, such as motions that collided.
+        to the bounds. relief: function that computes how much to subtract from the bounds of pairs with a gap below RELIEVED, but
+        not for coarse capsules; None: nothing. also: further configurations, (M, nq) each, such as motions that collided. The
+        smallest gap of a pair decides on nearness, where half the capsule's excess is added to its gaps at these configurations.
         """
         M = len(qs)
         margin = np.broadcast_to(np.asarray(margin, float), (M,))
@@ -200,10 +212,11 @@ class CollisionPairs:
     def _filled(
         self, slots: Sequence[Slot], nearest: Array, coarse: Array, others: _ObstacleCores
     ) -> tuple[Array, ...]:
-        """Return knots, slots, capsules and obstacle cores of the pairs of capsule and core that get a slot.
+        """Return index arrays of one length for the pairs of capsule and core that get a slot: knots, slots, capsules, cores.
 
-        nearest: gaps (M, P, O) [m] at M knots between P capsules of the robot and the O cores of ``others``; the nearest pairs are
-        selected. coarse: gaps (M, C, O) of C coarse capsules, which are numbered after the P others.
+        nearest: gaps (M, P, O) [m] at M knots between P capsules of the robot and the O cores of ``others``; :func:`chosen_pairs`
+        selects. coarse: gaps (M, C, O) [m] of C coarse capsules, which are numbered after the P others; self-collision pairs do
+        not use them.
         """
         P, found = nearest.shape[1], []
         for (link, base, kind), slot_numbers in _grouped(slots).items():
@@ -220,15 +233,15 @@ class CollisionPairs:
         return tuple(np.concatenate([none, *parts]) for parts in zip((none,) * 4, *found, strict=True))
 
     def smallest_gaps(self, qs: Array, times: Array) -> Array:
-        """Return the smallest gap (M,) [m] between capsules and cores over all pairs, those of self-collision included.
+        """Return the smallest of :meth:`gaps` (M,) [m] at each of M configurations, over all pairs of capsule and core.
 
-        Gaps beyond ``reach`` are lower bounds.
+        Results of the reach or more may be only lower bounds. Raises ValueError without configurations, capsules or cores.
         """
         gaps = self.gaps(qs, times)
         return gaps.reshape(len(qs), -1).min(axis=1)
 
     def _scene_at(self, times: Array) -> _ObstacleCores:
-        """Return the cores of the scene at the times (M,) [s]."""
+        """Return the cores of the scene at the times (M,) [s], with poses (M, O, ...)."""
         M, scene, count = len(times), self._scene_cores, len(self.cores)
         R = np.broadcast_to(scene.R, (M, count, 3, 3))
         p = np.broadcast_to(scene.p, (M, count, 3))
@@ -238,7 +251,7 @@ class CollisionPairs:
         return scene._replace(R=R, p=p, local_R=R, local_p=p)
 
     def _obstacle_cores(self, poses: Poses, times: Array) -> _ObstacleCores:
-        """Return the cores of the scene at times (M,) [s], followed by the robot's capsules that may be hit by its other links."""
+        """Return the cores of the scene at times (M,) [s], then the capsules :attr:`self_pieces` at M poses of the robot."""
         M, scene = len(times), self._scene_at(times)
         if not self.self_pairs:
             return scene
@@ -253,7 +266,7 @@ class CollisionPairs:
 
     @cached_property
     def _scene_cores(self) -> _ObstacleCores:
-        """Cores of the scene at its initial time."""
+        """Cores of the scene without displacements of its bodies along their paths; poses have no axis M."""
         bodies, count = self.scene.bodies, len(self.cores)
         R = np.array([bodies[i].R @ core.R for i, core in self.cores]).reshape(count, 3, 3)
         p = np.array([bodies[i].p + bodies[i].R @ core.p for i, core in self.cores]).reshape(count, 3)
@@ -265,13 +278,13 @@ class CollisionPairs:
 
     @cached_property
     def _robot_capsules(self) -> _ObstacleCores:
-        """Robot capsules that may be hit by other links, in the frames of their carriers."""
+        """The capsules :attr:`self_pieces` as cores, in the frames of their carriers; poses have no axis M."""
         return _capsules_of(self.robot, self.self_pieces)
 
     def _gaps(self, A: Array, B: Array, others: _ObstacleCores, reach: float) -> Array:
-        """Return gaps (M, P, O) [m] of the robot's P capsules with ends A, B (M, P, 3) from O cores.
+        """Return gaps (M, P, O) [m] of the robot's P capsules with ends A, B (M, P, 3) [m] from O cores.
 
-        Gaps are lower bounds beyond the reach, and infinite for pairs that :attr:`_counts` excludes.
+        Gaps of ``reach`` [m] or more may be only lower bounds; they are infinite for pairs that :attr:`_counts` excludes.
         """
         cores = Cores(others.R, others.p, others.size, others.radius, others.kind, others.hull)
         return capsule_gaps(A, B, self.robot.radii, cores, self._counts, reach)
@@ -280,7 +293,8 @@ class CollisionPairs:
     def _counts(self) -> Array:
         """Mask (P, O) of the pairs (capsule of the robot, core) to check.
 
-        True for all pairs of a moving body with the scene, and for self-collision pairs whose links are not disabled.
+        True for capsules of movable bodies with cores of the scene, and for those of the second body with those of the first body
+        of a self-collision pair, unless the pair of their links is disabled.
         """
         carriers = np.concatenate([self._scene_cores.carriers, self._robot_capsules.carriers])
         is_self = np.arange(len(carriers)) >= len(self.cores)
@@ -296,13 +310,13 @@ class CollisionPairs:
 FACES = 2
 """Number of hull faces that get a slot, for each slot that a cylinder would get."""
 RELIEVED = 0.03
-"""Gap above which the true shapes of a pair are ignored [m]."""
+"""Gap from which on the true shapes of a pair are ignored [m]."""
 _FAR = np.concatenate([np.zeros(6), np.eye(3).ravel(), [0.0, 0.0, 1e3], np.zeros(3)])
-"""Data of an empty slot: a box far away."""
+"""Parameters (21,) of an empty slot: a point at the link's origin, and a core of size 0 at z = 1000 m of its carrier."""
 
 
 def _grouped(slots: Sequence[Slot]) -> dict[Slot, list[int]]:
-    """Return the indices of equal slots (link, base and kind of core)."""
+    """Return the indices of equal slots (link, base and kind of core), in order, by slot."""
     groups: dict[Slot, list[int]] = {}
     for i, slot in enumerate(slots):
         groups.setdefault(slot, []).append(i)
@@ -311,7 +325,7 @@ def _grouped(slots: Sequence[Slot]) -> dict[Slot, list[int]]:
 
 @lru_cache(maxsize=64)
 def _capsules_of(robot: RobotCover, indices: tuple[int, ...]) -> _ObstacleCores:
-    """Return capsules of a robot as cores in the frames of their carriers; cached."""
+    """Return the capsules ``indices`` of a robot as box cores in the frames of their carriers, without the axis M; cached."""
     frames, pieces = [_segment_frame(robot.a[i], robot.b[i]) for i in indices], list(indices)
     R, p = (np.array([frame[i] for frame in frames]).reshape(-1, *shape) for i, shape in ((0, (3, 3)), (1, (3,))))
     size = np.array([(0.0, 0.0, half) for _, _, half in frames]).reshape(-1, 3)
@@ -320,7 +334,7 @@ def _capsules_of(robot: RobotCover, indices: tuple[int, ...]) -> _ObstacleCores:
 
 
 def _segment_frame(a: Array, b: Array) -> tuple[Array, Array, float]:
-    """Return a frame with its z axis along a segment, the midpoint, and half the length."""
+    """Return a rotation (3, 3) with its z axis along the segment from a to b, the midpoint (3,) and half the length."""
     along = b - a
     length = float(np.linalg.norm(along))
     z = np.array([0.0, 0.0, 1.0]) if length == 0.0 else along / length

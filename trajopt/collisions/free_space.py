@@ -1,7 +1,8 @@
-"""Collision test of configurations: capsules first, then true shapes for overlapping capsules.
+"""Collision test of configurations: capsules first, then hulls of the links and true bodies for close pairs.
 
-A capsule covers its link, so a pair of capsule and core without overlap is collision-free. For an overlapping pair, the package
-coal compares the convex hull of the piece with the true body; without coal, the capsules decide.
+Capsules cover the pieces of the links, and cores cover the bodies. So a capsule and a core at least the margin apart need no
+further test. For a closer pair, the package coal computes the distance of the convex hull of the piece from the true body, or from
+the hull of the second link's piece; without coal, the capsules decide.
 """
 
 from __future__ import annotations
@@ -18,9 +19,10 @@ from trajopt.collisions.true_shapes import hulls_of, pose, require_coal
 
 
 class FreeSpace:
-    """Collision test of configurations, with a scene and between links.
+    """Collision test of configurations of a robot: with the bodies of a scene, and for pairs of the robot's links.
 
-    pairs: robot and scene. margin: minimum distance [m]. exact: use true shapes; default: if coal is installed.
+    pairs: robot, scene, and the pairs of links to test. margin: minimum distance [m]. exact: test close pairs of capsules again by
+    :class:`TruePieces`, which needs coal; default: True if coal is installed.
     """
 
     def __init__(self, pairs: CollisionPairs, margin: float = 0.0, exact: bool | None = None) -> None:
@@ -28,9 +30,10 @@ class FreeSpace:
         self.exact = find_spec("coal") is not None if exact is None else exact
 
     def touches(self, qs: Array, times: Array | None = None) -> bool:
-        """True if a pair is closer than the margin at any of the configurations (M, nq).
+        """True if a pair of bodies is closer than the margin at any of the configurations (M, nq), or at one configuration (nq,).
 
-        By true shapes if ``exact``, else by capsules. times: (M,) [s], of the moving bodies of the scene; default 0.
+        By the distances of :class:`TruePieces` if ``exact``, else by those of capsules from cores. times (M,) [s]: for the moving
+        bodies of the scene; default: zeros.
         """
         qs = np.atleast_2d(qs)
         times = np.zeros(len(qs)) if times is None else times
@@ -45,9 +48,10 @@ class FreeSpace:
         return any(true.distance(*(int(n) for n in close[c])) < self.margin for c in deepest)
 
     def line_touches(self, a: Array, b: Array, step: float) -> bool:
-        """True if the straight line from a (excluded) to b collides, sampled with steps of at most ``step`` per coordinate.
+        """True if :meth:`touches` is true at a sample of the line from configuration a (nq,) to b (nq,), a excluded.
 
-        The end and a few samples along the line are tested first.
+        Samples are equally spaced, with steps of at most ``step`` in each coordinate, and include b. The scene is at time 0. b and
+        a few samples spread over the line are tested first.
         """
         count = max(int(np.ceil(np.abs(b - a).max() / step)), 1)
         fractions = np.arange(count, 0, -1) / count
@@ -57,7 +61,11 @@ class FreeSpace:
 
 
 class TruePieces:
-    """Distances of the true shapes behind capsules and cores, at configurations (M, nq) and times (M,) [s]."""
+    """Distances by coal for pairs of capsules and cores, at configurations (M, nq) and times (M,) [s].
+
+    The convex hull of the points that a capsule covers replaces the capsule; a body's true shape replaces its cores in the scene.
+    Raises ModuleNotFoundError without coal.
+    """
 
     def __init__(self, pairs: CollisionPairs, qs: Array, times: Array) -> None:
         self._coal, self.pairs = require_coal(), pairs
@@ -67,9 +75,11 @@ class TruePieces:
         self._request, self._result = self._coal.DistanceRequest(), self._coal.DistanceResult()
 
     def distance(self, knot: int, piece: int, core: int) -> float:
-        """Return the distance [m] between the hull of a piece (by its capsule) and the true shape behind a core; negative: depth.
+        """Return the distance [m] of the hull of a piece from the body of the scene, or the other piece's hull, behind a core.
 
-        knot: index of the configuration. core: index of a core of the scene or, beyond these, of a capsule of self-collision pairs.
+        knot: index of the configuration and time. piece: index of the capsule. core: index of a core of the scene, or their number
+        plus an index into ``pairs.self_pieces``. Negative: depth. If coal has both shapes as surfaces of triangles
+        (:func:`~trajopt.collisions.true_shapes.mesh_geometry`), the distance is 0 for overlap, never negative.
         """
         pairs, a = self.pairs, self._body_pose(self._carriers[piece], knot)
         count = len(pairs.cores)
@@ -83,7 +93,10 @@ class TruePieces:
         return float(self._coal.distance(self._hulls[piece], a, other, pose, self._request, self._result))
 
     def relief(self, knot: int, piece: int, core: int, gap: float) -> float:
-        """Return the distance of the true shapes minus ``gap`` [m] of capsule and core, between 0 and the capsules' excess."""
+        """Return :meth:`distance` minus ``gap`` [m], the gap of capsule and core, limited to the range from 0 to the excess.
+
+        The excess is the protrusion of the capsule from the hull of its points, plus that of the second capsule if the core is one.
+        """
         robot, count = self.pairs.robot, len(self.pairs.cores)
         most = float(robot.excess[piece])
         if core >= count:
@@ -91,13 +104,13 @@ class TruePieces:
         return min(max(self.distance(knot, piece, core) - gap, 0.0), most)
 
     def _body_pose(self, body: int, knot: int) -> Any:
-        """Return the coal pose of a body of the robot; cached."""
+        """Return the coal pose in the world of a body of the robot at a knot; cached."""
         if (body, knot) not in self._placed:
             R, p = self._poses[body]
             self._placed[body, knot] = pose(R[knot], p[knot])
         return self._placed[body, knot]
 
     def _body(self, number: int, knot: int) -> Any:
-        """Return the coal pose of a body of the scene at the time of a knot."""
+        """Return the coal pose in the world of body ``number`` of the scene at the time of a knot."""
         body = self.pairs.scene.bodies[number]
         return pose(body.R, body.places(self._times[knot]))

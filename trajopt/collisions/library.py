@@ -3,13 +3,14 @@
 The distances of a segment from cores are traced from :mod:`dynamics_backends.rigid_body.geometry.distances` when the library is
 built.
 
-Gaps (kernels/gaps.h). A pair whose bounding-ball gap exceeds the reach gets this lower bound. A single face of a hull does not show
-which side is inside. For a segment behind all faces of a hull, the face with the shortest separating translation gets the depth,
-even beyond the reach.
+Gaps (kernels/gaps.h). A lower bound on a gap is the gap between the bounding ball of the capsule's segment and the bounding box of
+the core, less the radii. The distance itself is computed only if the bound is below the reach at one of the configurations that
+share the SIMD lanes. A single face of a hull does not show which side is inside. For a segment behind all faces of a hull, the face
+with the shortest separating translation gets the depth, and the gaps of the other faces remain.
 
-Choice of the pairs of capsules and bodies for the slots of a link (kernels/choice.h). The nearest pairs get slots, where further
-capsules of the link near the same body count as farther (SPREAD, FARTHER), so that several near bodies tend to get one slot each.
-If a body is far from the link's coarse capsule, only the pair with the coarse capsule counts.
+Choice of the pairs of capsules and cores for the slots of a link (kernels/choice.h). The nearest pairs get slots, where further
+capsules of the link near the same core count as farther (SPREAD, FARTHER), so that several near cores tend to get one slot each.
+If a core is far from the link's coarse capsule, only the pair with the coarse capsule counts.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ GapsData, ChoiceData, BoundsData = structs_in(_TEXT, "gaps_t", "choice_t", "boun
 
 
 class CollisionKernels:
-    """Functions of the C library, bound by ctypes."""
+    """Collision functions of the package's C library, bound by ctypes."""
 
     def __init__(self) -> None:
         library = kernels()
@@ -57,12 +58,12 @@ class CollisionKernels:
 
 @lru_cache(maxsize=1)
 def collision_kernels() -> CollisionKernels:
-    """Kernels of the C library; one object for all calls, since kernels have no state."""
+    """Collision functions of the C library; one object for all calls, since they have no state."""
     return CollisionKernels()
 
 
 def source() -> str:
-    """C source of the kernels, with traced distance functions for each kind of core."""
+    """C source of the kernels: common prelude, traced distance function of each kind of core, and the texts of ``kernels/``."""
     p, d, size = (ca.SX.sym(name, 3) for name in ("p", "d", "size"))
     rows = [[s[i] for i in range(3)] for s in (p, d, size)]
     arguments = [Argument(name, 3) for name in ("p", "d", "size")]
@@ -75,9 +76,10 @@ def source() -> str:
 
 
 class Cores(NamedTuple):
-    """O cores at M configurations. R (M, O, 3, 3), p (M, O, 3) [m]: poses in the world; size (O, 3), radius (O,) [m]; kind (O,):
-    position in :data:`~trajopt.collisions.library.KINDS`; hull (O,): index of the hull of a face, adjacent for one hull; -1 for
-    cores that are no faces."""
+    """O cores at M configurations. R (M, O, 3, 3), p (M, O, 3) [m]: poses in the world; size (O, 3), radius (O,) [m]: as in
+    :class:`~dynamics_backends.rigid_body.geometry.scene.Core`; kind (O,): position in
+    :data:`~trajopt.collisions.library.KINDS`; hull (O,): number of the hull that has the core as a face, -1 for cores that are no
+    faces; faces of one hull must be adjacent."""
 
     R: Array
     p: Array
@@ -88,9 +90,11 @@ class Cores(NamedTuple):
 
 
 def capsule_gaps(A: Array, B: Array, radii: Array, cores: Cores, counts: Array, reach: float) -> Array:
-    """Return gaps (M, P, O) [m] of P capsules from A to B (M, P, 3) with radii (P,) from O cores, at M configurations.
+    """Return gaps (M, P, O) [m] of P capsules from O cores at M configurations: distance of the segment less both radii.
 
-    Gaps are infinite for pairs outside the mask ``counts`` (P, O), lower bounds beyond ``reach`` [m], and negative for overlap.
+    A, B (M, P, 3) [m]: ends of the segments in the world. radii (P,) [m]. Gaps are infinite for pairs outside the mask ``counts``
+    (P, O); those of ``reach`` [m] or more may be only lower bounds. Negative: depth of the overlap. For a segment inside a hull,
+    one face has the depth in the hull; the other faces have gaps from their triangles.
     """
     thick = radii[:, None] + cores.radius
     gaps = _gaps(A, B, thick, cores, counts, reach)
@@ -99,9 +103,9 @@ def capsule_gaps(A: Array, B: Array, radii: Array, cores: Cores, counts: Array, 
 
 
 def _gaps(A: Array, B: Array, thick: Array, cores: Cores, counts: Array, reach: float) -> Array:
-    """Return gaps (M, P, O) [m] of P capsules from each of O cores separately, as :func:`capsule_gaps` without depths in hulls.
+    """Return gaps (M, P, O) [m] of P capsules from O cores as :func:`capsule_gaps`, but without the depths of segments in hulls.
 
-    thick (P, O): sums of the radii [m].
+    thick (P, O) [m]: sum of the radii of capsule and core.
     """
     M, P, O = len(A), A.shape[1], len(cores.radius)
     gaps = np.empty((M, P, O))
@@ -120,9 +124,10 @@ def _gaps(A: Array, B: Array, thick: Array, cores: Cores, counts: Array, reach: 
 
 
 def _set_depths(gaps: Array, A: Array, B: Array, thick: Array, cores: Cores, counts: Array) -> None:
-    """Set the gaps of segments inside hulls, in place, for the face of each hull with the shortest separating translation.
+    """Set the gaps of segments that are inside a hull as a whole, in place, for the face with the shortest separating translation.
 
-    The gap is the lower endpoint's height above that face, which is negative, minus the sum of the radii ``thick``.
+    The gap is the height of the lower end of the segment above that face, which is negative, minus the sum of the radii ``thick``
+    (P, O) [m]. Gaps from the other faces do not change. Pairs with the first face of a hull outside ``counts`` are skipped.
     """
     faces = np.flatnonzero(cores.hull >= 0)
     if not len(faces):
@@ -144,14 +149,17 @@ def _set_depths(gaps: Array, A: Array, B: Array, thick: Array, cores: Cores, cou
 
 
 SPREAD, FARTHER = 0.015, 0.5
-"""Penalty on the gap of a link's n-th nearest capsule to a body: n - 1 times SPREAD [m] plus FARTHER times the smallest gap."""
+"""Penalty on the gap of a link's n-th nearest capsule to a core: (n - 1) (SPREAD [m] + FARTHER g).
+
+g: the smallest gap of the link's capsules to the core, limited to the range from 0 to the reach.
+"""
 FAR = 0.05
-"""Gap from the coarse capsule of a link beyond which a body is far from the link [m]."""
+"""Gap from the coarse capsule of a link beyond which a core is far from the link [m]."""
 
 
 class Choice(NamedTuple):
-    """Assigned slots, arrays (K,). knot: configuration. slot: slot of the link. piece: position in ``piece``; its length denotes
-    the coarse capsule. core: position in ``core``."""
+    """Filled slots, arrays (K,). knot: index of the configuration. slot: number of the slot among those of the link. piece, core:
+    positions in the arguments of :func:`chosen_pairs` of these names; the length of ``piece`` denotes the coarse capsule."""
 
     knot: Array
     slot: Array
@@ -164,10 +172,11 @@ def chosen_pairs(
 ) -> Choice:
     """Assign pairs (capsule, core of an obstacle) to a link's slots at M configurations: those with the smallest penalized gaps.
 
-    gaps (M, P, O) [m]: of P capsules and O cores; the n-th nearest capsule to a core has a penalty (SPREAD, FARTHER). piece, core:
-    indices of the link's capsules, and of the cores to choose from. slots: number of slots. coarse: gaps (M, C, O) of the coarse
-    capsules, of which ``link`` is the link's, or None; a core farther than FAR from it pairs with the coarse capsule only. Pairs
-    with gaps of ``reach`` [m] or more get no slot.
+    gaps (M, P, O) [m]: of P capsules and O cores. The n-th nearest of the link's capsules to a core has a penalty (SPREAD,
+    FARTHER), so that other cores tend to get a slot first. piece, core: indices of the link's capsules, and of the cores to choose
+    from. slots: number of slots. coarse: gaps (M, C, O) [m] of coarse capsules, or None for none; ``link`` is the index of the
+    link's. A core farther than FAR from it pairs with the coarse capsule only, and then the smallest of all gaps of the link to
+    the core counts. A slot stays empty if its pair has a gap of ``reach`` [m] or more.
     """
     (M, P, O), C = gaps.shape, 0 if coarse is None else coarse.shape[1]
     found, workspace = np.empty((M, slots), LONG), np.empty((2, len(piece) + 1, len(core)))

@@ -1,18 +1,19 @@
 """Independent collision check by the package coal: true shapes of links and bodies, without capsules and derivatives.
 
 The smallest distance along a motion is found without computing every distance at every time. For each block of times, the
-distance of bounding boxes in the middle of the block, minus a bound on the motion within the block, is a lower bound. From these
-bounds, a search evaluates the pair and time with the smallest bound, until no bound is small enough.
+distance of bounding volumes in the middle of the block (balls, for close pairs boxes), minus a bound on the motion within the
+block, is a lower bound. From these bounds, a search evaluates the pair and time with the smallest bound, until no bound is small
+enough.
 
-The distance d of convex bodies a and b is that of two parallel planes with normal n, from a to b, which touch them. At another
-time, the distance of the touching planes with the same normal is a lower bound. In the frame of b, if a lies in a box with center
-c and half edges h along axes e_j that turn with it,
+The distance d of convex bodies a and b that are apart is that of two parallel planes with normal n, from a to b, which touch them.
+At another time, the distance of the touching planes with the same normal in the frame of b is a lower bound. In the frame of b, if
+a lies in a box with center c and half edges h_j along axes e_j that turn with it,
 
     d(t) >= d - n'(c(t) - c) - sum_j h_j |n'(e_j(t) - e_j)|
 
 (directional motion bounds: X. Zhang, M. Lee, Y. J. Kim, Interactive continuous collision detection for non-convex polyhedra, The
-Visual Computer 22, 2006). So a body that slides along another one needs few evaluations. For non-convex bodies, motion in any
-direction counts.
+Visual Computer 22, 2006). So a body that slides along another one needs few evaluations. For non-convex bodies,
+cylinders, and bodies in contact, motion in any direction counts.
 """
 
 from __future__ import annotations
@@ -32,18 +33,21 @@ from trajopt.collisions.poses import body_poses
 from trajopt.collisions.true_shapes import geometry_of, hull_around, is_convex, pose, require_coal
 
 AROUND = 240
-"""A distance evaluation updates the bounds at this many times before and after it."""
+"""A distance evaluation updates the bounds at up to this many times before, and as many after it."""
 
 
 DistanceFunction = Callable[[int, int, slice, float, Array], float]
-"""Distance [m] of a pair at a time: distance_of(pair, time, around, known, lower). It is exact if at most ``known``.
-The call raises the lower bounds ``lower`` (M,) at the times in the slice ``around``."""
+"""Function distance_of(pair, time, around, known, lower) that returns the distance [m] of a pair at a time, both by index.
+
+A result of at most ``known`` [m] is exact; a larger one may be too small, but is then above ``known``. The call may raise the lower
+bounds ``lower`` (M,) [m] of the pair, in place, at the times in the slice ``around``.
+"""
 
 
 class SmallestDistance(NamedTuple):
-    """Smallest distance [m], with its pair and its time index; near (M,): the smallest distance found at each time.
+    """Smallest distance [m], with the indices of its pair and time; near (M,) [m]: the smallest distance at each time.
 
-    near is infinite at times without a distance below the requested one.
+    near is infinite at times without a distance below the threshold of :func:`minimum_distance`.
     """
 
     distance: float
@@ -55,7 +59,7 @@ class SmallestDistance(NamedTuple):
 class Search:
     """Best-first search on lower bounds of the distances of pairs at ``count`` times.
 
-    bounds (blocks, pairs): lower bounds [m] in blocks of ``block`` times.
+    bounds (blocks, pairs): lower bounds [m] in blocks of ``block`` times, with at least one pair. distance_of: computes a distance.
     """
 
     def __init__(self, bounds: Array, block: int, count: int, distance_of: DistanceFunction) -> None:
@@ -67,13 +71,13 @@ class Search:
 
     @property
     def smallest_bound(self) -> float:
-        """Smallest lower bound on distances that are not evaluated yet [m]."""
+        """Smallest lower bound [m] on distances that are not evaluated yet; infinite if there are none."""
         return self.pairs[0][0]
 
     def evaluate(self, known: float) -> tuple[float, int, int]:
-        """Evaluate the distance with the smallest bound. Returns distance, pair and time index, and raises the nearby bounds.
+        """Evaluate the distance with the smallest bound. Returns distance [m], pair and time index, and raises the nearby bounds.
 
-        Distances above ``known`` may be inexact.
+        A distance above ``known`` [m] may be too small.
         """
         _, pair, k = self.pairs[0]
         lower = self.lower.get(pair)
@@ -90,9 +94,9 @@ class Search:
 def minimum_distance(
     bounds: Array, block: int, count: int, distance_of: DistanceFunction, threshold: float
 ) -> SmallestDistance:
-    """Find the smallest distance of any pair at any time, and for each time the smallest distance found below ``threshold``.
+    """Find the smallest distance of any pair at any time, and for each time the smallest distance if it is below ``threshold``.
 
-    Other arguments: see :class:`Search`.
+    threshold [m]. Other arguments: see :class:`Search`.
     """
     search, near = Search(bounds, block, count, distance_of), np.full(count, np.inf)
     best = np.inf, -1, -1
@@ -114,7 +118,7 @@ def touching(bounds: Array, block: int, count: int, distance_of: DistanceFunctio
 
 
 RATE = 1000.0
-"""Collision checks per second of motion [1/s]."""
+"""Number of configurations to check per second of motion [1/s]."""
 BLOCK = 25
 """Number of times in a block with one bound."""
 ROUNDING = 1e-5
@@ -124,7 +128,7 @@ ROUNDING = 1e-5
 class MinimumDistance(NamedTuple):
     """Smallest distance of a motion. distance [m], negative: depth; names of link and body (or second link); time [s].
 
-    Without pairs the distance is infinite and the names are empty.
+    Without pairs or configurations, the distance is infinite, the names are empty, and the time is 0.
     """
 
     distance: float
@@ -138,9 +142,11 @@ class MinimumDistance(NamedTuple):
 
 
 class MeshCheck:
-    """Collision check with true shapes by coal: of a robot with a scene, and of pairs of its bodies.
+    """Collision check with true shapes by coal: of a robot's movable bodies with a scene, and of pairs of the robot's bodies.
 
-    shapes: shapes of the links. self_pairs: pairs of robot bodies to check (-1: the ground). disabled: ignored pairs of links.
+    shapes: shapes of the links. self_pairs: pairs of robot bodies to check (-1: the ground). disabled: pairs of names of links that
+    are ignored in self_pairs. Two non-convex meshes that overlap have distance 0; a shape inside a non-convex mesh that touches no
+    triangle has a positive distance.
 
     Raises ModuleNotFoundError without coal.
     """
@@ -175,22 +181,26 @@ class MeshCheck:
 
     # -- one configuration ----------------------------------------------------------------------------------------------
     def nearest(self, q: Array, time: float = 0.0) -> MinimumDistance:
-        """Return the smallest distance [m] at a configuration (nq,), with the scene at a time [s]; infinite without pairs."""
+        """Return the smallest distance [m] at a configuration (nq,), with the scene at a time [s]; infinite without pairs.
+
+        Raises ValueError for a configuration that is not finite.
+        """
         return self.along(np.asarray(q, float)[None], np.array([time]))
 
     # -- a motion -------------------------------------------------------------------------------------------------------
     def along(self, qs: Array, times: Array) -> MinimumDistance:
         """Return the smallest distance [m] at the configurations (M, nq), not between them, with the scene at times (M,) [s].
 
-        Negative: depth; infinite without pairs or configurations. Raises ValueError for configurations that are not finite.
+        Negative: depth; infinite without pairs or configurations. Raises ValueError for configurations that are not finite, unless
+        there are no pairs.
         """
         return self.below(qs, times, -np.inf)[0]
 
     def below(self, qs: Array, times: Array, threshold: float) -> tuple[MinimumDistance, Array]:
-        """Return the smallest distance [m], as :meth:`along`, and the smallest distances (M,) [m] found at each time.
+        """Return the smallest distance [m], as :meth:`along`, and the smallest distance (M,) [m] at each time.
 
-        Distances at a time are infinite unless below ``threshold`` [m]; both are infinite without pairs. Raises ValueError for
-        configurations that are not finite.
+        The distance at a time is infinite unless below ``threshold`` [m]. Raises ValueError for configurations that are not finite,
+        unless there are no pairs.
         """
         if not len(self.pairs) or not len(qs):
             return MinimumDistance(np.inf, "", "", 0.0), np.full(len(qs), np.inf)
@@ -204,7 +214,7 @@ class MeshCheck:
         return least, found.near
 
     def is_clear(self, qs: Array) -> bool:
-        """True if all configurations (M, nq) are finite and collision-free, with the scene at time 0; not checked between them.
+        """True if all configurations (M, nq) are finite and all distances positive, with the scene at time 0; not checked between.
 
         True without pairs, even for configurations that are not finite.
         """
@@ -216,11 +226,11 @@ class MeshCheck:
         return not touching(self._bounds(at), BLOCK, len(qs), self._distance_function(at))
 
     def _distance_function(self, at: Places) -> DistanceFunction:
-        """Return the function that :class:`Search` needs, for the distance of a pair at a time; it also raises bounds around it."""
+        """Return the function of distances for :class:`Search`, with poses ``at`` by time index; it raises nearby bounds."""
         pairs, count = self.pairs.tolist(), len(self.bodies)
 
         def distance_of(pair: int, k: int, around: slice, known: float, lower: Array) -> float:
-            """Distance [m] of a pair at time index k, exact if at most ``known``; raises the bounds ``lower`` around it."""
+            """Distance [m] of a pair at time index k, exact if at most ``known``; raises ``lower`` in the slice ``around``."""
             i, o = pairs[pair]
             found, normal = self.distance(i, o, k, at, known)
             base = self.parts[o - count].body if o >= count else GROUND
@@ -232,7 +242,7 @@ class MeshCheck:
         return distance_of
 
     def places(self, qs: Array) -> Places:
-        """Return the poses of robot and scene (at its initial time) at configurations (M, nq), for :meth:`distance`."""
+        """Return the poses of the robot at configurations (M, nq), and of the scene at time 0, for :meth:`distance`."""
         return self._places(qs, np.zeros(len(qs)))
 
     def _places(self, qs: Array, times: Array) -> Places:
@@ -241,7 +251,7 @@ class MeshCheck:
         return Places(body_poses(self.model, qs), bodies)
 
     def _bounds(self, at: Places) -> Array:
-        """Return lower bounds (blocks, pairs) [m] on the distances within each block of BLOCK times."""
+        """Return lower bounds (blocks, pairs) [m] on the distances of each pair within each block of BLOCK times."""
         return self._blocks.bounds(at, BLOCK)
 
     def name(self, o: int) -> str:
@@ -252,9 +262,10 @@ class MeshCheck:
     def distance(self, i: int, o: int, k: int, at: Places, known: float = np.inf) -> tuple[float, Array | None]:
         """Return the distance [m] of part i from body or part o at time index k, and the normal of a separating plane if known.
 
-        at: poses by time index. Above ``known``, the distance of the convex hulls may be returned; it is between ``known`` and the
-        exact distance. The normal (3,) points from part i to o. It is None unless both shapes are convex and apart, and for
-        cylinders, whose separating planes are off by up to a millimeter.
+        o: index of a body of the scene, or their number plus the index of a part. at: poses by time index. If the distance with
+        convex hulls in place of non-convex meshes exceeds ``known`` [m] by more than ROUNDING, it is returned; it is at most the
+        exact distance. The unit normal (3,) in the world points from part i to o. It is None unless the two compared geometries are
+        convex and apart, and for cylinders, whose separating planes are off by up to a millimeter.
         """
         part, a, count = self.parts[i], at.placed(self.parts[i], i, k), len(self.bodies)
         if o >= count:
@@ -273,13 +284,13 @@ class MeshCheck:
         return apart, self._normal(part.geometry, other, apart) if plane else None
 
     def _normal(self, one: Any, two: Any, distance: float) -> Array | None:
-        """Return the unit normal (3,) in the world, from ``one`` to ``two``, of the last computed distance [m].
+        """Return the unit normal (3,) in the world, from ``one`` to ``two``, of the last computed distance.
 
-        None unless both shapes are convex and apart.
+        distance [m]: that distance. None unless both coal geometries are convex and the distance is positive.
         """
         return np.array(self._result.normal) if distance > 0.0 and is_convex(one) and is_convex(two) else None
 
     def _apart(self, one: Any, a: Any, other: Any, b: Any) -> float:
-        """Return the distance [m] of two coal geometries at poses a and b; negative: depth."""
+        """Return the distance [m] of two coal geometries at poses a and b; negative: depth, 0 for overlapping surfaces."""
         self._result.clear()
         return float(self.coal.distance(one, a, other, b, self._request, self._result))

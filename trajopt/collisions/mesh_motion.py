@@ -26,9 +26,10 @@ GROUND = -1
 
 
 class Part(NamedTuple):
-    """Shape of a link. link: its name. body: carrying body of the model. R, p: pose in that body. geometry: coal geometry. hull:
-    convex hull of a non-convex mesh, else None. center, radius: bounding ball, in the frame of the body. half (3,): half edges of
-    a box around the same center, along the axes of the shape."""
+    """Shape of a link. link: its name. body: index of the carrying body of the model, -1 for the ground. R, p: pose of the shape in
+    the internal frame of that body. geometry: coal geometry. hull: coal geometry of the convex hull of a non-convex mesh, else
+    None. center, radius [m]: bounding ball, in the frame of the body. half (3,) [m]: half edges of a bounding box with the same
+    center, along the axes of the shape. radius and half are infinite for a half-space."""
 
     link: str
     body: int
@@ -42,7 +43,10 @@ class Part(NamedTuple):
 
     @classmethod
     def from_shape(cls, model: Model, placed: PlacedShape) -> Part:
-        """Convert a shape of a link to a part of the body that carries the link, with its coal geometry, ball and box."""
+        """Convert a shape of a link to a part of the body that carries the link, with its coal geometry, ball and box.
+
+        Raises UnknownName for a link that the model does not have.
+        """
         frame = model.frames[model.frame_id(placed.link)]
         R, p = frame.R @ placed.R, frame.R @ placed.p + frame.p
         geometry = geometry_of(placed.shape)
@@ -53,14 +57,14 @@ class Part(NamedTuple):
 
 
 CACHE_SIZE = 4
-"""Maximum number of cached part lists per model, the latest ones; scenes may read the same shapes anew."""
+"""Maximum number of cached part lists per model, the last used ones; a shape that is read again is a new object."""
 _parts: WeakKeyDictionary[Model, dict[tuple[int, ...], tuple[tuple[PlacedShape, ...], list[Part]]]] = (
     WeakKeyDictionary()
 )
 
 
 def parts_of(model: Model, shapes: Iterable[PlacedShape]) -> list[Part]:
-    """Return the parts of placed shapes; cached by the identity of the shapes."""
+    """Return the parts of placed shapes of a model, in order; cached by the identity of model and shapes."""
     shapes = tuple(shapes)
     known, key = _parts.setdefault(model, {}), tuple(map(id, shapes))
     found = known.pop(key, None) or (shapes, [Part.from_shape(model, placed) for placed in shapes])
@@ -79,14 +83,17 @@ class Ball(NamedTuple):
 
     @classmethod
     def around(cls, parts: Sequence[Part]) -> Ball:
-        """Return a ball around all parts of one body, centered at the mean of their centers."""
+        """Return a ball around all parts, which one body carries; its center is the mean of the centers of their balls."""
         center = np.mean([part.center for part in parts], axis=0)
         return cls(parts[0].body, center, max(float(lengths(part.center - center)) + part.radius for part in parts))
 
 
 @dataclass(eq=False)
 class Places:
-    """Poses of the model's bodies at M times, and places (B, M, 3) [m] of the scene's bodies."""
+    """Poses of the model's bodies at M times, by index, and positions (B, M, 3) [m] of the B bodies of the scene in the world.
+
+    Valid for one list of parts: caches use the index of a part in it.
+    """
 
     poses: Mapping[int, tuple[Array, Array]]
     bodies: Array
@@ -94,7 +101,7 @@ class Places:
     _box_cache: dict[tuple[int, int], Array] = field(default_factory=dict)
 
     def placed(self, part: Part, number: int, k: int) -> Any:
-        """Return the coal pose of a part at a time index; cached."""
+        """Return the coal pose of a part, with index ``number``, in the world at time index k; cached."""
         if (number, k) not in self._placed:
             R, p = self.poses[part.body]
             self._placed[number, k] = pose(R[k] @ part.R, R[k] @ part.p + p[k])
@@ -111,11 +118,12 @@ class Places:
         base: int = GROUND,
         other: Array | None = None,
     ) -> None:
-        """Raise lower bounds (M,) [m] on the distance of a part from a second shape around time k, where it is at least ``apart``.
+        """Raise lower bounds (M,) [m] on the distance of a part from a second shape, in place, in the slice ``around`` of times.
 
-        part: the part and its index. normal (3,): normal of a separating plane that touches both shapes, from the part to the
-        second shape, None if unknown. base: body of the model that carries the second shape, or the ground. other: places (M, 3)
-        [m] of the second shape if it moves by itself.
+        apart [m]: lower bound on the distance at time index k. part: the part and its index. normal (3,): unit normal in the world
+        at k, from the part to the second shape, of two parallel planes that touch them and separate them by ``apart`` or more; if
+        it is None, motion in any direction counts against the bound. base: body of the model that carries the second shape, or the
+        ground. other: positions (M, 3) [m] of the second shape if it is a moving body of the scene.
         """
         boxes = self._boxes(*part, base)
         if normal is not None and base != GROUND:  # the plane turns with that body from time k
@@ -125,13 +133,13 @@ class Places:
         collision_kernels().raise_bounds(*at)
 
     def _boxes(self, part: Part, number: int, base: int) -> Array:
-        """Return center and half edges (M, 4, 3) of a part's box in the frame of a body of the model; cached."""
+        """Return center and half-edge vectors (M, 4, 3) [m] of the box of part ``number`` in the frame of body ``base``; cached."""
         if (number, base) not in self._box_cache:
             self._box_cache[number, base] = self._box_motion(part, base)
         return self._box_cache[number, base]
 
     def _box_motion(self, part: Part, base: int) -> Array:
-        """Compute the box of :meth:`_boxes`: center, then the three half edges, at each of the M times."""
+        """Compute the box of :meth:`_boxes`: center, then the three half-edge vectors, at each of the M times."""
         (R, p), (R_base, p_base) = self.poses[part.body], self.poses[base]
         columns = np.column_stack([part.center, part.R * part.half])
         given = [R, p, *((None, None) if base == GROUND else (R_base, p_base)), columns.T]
@@ -141,9 +149,10 @@ class Places:
         return boxes
 
     def displacement_bounds(self, ball: Ball, block: int, middle: Array) -> Array:
-        """Return bounds (B,) [m] on the displacement of any point of a ball from its place at time middle[b], within block b.
+        """Return upper bounds (blocks,) [m] on the displacement of any point of a ball within each block of times.
 
-        block: number of times in a block.
+        The ball moves with its body, and the displacement is relative to its place at time index middle[b] for block b. block:
+        number of times in a block.
         """
         R, p = self.poses[ball.body]
         arrays = [np.ascontiguousarray(a, float) for a in (R, p, ball.center)]
@@ -158,7 +167,7 @@ HALF_TURN = np.sqrt(0.5)
 
 
 HUGE = 1e300
-"""Bound above which coal's box corners count as infinite."""
+"""Absolute value [m] from which on a coordinate of coal's box corners counts as infinite."""
 
 
 def lengths(v: Array) -> Array:
@@ -167,7 +176,7 @@ def lengths(v: Array) -> Array:
 
 
 def box_around(geometry: Any) -> tuple[Array, Array]:
-    """Return the corners (3,) of the axis-aligned box of a coal geometry in its frame; infinite for unbounded shapes."""
+    """Return lowest and highest corner (3,) [m] of a coal geometry's axis-aligned box in its frame; infinite where unbounded."""
     geometry.computeLocalAABB()
     corners = np.asarray(geometry.aabb_local.min_), np.asarray(geometry.aabb_local.max_)
     low, high = (np.where(np.abs(corner) < HUGE, corner, np.copysign(np.inf, corner)) for corner in corners)
@@ -175,12 +184,15 @@ def box_around(geometry: Any) -> tuple[Array, Array]:
 
 
 CLOSE = 0.1
-"""Pairs whose balls are closer than this get a bound from boxes [m]."""
+"""Pairs whose bound from balls is below this get a bound from boxes [m].
+
+The bound from balls is the gap of the balls of two parts, or of a part's ball from the box of a body of the scene.
+"""
 
 
 class BlockBounds:
-    """Distance bounds for pairs. parts: shapes of the robot. bodies: coal geometries of the scene's bodies. pairs (P, 2): index
-    of a part, and index of a body or, plus the number of bodies, of another part."""
+    """Lower bounds on distances of pairs. parts: shapes of the robot. bodies: coal geometries of the scene's bodies. pairs (P, 2):
+    index of a part, and index of a body of the scene or, plus the number of these bodies, of another part."""
 
     def __init__(self, parts: Sequence[Part], scene: Scene, bodies: Sequence[Any], pairs: Array) -> None:
         self.parts, self.scene, self.count = parts, scene, len(bodies)
@@ -196,7 +208,7 @@ class BlockBounds:
         self._low, self._high = (np.array([box[side] for box in boxes], dtype=float).reshape(-1, 3) for side in (0, 1))
 
     def bounds(self, at: Places, block: int) -> Array:
-        """Return lower bounds (blocks, P) [m] on the distances of P pairs within each block of ``block`` times."""
+        """Return lower bounds (blocks, P) [m] on the distances of P pairs within each block of ``block`` times; negative: depth."""
         M = len(at.poses[-1][0])
         first = np.arange(0, M, block)
         middle = (first + np.minimum(first + block, M) - 1) // 2
@@ -229,9 +241,10 @@ class BlockBounds:
         return given["bounds"]
 
     def _motion_bounds(self, at: Places, block: int, middle: Array) -> Array:
-        """Return bounds (bodies, blocks) [m] on the displacement of any point of a body within a block, from its middle time.
+        """Return upper bounds (bodies, blocks) [m] on the displacement of any point of a body within a block, from its middle time.
 
-        Rows are the bodies of the scene, then the bodies of the model that carry shapes.
+        Rows are the bodies of the scene, then the bodies of the model that carry shapes, each by index. middle (blocks,): indices
+        of the middle times.
         """
         moved = np.zeros((self.count + len(self._balls), len(middle)))
         if self.scene.moves:

@@ -1,4 +1,4 @@
-"""Poses of the bodies of a robot at many configurations."""
+"""Poses of the bodies of a robot in the world at many configurations."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from dynamics_backends.scalar import Rows
 
 
 def body_poses(model: Model, qs: Array) -> Poses:
-    """Return rotation (M, 3, 3) and position (M, 3) [m] of each body at configurations (M, nq), by body index; -1 is the world.
+    """Return rotations (M, 3, 3) and positions (M, 3) [m] of each body's internal frame in the world, by body index; -1: the world.
 
-    Raises ValueError for configurations of a wrong size.
+    qs: M configurations (M, nq), or one (nq,), for which M is 1. Raises ValueError for configurations of a wrong size.
     """
     qs = np.atleast_2d(qs)
     M, nb = len(qs), model.nb
@@ -33,6 +33,6 @@ def body_poses(model: Model, qs: Array) -> Poses:
 
 
 def _fill(vectors: Array, components: tuple[Rows, Rows, Rows]) -> None:
-    """Fill vectors (nb, M, 3) with their components, each (nb, M) or broadcastable."""
+    """Set vectors (nb, M, 3) to the given x, y and z components in place; each component is (nb, M) or broadcastable."""
     for i, values in enumerate(components):
         vectors[..., i] = values

@@ -4,8 +4,9 @@ The pairs of :func:`self_pairs` contain two bodies of one chain, -1 for the grou
 different branches, such as two arms, are not paired. Excluded are neighbors, pairs that overlap in almost every configuration, and
 pairs that overlap in no sampled configuration.
 
-The check compares capsules first, then the true shapes of overlapping capsules. It ignores neighbors in the kinematic tree, and
-pairs that overlap in almost every posture, such as modeled housings.
+The check at the knots covers all pairs of bodies, also those of different branches. It compares capsules first, then the true
+shapes of bodies whose capsules overlap. It ignores neighbors in the kinematic tree, pairs that overlap in almost every posture,
+such as modeled housings, and pairs with the ground if the base floats.
 """
 
 from __future__ import annotations
@@ -30,12 +31,12 @@ from trajopt.collisions.mesh_check import MeshCheck
 
 CONFIGURATIONS = 200
 ALWAYS_TOUCHING = 0.95
-"""A pair whose shapes overlap in more than this fraction of random configurations counts as always touching."""
+"""A pair that overlaps in more than this fraction of CONFIGURATIONS random configurations counts as always touching."""
 
 
 class SelfPairs(NamedTuple):
-    """Pairs of a robot. pairs: bodies that may collide. left_out: the excluded pairs with the reason, as text. disabled: excluded
-    pairs of links of bodies in ``pairs``."""
+    """Pairs of a robot. pairs: bodies that may collide, the one nearer to the ground (-1) first. left_out: the excluded pairs with
+    the reason, as text. disabled: pairs of names of links that are not checked, even if their bodies are in ``pairs``."""
 
     pairs: tuple[tuple[int, int], ...]
     left_out: str
@@ -45,8 +46,9 @@ class SelfPairs(NamedTuple):
 def self_pairs(robot: RobotCover, seed: int = 0) -> SelfPairs:
     """Find the pairs of bodies on one chain that may collide, from random configurations within joint limits.
 
-    A pair is excluded if its bodies are neighbors, or if they overlap in more than ALWAYS_TOUCHING of the configurations or in
-    none. True shapes count if coal is installed, else capsules.
+    A missing limit counts as -pi or pi. A pair is excluded if its bodies are neighbors, or if they overlap in more than
+    ALWAYS_TOUCHING of the configurations or in none. Bodies overlap if capsules of theirs do and, with coal installed, if the
+    distance of the same pieces in :class:`~trajopt.collisions.free_space.TruePieces` is negative.
     """
     model = robot.model
     candidates = [pair for pair in _on_chains(robot) if not _neighbors(model.parent, pair)]
@@ -80,7 +82,8 @@ def self_pairs(robot: RobotCover, seed: int = 0) -> SelfPairs:
 def pairs_not_disabled(robot: RobotCover, disabled: Iterable[tuple[str, str, str]]) -> SelfPairs:
     """Return the pairs of bodies on one chain that an SRDF does not disable. disabled: rows (link, link, reason).
 
-    A pair is kept if any two of its links are not disabled.
+    A pair is kept if at least one pair of its links with capsules is not disabled; neighbors count like other pairs. ``disabled``
+    of the result has all the given pairs of links.
     """
     left_out = frozenset(frozenset(pair[:2]) for pair in disabled)
     links: dict[int, set[str]] = {}
@@ -96,7 +99,7 @@ def pairs_not_disabled(robot: RobotCover, disabled: Iterable[tuple[str, str, str
 
 
 def _on_chains(robot: RobotCover) -> list[tuple[int, int]]:
-    """Return the pairs of bodies with shapes, of which one is an ancestor of the other."""
+    """Return the sorted pairs (ancestor, descendant) of bodies with capsules; the ground, -1, is an ancestor of all bodies."""
     found = []
     for far in robot.carried:
         near = far
@@ -113,7 +116,7 @@ def _neighbors(parent: np.ndarray, pair: tuple[int, int]) -> bool:
 
 
 def _named(robot: RobotCover, pairs: Iterable[tuple[int, int]]) -> str:
-    """Return the pairs as text, with names of bodies; the ground is named by the links fixed to it."""
+    """Return the pairs as text, with names of bodies; the ground is named by its links with capsules. Empty without pairs."""
     names = robot.model.body_names
     fixed = dict.fromkeys(link for link, body in zip(robot.links, robot.bodies.tolist(), strict=True) if body < 0)
     base = " with ".join(fixed)
@@ -121,9 +124,9 @@ def _named(robot: RobotCover, pairs: Iterable[tuple[int, int]]) -> str:
 
 
 SAMPLES = 40
-"""Number of random postures, including the neutral one, used to find pairs that always overlap."""
+"""Number of postures, the neutral one and random ones, used to find pairs that always overlap."""
 ALWAYS = 0.9
-"""A pair that overlaps in this fraction of the postures counts as always overlapping."""
+"""A pair that overlaps in at least this fraction of the postures counts as always overlapping."""
 CAPSULE = 1.0
 """Maximum distance between a capsule and its shape [m]; so large that each shape gets one capsule."""
 SEED = 0
@@ -131,7 +134,7 @@ TOUCH = 1e-3
 """Penetration depth up to which touching links are accepted [m]; many files model housings and closed fingers so."""
 
 NOT_CHECKED = "self-collision was not checked (Solution.report does)"
-"""Replacement for :attr:`SelfCollisionCheck.note` after a solve in a script: the check would have to read meshes."""
+"""Replacement for :attr:`SelfCollisionCheck.note` after a solve, which makes no check: it would have to read meshes."""
 REMEDY = "the problem arm_in_scene keeps the links of an arm apart (to.self_collision in a script)"
 
 Pair = tuple[int, int]
@@ -139,7 +142,8 @@ Pair = tuple[int, int]
 
 
 class SelfCollision(NamedTuple):
-    """Deepest overlap of two links: their names, the knot, the depth [m], and the number of knots with overlap."""
+    """Deepest overlap of two bodies: names of the two links, index of the knot, depth [m] (positive), and number of knots at which
+    the bodies overlap."""
 
     links: tuple[str, str]
     knot: int
@@ -147,14 +151,15 @@ class SelfCollision(NamedTuple):
     knots: int
 
     def sentence(self, time: float) -> str:
-        """Describe the overlap: links, depth, time and knot, and remedy. time: time of the knot [s]."""
+        """Return a sentence on the overlap: links, depth, knot, number of further knots, remedy. time: time of the knot [s]."""
         where = f"at t = {time:.3g} s, knot {self.knot}" + (f", and at {self.knots - 1} more" * (self.knots > 1))
         remedy = REMEDY if self.knot else "the initial state already overlaps: change it"
         return f"self-collision: {' and '.join(self.links)} overlap by {1e3 * self.depth:.3g} mm {where}; {remedy}"
 
 
 class SelfCollisionCheck(NamedTuple):
-    """Result of a check. collisions: one for each pair of overlapping bodies. unchecked: reason if the check failed, else ""."""
+    """Result of a check. collisions: one for each pair of overlapping bodies that counts. unchecked: reason if the check gave no
+    result, else ""."""
 
     collisions: tuple[SelfCollision, ...] = ()
     unchecked: str = ""
@@ -170,8 +175,9 @@ class SelfCollisionCheck(NamedTuple):
 def check_self_collision(model: Model, qs: Array) -> SelfCollisionCheck:
     """Check configurations qs (M, nq), by true shapes where capsules overlap; the latest result is cached.
 
-    Neighbors, pairs that overlap in almost every posture, and overlaps up to TOUCH are ignored. The result is unchecked, with the
-    reason, without a robot file, shapes, or the packages that read them.
+    Bodies with their parents, the ground if the base floats, pairs that overlap in almost every posture, and overlaps up to TOUCH
+    are ignored. Two non-convex meshes give no overlap, as their distance is never negative. The result is unchecked, with the
+    reason, without a robot file, shapes, or the packages that read them, and if capsules overlap and coal is missing.
     """
     qs = np.ascontiguousarray(qs, float)
     key = (*_identity(model), hash(qs.tobytes()))
@@ -185,13 +191,16 @@ _CHECKED: dict[tuple[str, str, int, int], SelfCollisionCheck] = {}
 
 
 def _identity(model: Model) -> tuple[str, str, int]:
-    """Digest, file and modification time (0 without a file) of a robot; the digest does not cover shapes."""
+    """Digest, source and modification time [ns] (0 without a file) of a robot; the digest does not cover shapes."""
     file = Path(model.source) if model.source else None
     return model.digest, model.source, file.stat().st_mtime_ns if file is not None and file.is_file() else 0
 
 
 def _run_check(model: Model, qs: Array) -> SelfCollisionCheck:
-    """Check configurations as :func:`check_self_collision`, without its cache; errors become the reason of an unchecked result."""
+    """Check configurations as :func:`check_self_collision`, without its cache.
+
+    ValueError, OSError, ModuleNotFoundError and MemoryError become the reason of an unchecked result.
+    """
     try:
         shapes = _shapes(model)
         robot = _cover(model, shapes)
@@ -227,7 +236,10 @@ def _by_capsules(model: Model, robot: RobotCover, near: dict[Pair, Array]) -> Se
 
 
 def _shapes(model: Model) -> tuple[PlacedShape, ...]:
-    """Read the collision shapes of the robot's file; cached until the file changes. Raises ValueError if it has none."""
+    """Return the collision shapes in the robot's file of links that the model has; cached until the file changes.
+
+    Raises ValueError for a model without a file, if a shape cannot be read, and if there are no shapes of the model's links.
+    """
     if not model.source:
         raise ValueError(f"{model.name} was made without a file, and has no collision shapes")
     shapes = _collision_shapes(*_identity(model)[1:])
@@ -263,7 +275,7 @@ def _cover(model: Model, shapes: tuple[PlacedShape, ...]) -> RobotCover:
 
 
 def _pairs(model: Model, robot: RobotCover) -> tuple[Pair, ...]:
-    """Return the pairs of bodies with shapes that are not neighbors in the kinematic tree.
+    """Return the pairs of bodies with shapes, in increasing order, of which none is the parent of the other.
 
     The ground is left out if the base floats.
     """
@@ -277,12 +289,12 @@ def _pairs(model: Model, robot: RobotCover) -> tuple[Pair, ...]:
 
 
 def _counts_as_self_pair(model: Model, a: int, b: int) -> bool:
-    """True unless one of the bodies is the ground and the base floats: ground contact is no self-collision."""
+    """True unless a, the lower index, is the ground (-1) and the base floats: ground contact is no self-collision."""
     return a >= 0 or not model.floating_base
 
 
 def _overlaps(robot: RobotCover, pairs: tuple[Pair, ...], qs: Array) -> dict[Pair, Array]:
-    """Return, by pair, the indices of configurations in which capsules of the two bodies overlap, the deepest first."""
+    """Return, for each pair, the indices of configurations in which capsules of the two bodies overlap, the deepest first."""
     checked = CollisionPairs(robot, Scene(), pairs)
     gaps = checked.gaps(qs, np.zeros(len(qs)), 0.0)
     bases = robot.bodies[list(checked.self_pieces)]
@@ -298,7 +310,10 @@ _ALWAYS: dict[tuple[str, str, int], frozenset[Pair]] = {}
 
 
 def _always(model: Model, robot: RobotCover, check: MeshCheck | None) -> frozenset[Pair]:
-    """Return the pairs that overlap in almost every posture; cached by robot. check: for true shapes, None for capsules."""
+    """Return the pairs that overlap in almost every posture (SAMPLES, ALWAYS); cached by robot.
+
+    Capsules must overlap and, if ``check`` is not None, also the true shapes, by more than TOUCH.
+    """
     key = _identity(model)
     if key not in _ALWAYS:
         rng = np.random.default_rng(SEED)
@@ -315,7 +330,7 @@ _EXACT: dict[tuple[str, str, int], MeshCheck] = {}
 
 
 def _exact(model: Model, shapes: tuple[PlacedShape, ...]) -> MeshCheck:
-    """Return the mesh check of a robot; the latest one is cached."""
+    """Return the mesh check of a robot with an empty scene and no pairs, for its distances; the latest one is cached."""
     key = _identity(model)
     if key not in _EXACT:
         _EXACT.clear()
@@ -324,7 +339,10 @@ def _exact(model: Model, shapes: tuple[PlacedShape, ...]) -> MeshCheck:
 
 
 def _touching(check: MeshCheck, pair: Pair, knots: Array, qs: Array) -> dict[int, tuple[float, str, str]]:
-    """Return depth [m] and links of the deepest overlap of two bodies by true shapes, by knot; depths up to TOUCH are left out."""
+    """Return depth [m] and links of the deepest overlap of two bodies by true shapes, by knot, for each of ``knots`` with overlap.
+
+    knots: indices of configurations in qs (M, nq). The links are in the order of the pair. Depths up to TOUCH are no overlap.
+    """
     places = check.places(qs[knots])
     parts = [[i for i, part in enumerate(check.parts) if part.body == body] for body in pair]
     found: dict[int, tuple[float, str, str]] = {}
@@ -338,7 +356,7 @@ def _touching(check: MeshCheck, pair: Pair, knots: Array, qs: Array) -> dict[int
 
 
 def _deepest(check: MeshCheck, pair: Pair, knots: Array, qs: Array) -> SelfCollision | None:
-    """Return the deepest overlap of two bodies by true shapes at knots, or None without overlap."""
+    """Return the deepest overlap of two bodies by true shapes at ``knots``, or None if no depth exceeds TOUCH."""
     touching = _touching(check, pair, knots, qs)
     if not touching:
         return None
@@ -348,5 +366,5 @@ def _deepest(check: MeshCheck, pair: Pair, knots: Array, qs: Array) -> SelfColli
 
 
 def _name(robot: RobotCover, body: int) -> str:
-    """Return the name of the first link of a body."""
+    """Return the name of the first link of a body in the cover."""
     return next(link for link, other in zip(robot.links, robot.bodies.tolist(), strict=True) if other == body)

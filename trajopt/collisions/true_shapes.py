@@ -1,4 +1,9 @@
-"""Conversion of shapes to geometries of the package coal: convex meshes as convex hulls, other meshes as triangles."""
+"""Conversion of shapes to geometries of the package coal.
+
+Spheres, capsules, boxes, cylinders and half-spaces become the geometries of the same kind, convex meshes their convex hulls, if
+coal can build them, and other meshes surfaces of triangles. Such a surface has no interior: a body inside it that touches no
+triangle is at a positive distance, and two overlapping surfaces are at distance 0.
+"""
 
 from __future__ import annotations
 
@@ -15,18 +20,21 @@ from dynamics_backends.rigid_body.geometry.shapes import Box, Capsule, Cylinder,
 
 @lru_cache(maxsize=1024)
 def _cached_geometry(shape: Any) -> Any:
-    """Return the coal geometry of a hashable shape, one object for equal shapes."""
+    """Return the coal geometry of a hashable shape; the latest 1024 are cached, with one object for equal shapes."""
     return _create_geometry(shape)
 
 
 def geometry_of(shape: Shape) -> Any:
-    """Return the coal geometry of a shape; cached."""
+    """Return the coal geometry of a shape, one cached object for equal shapes; a mesh is equal only to itself.
+
+    Raises ModuleNotFoundError without coal, and TypeError for a shape that is not hashable.
+    """
     key: Any = shape
     return _cached_geometry(key)
 
 
 def _create_geometry(shape: Shape) -> Any:
-    """Create the coal geometry of a shape: primitives as such, other shapes by :func:`mesh_geometry`."""
+    """Create the coal geometry of a shape: a primitive as such, any other shape by :func:`mesh_geometry` of its triangles."""
     coal = require_coal()
     match shape:
         case Sphere():
@@ -44,7 +52,11 @@ def _create_geometry(shape: Shape) -> Any:
 
 
 def mesh_geometry(vertices: Array, faces: Array) -> Any:
-    """Create the coal geometry of a mesh: its convex hull if the mesh is convex and coal accepts it, else its triangles."""
+    """Create the coal geometry of a mesh, vertices (n, 3) [m] and faces (m, 3) of vertex indices.
+
+    The convex hull if the mesh is convex (vertices well inside its hull make it non-convex), not flat, and coal can build the hull;
+    else the surface of triangles.
+    """
     coal = require_coal()
     mesh = coal.BVHModelOBBRSS()
     mesh.beginModel(len(faces), len(vertices))
@@ -58,9 +70,9 @@ def mesh_geometry(vertices: Array, faces: Array) -> Any:
 
 
 def hull_around(shape: Shape) -> Any:
-    """Return the convex hull of a non-convex mesh, for fast distance bounds.
+    """Return the coal geometry of the convex hull of a non-convex mesh, for fast distance bounds.
 
-    None for other shapes, for flat meshes, and if coal cannot build it.
+    None for primitives, convex meshes and flat meshes, and if coal cannot build the hull.
     """
     mesh = geometry_of(shape)
     if not isinstance(mesh, require_coal().BVHModelOBBRSS):
@@ -69,7 +81,10 @@ def hull_around(shape: Shape) -> Any:
 
 
 def _hull(mesh: Any) -> Any:
-    """Build the convex hull of a mesh with a volume; None if coal rejects it (at most 255 neighbors per vertex)."""
+    """Return the convex hull of a coal mesh, built once and stored in the mesh; its points must not be in one plane.
+
+    None if coal cannot build it, as for a vertex with more than 255 neighbors.
+    """
     if mesh.convex is None:
         try:
             mesh.buildConvexHull(True, "Qt")
@@ -79,12 +94,15 @@ def _hull(mesh: Any) -> Any:
 
 
 def is_convex(geometry: Any) -> bool:
-    """True if a coal geometry is known to be convex: every shape except a triangle mesh."""
+    """True if a coal geometry is known to be convex: any geometry except a surface of triangles."""
     return not isinstance(geometry, require_coal().BVHModelOBBRSS)
 
 
 def _is_solid(points: Array) -> bool:
-    """True if the hull of points (n, 3) has a volume, as coal requires."""
+    """True if the hull of points (n, 3) has a volume, as coal requires.
+
+    The RMS distance from the best plane must exceed 1e-6 times the largest coordinate relative to the mean of the points.
+    """
     away = points - points.mean(axis=0)
     return bool(np.linalg.matrix_rank(away, tol=1e-6 * float(np.abs(away).max(initial=0.0)) * len(away) ** 0.5) == 3)
 
@@ -95,7 +113,11 @@ def pose(R: Array, p: Array) -> Any:
 
 
 def hull_geometry(points: Array) -> Any:
-    """Create the coal geometry of the convex hull of points (n, 3)."""
+    """Create the coal geometry of the triangles of the convex hull of points (n, 3), by :func:`mesh_geometry`.
+
+    It is a solid only if all points are near the surface of the hull; points well inside the hull make it a surface of triangles.
+    Raises SciPy's QhullError for points in one plane.
+    """
     from scipy.spatial import ConvexHull
 
     return mesh_geometry(points, ConvexHull(points).simplices)
@@ -103,12 +125,15 @@ def hull_geometry(points: Array) -> Any:
 
 @lru_cache(maxsize=64)
 def hulls_of(robot: RobotCover) -> tuple[Any, ...]:
-    """Return the coal geometry of the convex hull of each piece of a robot cover, in the order of its capsules; cached."""
+    """Return :func:`hull_geometry` of the points of each piece of a robot cover, in the order of its capsules; cached.
+
+    The points are in the internal frame of the piece's body.
+    """
     return tuple(hull_geometry(points) for points in robot.corners)
 
 
 def require_coal() -> Any:
-    """Import coal. Raises ModuleNotFoundError with the command that installs it."""
+    """Import coal and return the module. Raises ModuleNotFoundError, with the command that installs it, if it is missing."""
     try:
         import coal
     except ModuleNotFoundError as error:

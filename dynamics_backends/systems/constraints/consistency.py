@@ -1,7 +1,8 @@
 """Consistency of constraints: redundant and contradictory rows, and projection of a state onto the constraints.
 
-A row of J that is a linear combination of earlier rows, by numerical rank, is redundant.  It is also contradictory if the same
-combination of the gammas differs from its gamma, because J a + gamma = 0 then has no solution.
+A row of J that is a linear combination of earlier rows, up to a tolerance, is redundant; so is a row of zeros.  It is also
+contradictory if the same combination of the gammas differs from its gamma, because J a + gamma = 0 then has no solution for the
+accelerations a.
 
 A projected state is the initial state of a simulation or an optimization: q by Gauss-Newton steps -J^+ e(q), then v - J^+ J v.
 """
@@ -19,13 +20,14 @@ from dynamics_backends.rigid_body.model.state import configuration_manifold
 from dynamics_backends.systems.constraints.constraint_set import ConstraintSet
 
 TOLERANCE = 1e-8
-"""Relative size below which the remainder of a row, or of gamma, counts as zero."""
+"""Remainder of a row of J relative to the row's norm, or of gamma relative to 1 + max |gamma|, that still counts as zero."""
 
 
 class Dependence(NamedTuple):
-    """Row (constraint name, label) that earlier rows imply or contradict.
+    """Row (constraint name, row label) that is a combination of earlier rows, or zero.
 
-    depends_on: constraints of these rows, possibly the row's own; empty for a row of zeros.
+    depends_on: names of the constraints of these earlier rows, possibly the row's own; empty for a row of zeros. contradictory:
+    True if its gamma is not the same combination of their gammas (for a row of zeros: if its gamma is not zero).
     """
 
     constraint: str
@@ -35,7 +37,10 @@ class Dependence(NamedTuple):
 
     @property
     def message(self) -> str:
-        """Sentence that names the row, the constraints that imply or contradict it, and the remedy."""
+        """Sentence that names the row, the constraints that imply or contradict it, and the remedy.
+
+        For a row of zeros, it says that the row depends on no joint, not if it is contradictory.
+        """
         if not self.depends_on:
             return f"row {self.row} of constraint {self.constraint!r} depends on no joint in this state; remove it"
         others = " and ".join(repr(name) for name in self.depends_on)
@@ -46,10 +51,12 @@ class Dependence(NamedTuple):
 def redundant_constraints(
     constraints: ConstraintSet, x: Array, p: Mapping[str, Array] | None = None, tolerance: float = TOLERANCE
 ) -> list[Dependence]:
-    """Rows of J at a state x (nx,) that are combinations of earlier rows, in order; empty if J has full rank.
+    """Rows of J at a state x (nx,) that are combinations of earlier rows, in order; empty if J has full row rank.
 
+    A row counts if the remainder of its least-squares fit by earlier independent rows is at most ``tolerance`` times its norm.
     Rows of zeros, also those of inactive constraints, count. A row is contradictory if its gamma differs from the same
-    combination of gammas by more than ``tolerance`` times 1 plus the largest gamma. p: run-time parameters, (n,).
+    combination of gammas by more than ``tolerance`` times 1 + max |gamma|. p: run-time parameters, each (n,). Raises ValueError
+    for a contact with kp (not zero) but no reference.
     """
     J, gamma = rows_at(constraints, x, p)
     names = [(c.name, label) for c in constraints.bound for label in c.labels]
@@ -74,7 +81,8 @@ def redundant_constraints(
 def rows_at(constraints: ConstraintSet, x: Array, p: Mapping[str, Array] | None = None) -> tuple[Array, Array]:
     """Jacobian J (rows, nv) and gamma (rows,) of the constraints J a + gamma = 0 on the accelerations, at a state x (nx,).
 
-    Rows of inactive constraints are zero. Raises ValueError for a contact with position feedback and no reference.
+    gamma includes the Baumgarte terms. Both are multiplied by the activations: rows of inactive constraints are zero. p: run-time
+    parameters, each (n,). Raises ValueError for a contact with kp (not zero) but no reference.
     """
     model = constraints.model
     q, v = np.split(np.asarray(x, float)[:, None], [model.nq])
@@ -90,11 +98,14 @@ def rows_at(constraints: ConstraintSet, x: Array, p: Mapping[str, Array] | None 
 
 
 MAX_ERROR = 1e-13
-"""Largest remaining error [m, rad] of a closed state."""
+"""Bound on the absolute position errors [m, rad] of a closed state; they are smaller."""
 
 
 def errors_at(constraints: ConstraintSet, x: Array, p: Mapping[str, Array] | None = None) -> Array:
-    """Position errors (rows,) at a state x (nx,).  Raises ValueError for a contact without a reference."""
+    """Position errors [m, rad] (rows,) of all constraints at a state x (nx,), active or not, with any kp.
+
+    p: run-time parameters, each (n,). Raises ValueError for a contact without a reference, also if its kp is zero.
+    """
     q, v = np.split(np.asarray(x, float)[:, None], [constraints.model.nq])
     fields = started(constraints.model, q, v)
     parameters = {k: np.asarray(value, float)[:, None] for k, value in (p or {}).items()}
@@ -104,10 +115,12 @@ def errors_at(constraints: ConstraintSet, x: Array, p: Mapping[str, Array] | Non
 def closed_state(
     constraints: ConstraintSet, x: Array, p: Mapping[str, Array] | None = None, iterations: int = 50
 ) -> Array:
-    """State (nx,) near x (nx,) that satisfies the constraints: q by Gauss-Newton steps, at most ``iterations``, then v by its
-    projection.
+    """State (nx,) near x (nx,) that satisfies the constraints: q by full Gauss-Newton steps, at most ``iterations``, until all
+    position errors are below MAX_ERROR, then v by its projection v - J^+ J v.
 
-    Raises ValueError if the steps do not converge: the constraints contradict each other, or x is too far from them.
+    p: run-time parameters, each (n,). Raises ValueError if the steps do not converge: the constraints contradict each other, x is
+    too far from them, or a constraint with an error is inactive (its rows of J are zero). Raises ValueError for a contact without
+    a reference, also if its kp is zero.
     """
     model, x = constraints.model, np.array(x, dtype=float)
     manifold = configuration_manifold(model)

@@ -1,15 +1,15 @@
 """First and second derivatives of constrained motion, by one linear solution for all directions.
 
-A map solves F(q, v, u, y) = 0 for y = (x; -f).  F is linear in y with the matrix K of
+A map solves F(q, v, u, y) = 0 for y = (x; -f), with constraint forces (or impulses) f.  F is linear in y with the matrix K of
 :mod:`~dynamics_backends.rigid_body.contact.contact_dynamics`; x is the second half of the map's output.  The map provides K dy by
-columns (q, v, u), and the second derivatives of g = w' F at fixed y and w, with K w = -(lam; 0).  The rest is common to all maps
-(the identity of Nganga & Wensing, RA-L 2021, with K in place of M), because g_y depends on q alone:
+columns (q, v, u), and the second derivatives of g = w' F at fixed y and w, with the adjoint w from K w = -(lam; 0).  The rest is
+common to all maps (the identity of Nganga & Wensing, RA-L 2021, with K in place of M), because g_y depends on q alone:
 
     dy = K^-1 (top; bottom),     lam' x_qq = g_qq + g_qy y_q + (g_qy y_q)',     lam' x_qv = g_qv + g_qy y_v,
     lam' x_vv = g_vv,            lam' x_qu = g_qy y_u
 
-This common part is most of the arithmetic and independent of the robot; a driver may solve it by loops
-(:class:`SolvesDirections`).
+The blocks in (v, u) and (u, u) are zero.  This common part is most of the arithmetic, and its algorithm is the same for
+every robot; a driver may compute it by a kernel with loops (:class:`SolvesDirections`).
 """
 
 from __future__ import annotations
@@ -28,8 +28,10 @@ from dynamics_backends.systems.bodies.rigid_body_map import MechanicalSystem
 
 
 class DerivativeEquations(NamedTuple):
-    """Equations of the derivatives: x (nv, N), the factor of K, right-hand sides of dy (2 nv + nu, N), second derivatives of g,
-    f.
+    """Equations of the derivatives dy of y = (x; -f) in (q, v, u), K dy = (top; bottom), with the solution x (nv, N) and f.
+
+    factor: that of K. top, bottom: nv rows and a row for each constraint row, each (2 nv + nu, N). g: second derivatives of
+    g = w' F at fixed y and w; None if only first derivatives are needed. f: constraint forces, an entry for each constraint row.
     """
 
     x: Rows
@@ -41,7 +43,10 @@ class DerivativeEquations(NamedTuple):
 
 
 class Directions(NamedTuple):
-    """Derivatives of x (nv) and f in all directions, and the product g_qy dy with second derivatives of g, by rows."""
+    """Derivatives of x (nv rows) and of f (a row for each entry) in (q, v, u), each row (2 nv + nu, N).
+
+    through: the products g_qy dy of second derivatives of g with those of y = (x; -f), nv such rows; empty without g.
+    """
 
     dx: list[Rows]
     df: list[Rows]
@@ -58,9 +63,9 @@ class SolvesDirections(Protocol):
 
 
 def directions(parts: DerivativeEquations, driver: Any) -> Directions:
-    """Derivatives of accelerations and forces in (q, v, u), and their products with the second derivatives g, if any.
+    """Derivatives of x (such as accelerations) and f in (q, v, u), and the products g_qy dy with those of y = (x; -f).
 
-    A driver that is :class:`SolvesDirections` computes them itself.
+    The products are empty if ``parts`` has no g. A driver that is :class:`SolvesDirections` computes all of them itself.
     """
     if isinstance(driver, SolvesDirections):
         return driver.directions(parts)
@@ -69,16 +74,17 @@ def directions(parts: DerivativeEquations, driver: Any) -> Directions:
 
 
 class ConstrainedDerivatives(MechanicalSystem):
-    """Base class of maps whose derivatives follow from ``derivative_equations``."""
+    """Base class of maps whose first and second derivatives follow from ``derivative_equations``, which subclasses define."""
 
     driver: Driver
 
     def derivative_equations(
         self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows], lam: Rows | None = None
     ) -> DerivativeEquations:
-        """Linear equations of the motion's derivatives in (q, v, u); with lam (nv, N), also second derivatives for lam' x.
+        """Linear equations of the derivatives in (q, v, u) of the second half of the map's output, such as accelerations a.
 
-        x: the second half of the map's output, such as accelerations. The base class raises TypeError.
+        With weights lam (nv, N), also the second derivatives of g from which those of lam' a follow; without lam, ``g`` is None.
+        The base class raises TypeError.
         """
         raise TypeError(f"{type(self).__name__} is not a complete map")
 
@@ -88,14 +94,20 @@ class ConstrainedDerivatives(MechanicalSystem):
         return self.in_output(x, u, parts.x, directions(parts, self.driver).dx)
 
     def contracted(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows], lam: Rows) -> tuple[Partials, Contraction]:
-        """First derivatives, and the second derivatives of lam' times the output, by adjoints of the constrained equations."""
+        """Value and first derivatives, and the second derivatives of lam' times the output, by adjoints of the equations.
+
+        lam (2 nv, N): weights; the first nv have no effect, because the output's first half has no second derivatives.
+        """
         parts = self.derivative_equations(x, u, t, p, lam[self.model.nv :])
         assert parts.g is not None
         found = directions(parts, self.driver)
         return self.in_output(x, u, parts.x, found.dx), curvature(self, u, parts.g, found.through)
 
     def in_output(self, x: Rows, u: Rows, value: Rows, dx: Matrix) -> Partials:
-        """Derivatives of the map's output (v, x) from the rows dx over (q, v, u) of its second half x."""
+        """Value and derivatives in (x, u) of the map's output (v, a), from ``value``, its second half a (nv, N).
+
+        dx: rows of the derivatives of a over (q, v, u).
+        """
         n = self.model.nv
         return self.first(
             self.split(x)[1], u, value, [r[:n] for r in dx], [r[n : 2 * n] for r in dx], [r[2 * n :] for r in dx]
@@ -103,10 +115,10 @@ class ConstrainedDerivatives(MechanicalSystem):
 
 
 def curvature(system: MechanicalSystem, u: Rows, g: Second, through: Sequence[Rows]) -> Contraction:
-    """Second derivatives of lam' x in (q, v, u), for the solution y = (x; -f) of the equations F(q, v, u, y) = 0.
+    """Second derivatives of lam' x in the state (q, v) and u, for the solution y = (x; -f) of the equations F(q, v, u, y) = 0.
 
-    g: second derivatives of g = w' F at constant y and adjoint w. through: rows of g_qy dy, with the derivatives dy of the
-    solution in (q, v, u). u: rows of the controls.
+    g: second derivatives of g = w' F at constant y and w, where the adjoint w depends on lam. through: rows of g_qy dy, with the
+    derivatives dy of the solution in (q, v, u). u (nu, N): controls.
     """
     n = system.model.nv
     qv = [sm.stack([g.qv[i][j] + through[i][n + j] for j in range(n)]) for i in range(n)]
@@ -117,13 +129,16 @@ def curvature(system: MechanicalSystem, u: Rows, g: Second, through: Sequence[Ro
 def through_solution(g: Second, dx: Sequence[Rows], df: Sequence[Rows]) -> list[Rows]:
     """Products g_qy dy, a row over (q, v, u) for each q, of the second derivatives of g in q and y = (x; -f).
 
-    dx, df: derivatives of x and f in (q, v, u), by rows.
+    dx, df: derivatives of x and f in (q, v, u), by rows; df is empty if there is no f.
     """
     return [_combined([*g.qa[i], *(-w for w in g.q_force[i])], [*dx, *df]) for i in range(len(g.qa))]
 
 
 def symmetric_curvature(g: Second, through: Sequence[Rows]) -> list[Rows]:
-    """Block (q, q) of second derivatives: the symmetric part of g_qq, plus g_qy y_q (from ``through``) and its transpose."""
+    """Block (q, q) of second derivatives, nv rows: the symmetric part of g_qq, plus g_qy y_q and its transpose.
+
+    through: rows of g_qy dy, whose first nv columns are g_qy y_q.
+    """
     n = len(g.qq)
     upper = {
         (i, j): 0.5 * (g.qq[i][j] + g.qq[j][i]) + (through[i][j] + through[j][i]) for i in range(n) for j in range(i, n)

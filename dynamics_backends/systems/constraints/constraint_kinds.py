@@ -1,4 +1,4 @@
-"""Holonomic constraints, defined by names of frames and joints.
+"""Holonomic constraints, defined by names of frames and joints, and their terms for a model.
 
     PointContact    a point of a body is fixed in the world                      3 rows
     FrameContact    the pose of a frame is fixed in the world                    6
@@ -6,9 +6,10 @@
     FrameLoop       frames of two bodies coincide                                6
     JointRelation   q_a = m q_b + o                                              1
 
-``gains`` (kp [1/s^2], kd [1/s]) is the Baumgarte pair: the constraint's acceleration is -kd times its velocity -kp times its error.
-Errors are differences of world positions, and of poses log6(B^-1 A) (Pinocchio's and Crocoddyl's up to sign), B the reference or
-second frame.
+``gains`` (kp [1/s^2], kd [1/s]) is the Baumgarte pair: the constraint's acceleration is -kd times its velocity -kp times its
+error. With kp = kd = 0, the default, only the acceleration is zero, so that errors can drift. Errors are differences of world
+positions, of a relation q_a - m q_b - o, and of poses log6(B^-1 A) in world axes (Pinocchio's and Crocoddyl's up to sign and
+axes), B the reference or second frame.
 """
 
 from __future__ import annotations
@@ -42,16 +43,20 @@ from dynamics_backends.rigid_body.spatial.spatial import Force, Motion, Transfor
 from dynamics_backends.scalar import Rows, Scalar
 
 Gains = tuple[float, float]
+"""Baumgarte gains kp [1/s^2] and kd [1/s]."""
 
 
 _XYZ = ("x", "y", "z")
 _SIX = ("rx", "ry", "rz", "x", "y", "z")
 _AT_ORIGIN = (*_SIX[3:], *_SIX[:3])
-"""Row names of a point, of a loop of frames, and of a frame contact."""
+"""Row names (_XYZ, _SIX, _AT_ORIGIN) of points, of a loop of frames, and of a frame contact."""
 
 
 class Error(NamedTuple):
-    """Error of a constraint by rows, and its derivatives in q by DoF if the constraint's sides do not compute them."""
+    """Position error of a constraint by rows, without the factor kp.
+
+    slopes: its derivatives in q by DoF (rows each), or empty if the slopes of the constraint's sides contain them.
+    """
 
     value: list[Scalar]
     slopes: dict[int, list[Scalar]]
@@ -59,7 +64,7 @@ class Error(NamedTuple):
 
 @dataclass(frozen=True)
 class BoundConstraint:
-    """Constraint bound to a model, with the terms that the dynamics need.  ``labels``: a name for each row."""
+    """Base class of constraints bound to a model, with the terms that the dynamics need.  ``labels``: a name for each row."""
 
     model: Model
     name: str
@@ -67,33 +72,37 @@ class BoundConstraint:
     gains: Gains
 
     def sides(self, fields: Mapping[str, Any], v: Rows) -> list[Side]:
-        """Sides, the contributions of each constrained body to the constraint's rows and their derivatives.
+        """Contributions to the constraint's rows, with their derivatives: one of each constrained body, or one of a relation.
 
         fields: X (poses), S (joint axes) and vel (velocities) of the recursions; v (nv, N). The base class raises TypeError.
         """
         raise TypeError(f"{type(self).__name__} is not a complete constraint")
 
     def error(self, fields: Mapping[str, Any], q: Rows, p: Mapping[str, Rows]) -> Error:
-        """Position error by rows, with its derivatives in q unless the sides compute these.
+        """Position error by rows, with its derivatives in q unless the slopes of the sides contain these.
 
-        It is fed back by kp, and :func:`closed_state` removes it. p may contain the reference. The base class raises TypeError.
+        It is fed back by kp, and :func:`~.consistency.closed_state` removes it. p may contain the reference. The base class
+        raises TypeError.
         """
         raise TypeError(f"{type(self).__name__} is not a complete constraint")
 
     def add_error_second(
         self, qq: list[list[Scalar]], fields: Mapping[str, Any], q: Rows, p: Mapping[str, Rows], weights: list[Scalar]
     ) -> None:
-        """Add the second derivatives in q of weights . kp e, e the position error, to qq in place.
+        """Add the second derivatives in q of weights . kp e, e the position error, to qq (nv, nv) in place. weights: one per row.
 
-        Does nothing by default: the :meth:`sides` of most constraints contain them.
+        Does nothing by default: the :meth:`sides` of points contain them, and relations are linear.
         """
 
     def reported(self, fields: Mapping[str, Any], force: list[Scalar]) -> list[Scalar]:
-        """Constraint force in the form that is reported to the user; by default as solved."""
+        """Constraint force by rows in the form that is reported to the user; by default ``force``, as solved, unchanged."""
         return force
 
     def reference(self, default: tuple[float, ...] | None, p: Mapping[str, Rows]) -> Any:
-        """Run-time parameter reference[name], or the default.  Raises ValueError if both are missing."""
+        """Run-time parameter "reference[name]", name that of the constraint, or else the default.
+
+        Raises ValueError if both are missing.
+        """
         given = p.get(f"reference[{self.name}]", default)
         if given is None:
             raise ValueError(
@@ -105,7 +114,10 @@ class BoundConstraint:
 
 @dataclass(frozen=True)
 class BoundPoint(BoundConstraint):
-    """One point fixed in the world, or two points that coincide."""
+    """One point fixed in the world, or two points that coincide.
+
+    fixed: default reference (3,) [m] of one point in the world, if any; not used with two points.
+    """
 
     points: tuple[Point, ...]
     fixed: tuple[float, ...] | None
@@ -117,7 +129,10 @@ class BoundPoint(BoundConstraint):
         ]
 
     def error(self, fields: Mapping[str, Any], q: Rows, p: Mapping[str, Rows]) -> Error:
-        """World position [m] of the first point minus that of the second, or of the reference. Raises ValueError without one."""
+        """World position [m] of the first point minus that of the second, or minus the reference of a single point; no slopes.
+
+        Raises ValueError for a single point without a reference.
+        """
         places = []
         for point in self.points:
             at = row(fields["X"], point.body).components().point(Vec(*point.at))
@@ -130,7 +145,7 @@ class BoundPoint(BoundConstraint):
 
 
 class Place(NamedTuple):
-    """Frame on a body (-1: the world), with its pose in the body."""
+    """Frame on a moving body: the body's number, and the frame's pose in the body."""
 
     body: int
     pose: Transform
@@ -138,14 +153,20 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True)
 class BoundFrame(BoundConstraint):
-    """Frame and its target: a frame of another body, or a pose (7,) in the world."""
+    """Frame a and its target: a frame b that coincides with it, or without b a pose in the world.
+
+    fixed: default reference pose (7,), position [m] and quaternion x y z w, if any; not used with b.
+    """
 
     a: Place
     b: Place | None
     fixed: tuple[float, ...] | None
 
     def sides(self, fields: Mapping[str, Any], v: Rows) -> list[Side]:
-        """Contribution of each frame's body to the rows, about the working origin; that of a second one is subtracted."""
+        """Contribution of each frame's body to the rows (angular; linear); that of a second one is subtracted.
+
+        Each is about the working origin of its body, which is the floating base's position for bodies that it carries, else zero.
+        """
         places = [self.a] if self.b is None else [self.a, self.b]
         return [
             FrameSide(self.model, fields, Point(self.name, place.body, (0.0, 0.0, 0.0)), sign)
@@ -153,9 +174,9 @@ class BoundFrame(BoundConstraint):
         ]
 
     def poses(self, fields: Mapping[str, Any], q: Rows, p: Mapping[str, Rows]) -> tuple[Transform, Transform]:
-        """Poses of the frame and of its target (second frame or reference), about the working origin of the first body [m].
+        """Poses of the frame and of its target (second frame or reference), about the working origin of a's body [m].
 
-        Raises ValueError for a missing reference.
+        Raises ValueError if there is neither a second frame nor a reference.
         """
         origin = kinematics.base_origin(self.model, q, self.a.body)
         first = row(fields["X"], self.a.body).components() @ self.a.pose
@@ -168,7 +189,11 @@ class BoundFrame(BoundConstraint):
         return first, Transform(R, Vec(target[0], target[1], target[2]) - origin)
 
     def error(self, fields: Mapping[str, Any], q: Rows, p: Mapping[str, Rows]) -> Error:
-        """Pose error log6 of the frame relative to its target, and its derivatives in q by DoF."""
+        """Pose error X_A log6(B^-1 A) of the frame A relative to its target B, and its derivatives in q by DoF.
+
+        Rows (angular; linear) in world axes about the working origin of a's body, which the derivatives leave fixed; X_A moves a
+        motion from A's axes there. Raises ValueError if there is neither a second frame nor a reference.
+        """
         e = pose_error(*self.poses(fields, q, p))
         slopes = pose_error_slopes(LogDifferential.at(e), self._movers(fields))
         return Error(leaves(e), {j: leaves(x) for j, x in slopes.items()})
@@ -176,19 +201,22 @@ class BoundFrame(BoundConstraint):
     def add_error_second(
         self, qq: list[list[Scalar]], fields: Mapping[str, Any], q: Rows, p: Mapping[str, Rows], weights: list[Scalar]
     ) -> None:
-        """Add the second derivatives in q of weights . kp e, e the pose error, to qq in place."""
+        """Add the second derivatives in q of weights . kp e, e the pose error (:meth:`error`), to qq (nv, nv) in place."""
         N = Force(Vec(*weights[:3]), Vec(*weights[3:])) * self.gains[0]
         d = LogDifferential.at(pose_error(*self.poses(fields, q, p)))
         add_pose_error_second(qq, d, self._movers(fields), N, self.model.dof_body.tolist())
 
     def _movers(self, fields: Mapping[str, Any]) -> list[Mover]:
-        """DoFs that move at least one of the two frames, with their axes."""
+        """DoFs that move at least one of the frames a and b, with their axes and which of the two they move; in order of DoF."""
         on_a = self.model.ancestors(self.a.body)
         on_b = [] if self.b is None else self.model.ancestors(self.b.body)
         return [Mover(j, row(fields["S"], j), j in on_a, j in on_b) for j in sorted({*on_a, *on_b})]
 
     def reported(self, fields: Mapping[str, Any], force: list[Scalar]) -> list[Scalar]:
-        """Wrench [force; moment] at the frame's origin in world axes, from the solved (moment; force) about the working origin."""
+        """Wrench [force; moment] on frame a at its origin, in world axes, from ``force``.
+
+        force: solved (moment; force) about the working origin of a's body.
+        """
         p = (row(fields["X"], self.a.body).components() @ self.a.pose).p
         f, n = Vec(*force[3:]), Vec(*force[:3])
         moment = n - p.cross(f)
@@ -197,15 +225,22 @@ class BoundFrame(BoundConstraint):
 
 @dataclass(frozen=True)
 class BoundFrameContact(BoundFrame):
-    """Frame with a fixed pose in the world and rows at its origin (dynamics_backends.rigid_body.contact.constraints)."""
+    """Frame with a fixed pose in the world and rows (linear; angular) at its origin.
+
+    They are those of :class:`~dynamics_backends.rigid_body.contact.constraints.FrameContactSide`.
+    """
 
     def sides(self, fields: Mapping[str, Any], v: Rows) -> list[Side]:
-        """Contribution of the frame's body, with rows at the frame's origin."""
+        """Contribution of the frame's body, with rows (linear; angular) at the frame's origin."""
         point = Point(self.name, self.a.body, (0.0, 0.0, 0.0))
         return [FrameContactSide(self.model, fields, point, self._origin(fields))]
 
     def error(self, fields: Mapping[str, Any], q: Rows, p: Mapping[str, Rows]) -> Error:
-        """Pose error, and its derivatives in q by DoF, as rows at the frame's origin."""
+        """Pose error as rows (linear; angular) at the frame's origin, and its derivatives in q by DoF with that point held fixed.
+
+        The terms of the moving origin cancel in the derivatives of the constraint's rows, because these are zero. Raises
+        ValueError for a missing reference.
+        """
         value, slopes = super().error(fields, q, p)
         moved = [rows_at(self._origin(fields), _motion(x)) for x in (value, *slopes.values())]
         return Error(moved[0], dict(zip(slopes, moved[1:], strict=True)))
@@ -213,7 +248,10 @@ class BoundFrameContact(BoundFrame):
     def add_error_second(
         self, qq: list[list[Scalar]], fields: Mapping[str, Any], q: Rows, p: Mapping[str, Rows], weights: list[Scalar]
     ) -> None:
-        """Add the second derivatives in q of weights . kp e to qq in place; e: the pose error by rows at the frame's origin."""
+        """Add the second derivatives in q of weights . kp e to qq in place; e: the pose error by rows at the frame's origin.
+
+        The products of e with second derivatives of the origin are left out: they cancel, because the constraint's rows are zero.
+        """
         origin = self._origin(fields)
         super().add_error_second(qq, fields, q, p, force_about_origin(origin, weights))
         slopes = super().error(fields, q, p).slopes
@@ -222,11 +260,11 @@ class BoundFrameContact(BoundFrame):
         add_turned(qq, levers, turns, Vec(*weights[:3]), symmetric=True)
 
     def reported(self, fields: Mapping[str, Any], force: list[Scalar]) -> list[Scalar]:
-        """Wrench [force; moment] at the frame's origin in world axes, as solved."""
+        """Wrench [force; moment] on the frame at its origin in world axes: ``force``, as solved, unchanged."""
         return force
 
     def _origin(self, fields: Mapping[str, Any]) -> Vec:
-        """Origin of the frame relative to the working origin."""
+        """Origin of the frame relative to the working origin [m], in world axes."""
         return (row(fields["X"], self.a.body).components() @ self.a.pose).p
 
 
@@ -242,18 +280,21 @@ def _motion(rows: list[Scalar]) -> Motion:
 
 @dataclass(frozen=True)
 class BoundRelation(BoundConstraint):
-    """Linear relation q_a - m q_b = o between two coordinates."""
+    """Linear relation q_a - m q_b = o between two coordinates.
+
+    columns: pairs (DoF, coefficient) in v; coordinates: pairs (index, coefficient) in q; the coefficients are 1, -m. offset: o.
+    """
 
     columns: tuple[tuple[int, float], ...]
     coordinates: tuple[tuple[int, float], ...]
     offset: float
 
     def sides(self, fields: Mapping[str, Any], v: Rows) -> list[Side]:
-        """One side: the constant coefficients of both velocities."""
+        """One side, with the constant coefficients 1 and -m of the two velocities; fields are not used."""
         return [RelationSide(v, dict(self.columns))]
 
     def error(self, fields: Mapping[str, Any], q: Rows, p: Mapping[str, Rows]) -> Error:
-        """Error q_a - m q_b - o of the relation [rad or m]."""
+        """Error q_a - m q_b - o of the relation [rad or m]; no slopes, since the side has them."""
         return Error([sum((q[i] * weight for i, weight in self.coordinates), -self.offset + 0.0 * q[0])], {})
 
 
@@ -262,9 +303,10 @@ class BoundRelation(BoundConstraint):
 
 @dataclass(frozen=True)
 class PointContact:
-    """Fixed point: the point at ``offset`` (3,) [m] of a frame stays at ``reference`` (3,) [m] in the world.
+    """Fixed point: the point at ``offset`` (3,) [m], in a frame's axes, does not accelerate but for the Baumgarte terms.
 
-    The reference is required only if kp is not zero.
+    With kp, it is driven to ``reference`` (3,) [m] in the world; with kp = 0, the dynamics do not use the reference, but
+    :func:`~.consistency.closed_state` does. The run-time parameter "reference[name]" replaces it.
     """
 
     frame: str
@@ -283,7 +325,12 @@ class PointContact:
 
 @dataclass(frozen=True)
 class FrameContact:
-    """Fixed frame: its pose is ``reference`` (7,), position [m] and quaternion x y z w, required only if kp is not zero."""
+    """Fixed frame: it has no linear or angular acceleration but for the Baumgarte terms.
+
+    With kp, it is driven to the pose ``reference`` (7,) in the world, position [m] and quaternion x y z w; with kp = 0, the
+    dynamics do not use the reference, but :func:`~.consistency.closed_state` does. The run-time parameter "reference[name]"
+    replaces it.
+    """
 
     frame: str
     reference: tuple[float, ...] | None = None
@@ -300,7 +347,11 @@ class FrameContact:
 
 @dataclass(frozen=True)
 class PointLoop:
-    """Loop closure of points: the points at offsets (3,) [m] of two frames of bodies coincide."""
+    """Loop closure of points: two points of moving bodies coincide.
+
+    offset_a, offset_b: the points (3,) [m] in the axes of frame_a and frame_b. The dynamics make their accelerations equal, but
+    for the Baumgarte terms.
+    """
 
     frame_a: str
     frame_b: str
@@ -320,7 +371,10 @@ class PointLoop:
 
 @dataclass(frozen=True)
 class FrameLoop:
-    """Loop closure of frames: two frames of bodies coincide."""
+    """Loop closure of frames: the poses of two frames of moving bodies coincide.
+
+    The dynamics make the accelerations of the two bodies equal, but for the Baumgarte terms.
+    """
 
     frame_a: str
     frame_b: str
@@ -337,7 +391,10 @@ class FrameLoop:
 
 @dataclass(frozen=True)
 class JointRelation:
-    """Joint coupling: the coordinate of a joint is ``multiplier`` times that of another plus ``offset`` [rad or m]."""
+    """Joint coupling: the coordinate of ``joint`` is ``multiplier`` times that of ``source`` plus ``offset`` [rad or m].
+
+    Both are joints of one degree of freedom. The dynamics enforce it on the accelerations, with the Baumgarte terms.
+    """
 
     joint: str
     source: str
@@ -347,8 +404,8 @@ class JointRelation:
     name: str = ""
 
     def bind(self, model: Model) -> BoundConstraint:
-        """Bind to a model; the default name is "joint~source". Raises UnknownName for an unknown joint, ValueError for a joint with
-        several degrees of freedom.
+        """Bind to a model; the default name is "joint~source". Raises UnknownName for an unknown joint, ValueError for a joint
+        that has not exactly one degree of freedom.
         """
         ids = [model.joint_id(j) for j in (self.joint, self.source)]
         for j, b in zip((self.joint, self.source), ids, strict=True):
@@ -367,7 +424,7 @@ Constraint = PointContact | FrameContact | PointLoop | FrameLoop | JointRelation
 
 
 def _place(model: Model, frame: str) -> Place:
-    """Body and pose of a frame. Raises ValueError for a frame of the world."""
+    """Body and pose of a frame. Raises UnknownName for an unknown frame, ValueError for a frame of the world."""
     point_of_frame(model, frame)  # raises for frames of the world
     f = model.frames[model.frame_id(frame)]
     return Place(f.body, kinematics.constant_pose(f))

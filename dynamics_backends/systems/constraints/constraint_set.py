@@ -2,7 +2,7 @@
 
 The run-time parameter "active[name]" (1) activates a constraint, 1 or 0 for each knot, so that one system and one compiled kernel
 serve all phases of a gait.  With that number s its rows become s (J a + gamma) + (R + 1 - s) f = 0 and its force s f; for s = 0
-that is f = 0.
+that is f = 0. Without the parameter the constraint is active.
 """
 
 from __future__ import annotations
@@ -22,15 +22,18 @@ from dynamics_backends.scalar import Rows, Scalar
 from dynamics_backends.systems.constraints.constraint_kinds import BoundConstraint, Constraint, Error
 
 DAMPING = 1e-14
-"""Damping of each row relative to its entry in the diagonal of J M^-1 J' in the neutral configuration.
+"""Default damping of each row relative to its entry in the diagonal of J M^-1 J' in the neutral configuration.
 
-It keeps the pivots of redundant rows from vanishing.  Contradictory constraints need more, such as 1e-9; it perturbs the other
-constraints (relative error of the accelerations about damping times the condition number).
+It keeps the pivots of redundant rows from vanishing.  Contradictory constraints need more, such as 1e-9. Damping perturbs the
+other constraints (relative error of the accelerations about damping times the condition number).
 """
 
 
 class ConstraintState(NamedTuple):
-    """Constraint at one state: its sides, its error if kp is not zero, the index of its first row, and its activation."""
+    """Constraint at the states of a batch: its sides, position error, activation, and the index of its first row.
+
+    error: None if kp is zero or errors are not needed. active: the number "active[name]"; None without this parameter.
+    """
 
     bound: BoundConstraint
     sides: list[Side]
@@ -44,18 +47,19 @@ class ConstraintState(NamedTuple):
         return range(self.first_row, self.first_row + len(self.bound.labels))
 
     def select(self, rows: Sequence[Any]) -> list[Any]:
-        """Entries of this constraint among the rows of all constraints, times its activation, if it has one."""
+        """List of this constraint's entries of ``rows`` (those of all constraints), times its activation, if it has one."""
         return [self.switched(rows[r]) for r in self.rows]
 
     def switched(self, x: Any) -> Any:
-        """x times the activation (zero if the constraint is inactive); x itself without an activation."""
+        """x times the activation (zero if the constraint is inactive); x itself if there is no activation parameter."""
         return x if self.active is None else x * self.active
 
 
 class ConstraintSet:
-    """Constraints bound to a model; ``rows``: number of scalar equations, ``regularization``: R by rows.
+    """Constraints bound to a model; ``rows``: number of scalar equations, ``regularization``: damping R by rows.
 
-    Raises ValueError for no constraint, two of one name or a negative damping_ratio, and the errors of the constraints' bind().
+    damping_ratio: R relative to the diagonal of J M^-1 J' in the neutral configuration (see :data:`DAMPING`). Raises ValueError
+    for no constraint, two of one name or a damping_ratio that is negative or NaN, and the errors of the constraints' bind().
     """
 
     def __init__(self, model: Model, constraints: Sequence[Constraint], damping_ratio: float = DAMPING) -> None:
@@ -75,7 +79,10 @@ class ConstraintSet:
             self.regularization = [damping_ratio * d for d in self._own_inertias()]
 
     def _own_inertias(self) -> list[float]:
-        """Diagonal of J M^-1 J' in the neutral configuration; at least 1e-3 of its mean, for rows that are zero there."""
+        """Diagonal of J M^-1 J' by rows in the neutral configuration, but at least 1e-3 of its mean, as rows may be zero there.
+
+        All 1e-3 if all rows of J are zero there.
+        """
         q, v = self.model.neutral()[:, None], np.zeros((self.model.nv, 1))
         fields = started(self.model, q, v)
         f = contact_dynamics.factor(
@@ -90,9 +97,11 @@ class ConstraintSet:
     def constraint_states(
         self, fields: Mapping[str, Any], q: Rows, v: Rows, p: Mapping[str, Rows], *, with_errors: bool = True
     ) -> list[ConstraintState]:
-        """State of each constraint (sides, error, activation) from the fields of :func:`~.contact_dynamics.started`.
+        """State of each constraint (sides, error, activation) at q, v and run-time parameters p.
 
-        Errors are computed only for constraints with kp, and not at all if with_errors is False.
+        fields: poses X, joint axes S and velocities vel at (q, v), as of :func:`~.contact_dynamics.started`. Errors are computed
+        only for constraints whose kp is not zero, and not at all if with_errors is False. Raises ValueError for a contact with kp
+        but no reference, if errors are computed.
         """
         constraint_states, first = [], 0
         for c in self.bound:
@@ -105,7 +114,7 @@ class ConstraintSet:
         return constraint_states
 
     def columns(self, constraint_states: Sequence[ConstraintState]) -> list[dict[int, Scalar]]:
-        """Rows of the constraint Jacobian J times the activations, each as DoF -> entry."""
+        """Rows of the constraint Jacobian J times the activations, each as DoF -> entry; DoFs that are missing have entry 0."""
         rows = []
         for h in constraint_states:
             columns = summed_columns([s.J for s in h.sides])
@@ -113,7 +122,10 @@ class ConstraintSet:
         return rows
 
     def factor(self, fields: Mapping[str, Any], constraint_states: Sequence[ConstraintState]) -> ConstrainedFactor:
-        """Factor of the equations of constrained motion; an inactive constraint has zero rows of J, and 1 added to its damping."""
+        """Factor of the equations of constrained motion, with the activations s: rows s J, and damping R + 1 - s.
+
+        An inactive constraint thus has zero rows of J, and 1 added to its damping. fields: with the factor of the mass matrix.
+        """
         damping: list[Scalar] = list(self.regularization)
         for h in constraint_states:
             if h.active is not None:
@@ -122,9 +134,10 @@ class ConstraintSet:
         return contact_dynamics.factor(fields["factor"], self.columns(constraint_states), damping)
 
     def bias(self, fields: Mapping[str, Any], constraint_states: Sequence[ConstraintState]) -> list[Scalar]:
-        """Rows of gamma in J a + gamma = 0: the bodies' accelerations at zero joint accelerations, and the Baumgarte terms.
+        """Rows of gamma = Jdot v + kd J v + kp e in J a + gamma = 0, each times its constraint's activation.
 
-        Each is multiplied by its constraint's activation.
+        fields: with ``acc``, accelerations of the bodies at zero joint accelerations, in which the base accelerates by -gravity;
+        this is removed. The term kp e is left out for a constraint state without an error.
         """
         gravity = Vec(*np.asarray(self.model.gravity).tolist())
         rows: list[Scalar] = []
@@ -143,13 +156,16 @@ class ConstraintSet:
         forces: Sequence[Scalar],
         zero: Scalar,
     ) -> dict[str, Rows]:
-        """Constraint forces (rows, N) by name, in the form that is reported to the user; zero for inactive constraints."""
+        """Constraint forces (rows, N) by name, in the form that is reported to the user; zero for inactive constraints.
+
+        forces: solved forces of all rows, which are multiplied by the activations here. zero: a zero (N,) of the scalars' kind.
+        """
         reported = {h.bound.name: h.bound.reported(fields, h.select(forces)) for h in constraint_states}
         return {name: sm.stack([f + zero for f in force]) for name, force in reported.items()}
 
 
 def summed_columns(parts: Sequence[Mapping[int, list[Scalar]]]) -> dict[int, list[Scalar]]:
-    """Sum of matrices given by columns, DoF -> column; missing columns are zero."""
+    """Sum of matrices given by columns, DoF -> column; missing columns are zero, in the result those that all matrices lack."""
     total: dict[int, list[Scalar]] = {}
     for part in parts:
         for j, column in part.items():
@@ -158,7 +174,10 @@ def summed_columns(parts: Sequence[Mapping[int, list[Scalar]]]) -> dict[int, lis
 
 
 def switch_columns(g: Second, constraint_states: Sequence[ConstraintState]) -> None:
-    """Multiply g.q_force, the derivatives of J mu in q by rows of constraints, by the activations of these rows, in place."""
+    """Multiply g.q_force, the derivatives of J mu in q, by the activations of the constraints, in place.
+
+    Its columns are the rows of all constraints. Constraints without an activation parameter are left unchanged.
+    """
     for h in constraint_states:
         for row in g.q_force if h.active is not None else ():
             for r in h.rows:

@@ -10,16 +10,18 @@ First derivatives (Kudruss et al., Prop. 3, simplified: no dM, no dJ): with K of
 
     K (da; -df) = -( d[ID(q, v, a) - J'f - tau]; d[J a + gamma] ) at fixed a, f,
 
-one IDSVA at the solution, with the factors of the values.  Second derivatives: with fixed K (mu; nu) = -(lam; 0)
-and g = mu' (ID - J'f - tau) + nu' (J a + gamma), y = (a, -f) enters linearly, so that
+one IDSVA at the solution, with the factors of the values.  Second derivatives: with (mu; nu) from K (mu; nu) = -(lam; 0),
+held fixed, and g = mu' (ID - J'f - tau) + nu' (J a + gamma), y = (a; -f) enters linearly, so that
 
     lam' a_xx = g_xx + g_xy y_x + (g_xy y_x)'.
 
 The second derivatives of phi' f, of the forces, are the same with K (mu; nu) = (0; phi).
 
-A time step and the friction at the same knots share the last solution (:class:`LastSolution`). Copies of its arrays and the system
-identify it. All attributes of the system must be the same objects, so that a different system never matches. Threads may use this
-cache concurrently; each stores its result.
+These equations are for active constraints; for the others see :mod:`~dynamics_backends.systems.constraints.constraint_set`.
+
+A time step and the friction at the same knots share the last solution with its first derivatives (:class:`LastSolution`). The
+values of its arguments (x, u, p) and the system identify it. All attributes of the system must be the same objects, so that a
+different system never matches. Threads may use this cache concurrently; it has the result that was stored last.
 """
 
 from __future__ import annotations
@@ -60,12 +62,12 @@ from dynamics_backends.systems.constraints.constraint_set import (
 )
 
 KNOTS = 1_000
-"""Largest batch that is cached."""
+"""Largest number of knots N in a batch whose solution is cached."""
 Solution = TypeVar("Solution")
 
 
 class _Cached(NamedTuple):
-    """Solution with the system's attributes and the arguments that it belongs to."""
+    """Solution with the system's attributes (and the parameters' names) and copies of the arguments that it belongs to."""
 
     owner: Mapping[str, Any]
     numbers: Sequence[np.ndarray]
@@ -89,10 +91,11 @@ class LastSolution:
     def get_or_solve(
         self, owner: Mapping[str, Any], x: Any, u: Any, p: Mapping[str, Any], solve: Callable[[], Solution]
     ) -> Solution:
-        """Return the solution of ``solve()``, a tuple, or the cached one for the same owner and arguments.
+        """Return the cached solution if its owner and arguments are the same; else call ``solve()``, cache and return its result.
 
-        Arguments are x (nx, N), u (nu, N) and p, name -> (n, N). Only float64 arrays and small batches are cached. Cached arrays,
-        also those in lists and tuples, are read-only.
+        owner: attributes of the system by name, compared as objects. Arguments, compared by value: x (nx, N), u (nu, N) and p,
+        name -> (n, N). The result of ``solve()`` is returned without caching if an argument is not a float64 NumPy array, or N is
+        above KNOTS. Cached arrays that are items of (nested) lists and tuples become read-only.
         """
         numbers = [x, u, *p.values()]
         plain = all(type(array) is np.ndarray and array.dtype == float for array in numbers)
@@ -111,7 +114,10 @@ class LastSolution:
 
 
 def _same(cached: _Cached, owner: Mapping[str, Any], numbers: Sequence[np.ndarray]) -> bool:
-    """True if the owner's attributes are the same objects and all arguments have the same values as in the cached solution."""
+    """True if the owner's attributes are the same objects, and all arguments have the same shapes and values, as in ``cached``.
+
+    The names of the parameters, owner["parameters"], must be equal and in the same order.
+    """
     if cached.owner.keys() != owner.keys() or cached.owner["parameters"] != owner["parameters"]:
         return False
     if not all(cached.owner[name] is value for name, value in owner.items() if name != "parameters"):
@@ -120,7 +126,7 @@ def _same(cached: _Cached, owner: Mapping[str, Any], numbers: Sequence[np.ndarra
 
 
 def _freeze(solution: Any) -> None:
-    """Make the arrays of a solution read-only, also those in lists and tuples."""
+    """Make an array read-only, or all arrays in (nested) lists and tuples; other objects, such as dicts, stay unchanged."""
     if isinstance(solution, np.ndarray):
         solution.setflags(write=False)
     elif isinstance(solution, (list, tuple)):
@@ -129,7 +135,10 @@ def _freeze(solution: Any) -> None:
 
 
 class ConstrainedMotion(NamedTuple):
-    """Solution at one state: fields, constraints, factors, accelerations and constraint forces by rows."""
+    """Solution at the states of a batch: fields of the recursion, constraints, factor, accelerations a and constraint forces.
+
+    a (nv, N). forces: f by rows of all constraints, before the multiplication by activations.
+    """
 
     fields: dict[str, Any]
     constraint_states: list[ConstraintState]
@@ -139,11 +148,12 @@ class ConstrainedMotion(NamedTuple):
 
 
 class Holonomic(WholeMap, ConstrainedDerivatives, ActuatedBody):
-    """System of a robot under holonomic constraints.
+    """System xdot = (v, a) of a robot under holonomic constraints.
 
-    ``damping_ratio``: R, see constraint_set; zero for constraints that are never redundant. Further arguments are those of
-    ActuatedBody. Run-time parameters: "reference[name]", the position (3,) or pose (7,) of a contact with kp; "active[name]" (1), 1
-    or 0, see constraint_set. Raises ValueError for no constraint or two of one name, and the errors of the constraints' bind().
+    ``damping_ratio``: the damping R relative to the diagonal of J M^-1 J', see constraint_set; it may be zero for constraints
+    that are never redundant. Further arguments are those of ActuatedBody. Run-time parameters: "reference[name]", the position
+    (3,) or pose (7,) of a contact with kp; "active[name]" (1), 1 or 0, see constraint_set. Raises ValueError for no constraint,
+    two of one name or a negative damping_ratio, and the errors of ActuatedBody and of the constraints' bind().
     """
 
     def __init__(
@@ -166,9 +176,10 @@ class Holonomic(WholeMap, ConstrainedDerivatives, ActuatedBody):
         return sm.concatenate([self.split(x)[1], self.motion(x, u, p, equations_of_motion).a])
 
     def outputs(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> dict[str, Rows]:
-        """Constraint forces by name, in world axes (of a loop: on its first frame).
+        """Constraint forces on the robot by name, in world axes (of a loop: on its first frame); zero for inactive constraints.
 
-        Points (3, N) [N], frames [force; moment] (6, N) at their origin, relations (1, N), the joint's force.
+        Points (3, N) [N], frames [force; moment] (6, N) [N, N m] at the (first) frame's origin, relations (1, N): the force on
+        ``joint`` along its axis [N or N m].
         """
         s = self.motion(x, u, p, equations_of_motion)
         return self.constraints.by_name(s.fields, s.constraint_states, s.forces, 0.0 * x[0])
@@ -176,9 +187,10 @@ class Holonomic(WholeMap, ConstrainedDerivatives, ActuatedBody):
     def motion(
         self, x: Rows, u: Rows, p: Mapping[str, Rows], equations: Callable[..., dict[str, Any]] = started
     ) -> ConstrainedMotion:
-        """Accelerations and forces from one solution of the equations of motion, with the fields and factors used.
+        """Accelerations and forces from one solution of the equations of motion, with the fields and the factor used.
 
-        equations: the recursion that makes the fields.
+        equations: function (model, q, v, driver) of the recursion, which returns its fields by name; the default computes all
+        that derivatives need. Raises ValueError for a contact with kp but no reference.
         """
         q, v = self.split(x)
         fields = equations(self.model, q, v, self.driver_at(p))
@@ -199,9 +211,10 @@ class Holonomic(WholeMap, ConstrainedDerivatives, ActuatedBody):
         lam: Rows | None = None,
         in_forces: Sequence[Scalar] | None = None,
     ) -> DerivativeEquations:
-        """Linear equations of the derivatives of a and f in (q, v, u); if lam (nv, N) is given, with second derivatives of lam' a.
+        """Linear equations of the derivatives of a and f in (q, v, u), with the solution.
 
-        in_forces: multipliers of f (rows), whose second derivatives are added to those of lam' a.
+        With weights lam (nv, N), also the second derivatives of g (module header) from which those of lam' a follow; without lam,
+        ``g`` is None. in_forces: weights phi of f by rows, for the second derivatives of lam' a + phi' f; not used without lam.
         """
         q, v = self.split(x)
         s = self.motion(x, u, p)
@@ -212,16 +225,19 @@ class Holonomic(WholeMap, ConstrainedDerivatives, ActuatedBody):
         return DerivativeEquations(s.a, s.factor, *self._right_hand_sides(v, s, fields), g, s.forces)
 
     def partials(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Partials:
-        """Value and partial derivatives in closed form; cached for the last arguments."""
+        """Value and partial derivatives in closed form, from the cached solution if the arguments are the last ones."""
         s, da, _ = self.sensitivities(x, u, p)
         return self.in_output(x, u, s.a, da)
 
     def sensitivities(self, x: Rows, u: Rows, p: Mapping[str, Rows]) -> tuple[ConstrainedMotion, Matrix, Matrix]:
-        """Solution, and the derivatives of a and of the constraint forces in (q, v, u), by rows; cached for the last arguments."""
+        """Solution, and the derivatives of a and of the constraint forces f in (q, v, u), by rows (2 nv + nu, N).
+
+        Those of the last arguments are cached (:meth:`LastSolution.get_or_solve`).
+        """
         return self.last.get_or_solve(self._settings(), x, u, p, lambda: self._sensitivities(x, u, p))
 
     def _settings(self) -> dict[str, Any]:
-        """Attributes that a solution depends on besides the arguments: all but the cache."""
+        """Attributes by name that a solution may depend on besides the arguments: all but the cache."""
         return {name: value for name, value in vars(self).items() if name != "last"}
 
     def _sensitivities(self, x: Rows, u: Rows, p: Mapping[str, Rows]) -> tuple[ConstrainedMotion, Matrix, Matrix]:
@@ -235,7 +251,11 @@ class Holonomic(WholeMap, ConstrainedDerivatives, ActuatedBody):
     def _right_hand_sides(
         self, v: Rows, s: ConstrainedMotion, fields: Mapping[str, Any]
     ) -> tuple[list[Rows], list[Rows]]:
-        """Right-hand sides for the derivatives of a and of the constraint forces in (q, v, u), by rows."""
+        """Right-hand sides (top, bottom) for the derivatives of a and of the constraint forces in (q, v, u).
+
+        top: nv rows, minus the derivatives of ID(q, v, a) - J'f - tau at fixed a, f; bottom: those of :meth:`_row_slopes` of all
+        constraints; each row (2 nv + nu, N). fields: those of CONSTRAINED_FINISH or CONSTRAINED_SECOND.
+        """
         n, zero = self.model.nv, 0.0 * s.a[0]
         dq, dv = ([[-M[i][j] for j in range(n)] for i in range(n)] for M in (fields["dtau_dq"], fields["dtau_dv"]))
         slope, _ = self._resistance(v)
@@ -255,7 +275,7 @@ class Holonomic(WholeMap, ConstrainedDerivatives, ActuatedBody):
         return top, bottom
 
     def _row_slopes(self, h: ConstraintState, fields: Mapping[str, Any], zero: Scalar) -> list[Rows]:
-        """Negative derivatives in (q, v, u) of the constraint's rows J a + gamma, times its activation."""
+        """Negative derivatives in (q, v, u) of the constraint's rows J a + gamma at fixed a, times its activation."""
         n, (kp, kd) = self.model.nv, h.bound.gains
         slopes = [side.slopes(fields, kd, kp) for side in h.sides]
         in_q, in_v = summed_columns([s.q for s in slopes]), summed_columns([s.v for s in slopes])
@@ -279,9 +299,10 @@ class Holonomic(WholeMap, ConstrainedDerivatives, ActuatedBody):
         lam: Rows,
         in_forces: Sequence[Scalar] | None,
     ) -> tuple[dict[str, Any], Second]:
-        """Solve for the adjoints (mu, nu) of lam; return the fields of CONSTRAINED_SECOND and the second derivatives of g.
+        """Solve for the adjoints, K (mu; nu) = (-lam; in_forces); return the fields and the second derivatives of g.
 
-        g = mu' (ID - J'f - tau) + nu' (J a + gamma) at fixed a, f, mu and nu.
+        g = mu' (ID - J'f - tau) + nu' (J a + gamma) at fixed mu and nu. Fields: those of the solution s, updated by those of
+        CONSTRAINED_SECOND. in_forces: weights of f by rows; None for zeros.
         """
         n, zero, rows = self.model.nv, 0.0 * v[0], self.constraints.rows
         below = [zero] * rows if in_forces is None else list(in_forces)

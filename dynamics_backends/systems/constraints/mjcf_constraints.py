@@ -1,7 +1,7 @@
 """Equality constraints of an MJCF as holonomic constraints.
 
 connect becomes a point contact or loop, weld a frame contact or loop, joint a relation of joints.  MuJoCo's equalities are soft;
-these are rigid, with MuJoCo's `solref` converted to Baumgarte gains (:mod:`~dynamics_backends.rigid_body.mjcf.elements`).
+these are rigid, with Baumgarte gains from MuJoCo's `solref` and `solimp` (:mod:`~dynamics_backends.rigid_body.mjcf.elements`).
 """
 
 from __future__ import annotations
@@ -27,12 +27,14 @@ from dynamics_backends.systems.constraints.constraint_kinds import (
 
 
 def mjcf_constraints(source: str | os.PathLike[str], model: Model | None = None) -> tuple[Constraint, ...]:
-    """Active equalities of an MJCF file or text as constraints, for the model that `load_mjcf` makes of it.
+    """Supported active equalities of an MJCF file or text as constraints, for the model that `load_mjcf` makes of it.
 
-    model: a model with locked, omitted or mimic joints; only equalities that still constrain it are returned, and its bodies at
-    rest count as world. Unsupported equalities are listed in the model's `notes`.
+    model: a model of this MJCF with locked, omitted or mimic joints; None for one with all joints free. Equalities that do not
+    constrain it, name a part that it omits, or are implied by its mimic joints are left out; its bodies at rest count as world.
+    Unsupported equalities are listed in the model's `notes`.
 
-    Raises MJCFError; ValueError for an equality that couples a joint to a locked one, or fixes the only joint; ModuleNotFoundError
+    Raises MJCFError if the MJCF cannot be compiled; ValueError for an equality that couples a moving joint of ``model`` to a
+    locked one (unless mimic = "lock" locked it), or that fixes the only joint of one degree of freedom; ModuleNotFoundError
     without the package mujoco.
 
     >>> import trajopt as to
@@ -51,13 +53,13 @@ def mjcf_constraints(source: str | os.PathLike[str], model: Model | None = None)
     single = [name for name in single if model is None or name in model.joint_names]
 
     def bound(equality: Equality) -> Constraint | None:
-        """Constraint of an equality; None if it constrains nothing in ``model``."""
+        """Constraint of an equality; None if it constrains nothing in ``model``, or only as the model's coupling does."""
         if equality.kind == "joint":
             return _relation(equality, single, model)
         return _for_model(placed(equality), model)
 
     def placed(equality: Equality) -> Constraint:
-        """Loop of points (connect) or frames (weld); a contact if one of the bodies is at rest."""
+        """Loop of points (connect) or frames (weld), or a contact of the moving body if the other one is fixed in the MJCF."""
         first, second = equality.sides
         if not moves(m, first.body):
             first, second = second, first
@@ -78,9 +80,10 @@ def mjcf_constraints(source: str | os.PathLike[str], model: Model | None = None)
 
 
 def _for_model(constraint: Constraint, model: Model | None) -> Constraint | None:
-    """Constraint of the whole robot's points or frames as one of ``model``; None if it constrains nothing there.
+    """Constraint of the whole robot's points or frames as one of ``model``; unchanged without a model.
 
-    A loop with one side on a body at rest becomes a contact of the other side. Unchanged without a model.
+    A loop with one side on a body at rest becomes a contact of the other side. None if a frame is not in the model (of an omitted
+    tree), or if the constraint is within one body or on bodies at rest only.
     """
     if model is None:
         return constraint
@@ -107,10 +110,11 @@ def _for_model(constraint: Constraint, model: Model | None) -> Constraint | None
 
 
 def _relation(equality: Equality, single: list[str], model: Model | None) -> JointRelation | None:
-    """Joint relation of an equality; None if one of its joints is not in the model, or the model's coupling implies it.
+    """Joint relation of an equality of one or two joints; None if one of them is not in ``single``, or if ``model`` implies it.
 
-    Raises ValueError for an equality that couples a moving joint to a locked one, unless mimic = "lock" locked it, and for one
-    that fixes the only joint of one degree of freedom.
+    single: names of the model's joints of one degree of freedom. An equality of one joint fixes it (:func:`_fixed`). Raises
+    ValueError for an equality that couples a moving joint of ``model`` to a locked one, unless mimic = "lock" locked it, and for
+    one that fixes the only joint of one degree of freedom.
     """
     joint, source = equality.joints
     follower = equality.follower
@@ -124,7 +128,10 @@ def _relation(equality: Equality, single: list[str], model: Model | None) -> Joi
 
 
 def _fixed(equality: Equality, single: list[str]) -> JointRelation:
-    """Relation that holds a joint at a constant, as zero times another joint. Raises ValueError if there is no other joint."""
+    """Relation that holds the equality's first joint at a constant: zero times another joint of ``single``, plus the constant.
+
+    single: names of the joints of one degree of freedom. Raises ValueError if it has no other joint.
+    """
     joint, at = equality.joints[0], equality.references[0] + equality.polynomial[0]
     others = [name for name in single if name != joint]
     if not others:
@@ -136,9 +143,10 @@ def _fixed(equality: Equality, single: list[str]) -> JointRelation:
 
 
 def _refuse_locked(equality: Equality, single: list[str], model: Model | None) -> None:
-    """Raise ValueError if one of the two joints is locked and the other moves, unless `mimic="lock"` locked it on purpose.
+    """Raise ValueError if one of the equality's two joints is locked in ``model`` and the other moves.
 
-    Does nothing without a model.
+    single: names of the joints of one degree of freedom that move. Does nothing without a model, or if the model's notes say that
+    `mimic="lock"` locked the first joint because of this equality.
     """
     if model is None or locked_instead(equality.name, equality.joints[0]) in model.notes:
         return
@@ -152,7 +160,7 @@ def _refuse_locked(equality: Equality, single: list[str], model: Model | None) -
 
 
 def _is_implied(relation: JointRelation, model: Model) -> bool:
-    """True if a model's coupling (its mimic joints) implies a relation of joints."""
+    """True if a model's coupling (its mimic joints) implies a relation of joints, up to 1e-12; False without a coupling."""
     coupling = model.coupling
     if coupling is None:
         return False
@@ -163,6 +171,9 @@ def _is_implied(relation: JointRelation, model: Model) -> bool:
 
 
 def _world_pose(place: Place, R: Array, p: Array) -> tuple[float, ...]:
-    """Pose (7,) in the world, position and quaternion, of a frame on a body at rest. R, p: poses of the bodies."""
+    """Pose (7,) in the world, position [m] and quaternion x y z w, of a frame on a body at rest.
+
+    R (nbody, 3, 3), p (nbody, 3) [m]: poses of all bodies in the world.
+    """
     at = R[place.body] @ place.p + p[place.body]
     return (*at.tolist(), *quaternion_of(R[place.body] @ np.asarray(place.R)).tolist())
