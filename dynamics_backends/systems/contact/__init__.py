@@ -1,1 +1,1 @@
-"""Contact: soft laws, ground surfaces, impacts, and contact forces as outputs."""
+"""Contact: force laws, ground surfaces, systems in soft and in time-stepped contact, impacts, and maps to contact forces."""

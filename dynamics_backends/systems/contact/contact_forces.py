@@ -3,10 +3,12 @@
     SoftForces          forces of a :class:`~dynamics_backends.systems.contact.soft_contact.SoftContact`, of (q, v)
     ConstraintForces    forces of a :class:`~dynamics_backends.systems.constraints.holonomic.Holonomic`, of (q, v, u)
 
-Rows are those of the system's ``outputs``, constraint by constraint, in world axes.  First derivatives are analytic: of soft
-contacts F_p dp + F_w dw, of constraints the second part of the solution of the equations of constrained motion.  A wrench is
-reported at the origin p of its frame.  That of a contact is solved at this origin; that of a loop is solved about the working
-origin and moved, m = n - p x f, so dm = dn - dp x f - p x df.
+Rows are those of the system's ``outputs``, contact by contact or constraint by constraint, in world axes; a relation between
+joints has one row, the force in its joint.  First derivatives are analytic.  Those of a soft contact are F_p dp + F_w dw, with
+the derivatives F_p, F_w of its force F in the position p and the velocity w of its point.  Those of constraint forces are the
+second part of the solution of the equations of constrained motion.  Second derivatives exist for constraints only, without loops
+of frames.  A wrench (force f, moment m) is reported at the origin p of its frame.  That of a contact is solved at this origin;
+that of a loop is solved with the moment n about the working origin and moved, m = n - p x f, so dm = dn - dp x f - p x df.
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ _WRENCH = ("fx", "fy", "fz", "mx", "my", "mz")
 
 
 class _Forces(RigidBodyMap):
-    """Base class of maps to the contact forces of a system."""
+    """Base class of maps from (x, u) to the contact or constraint forces of ``system``."""
 
     system: Any
 
@@ -46,7 +48,9 @@ class _Forces(RigidBodyMap):
 
 
 class SoftForces(_Forces):
-    """Forces (3 for each point) [N] of soft contacts; the controls are the system's, without influence."""
+    """Forces (3 for each point) [N] of soft contacts in world axes; the controls are the system's, and the forces do not depend
+    on them.
+    """
 
     def __init__(self, system: SoftContact) -> None:
         names = tuple(f"{point.name}.{c}" for point in system.points for c in _XYZ)
@@ -54,11 +58,11 @@ class SoftForces(_Forces):
         self.system = system
 
     def __call__(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Rows:
-        """Contact forces of all points, rows (3 for each point, N), in world axes."""
+        """Contact forces of all points [N], x, y, z of each in world axes: rows (3 n_points, N)."""
         return sm.concatenate(list(self.system.outputs(x, u, t, p).values()))
 
     def partials(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Partials:
-        """Value and partial derivatives in closed form: those of the contact law along the point's motion."""
+        """Forces and their partial derivatives in x and u, by the chain rule through the contact law; those in u are zero."""
         n, zero = self.model.nv, 0.0 * x[0]
         values, fx = [], []
         for force, in_q, in_v in self.system.force_slopes(x, p):
@@ -72,7 +76,10 @@ class SoftForces(_Forces):
 
 
 class ConstraintForces(_Forces):
-    """Constraint forces of a robot, concatenated in the order of :meth:`Holonomic.outputs`."""
+    """Constraint forces of a robot as a map of (x, u), concatenated in the order of :meth:`Holonomic.outputs`.
+
+    Rows: 3 for a point, 6 [force; moment] for a frame, 1 for a relation between joints.
+    """
 
     def __init__(self, system: Holonomic) -> None:
         names = tuple(f"{c.name}.{label}" for c in system.constraints.bound for label in _labels(c))
@@ -81,11 +88,17 @@ class ConstraintForces(_Forces):
         self.has_second_derivatives = not any(is_shifted(c) for c in system.constraints.bound)
 
     def __call__(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Rows:
-        """Forces of all constraints, rows (n_out, N), in world axes; wrenches are at the origin of their frame."""
+        """Forces of all constraints, rows (n_out, N), in world axes (relations: the joint's force); zero for inactive
+        constraints.
+
+        Wrenches are at the origin of their frame (of a loop: the first frame).
+        """
         return sm.concatenate(list(self.system.outputs(x, u, t, p).values()))
 
     def partials(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Partials:
-        """Value and derivatives in closed form; wrenches of loops are moved to the origin of their frame."""
+        """Forces and their partial derivatives in x and u, in closed form, with the wrenches of loops moved to the origin of
+        their frame.
+        """
         s, _, df = self.system.sensitivities(x, u, p)
         zero, n = 0.0 * x[0], self.model.nv
         values = list(self.system.constraints.by_name(s.fields, s.constraint_states, s.forces, zero).values())
@@ -96,7 +109,9 @@ class ConstraintForces(_Forces):
         return Partials(sm.concatenate(values), [r[: 2 * n] for r in rows], [r[2 * n :] for r in rows])
 
     def second_derivatives(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows], lam: Rows) -> Contraction:
-        """Second derivatives of lam' forces in closed form; valid only without loops of frames (``has_second_derivatives``)."""
+        """Second derivatives of lam' forces in closed form, lam (n_out, N); wrong with loops of frames (see
+        ``has_second_derivatives``).
+        """
         nothing = [0.0 * x[0]] * self.model.nv
         parts = self.system.derivative_equations(x, u, t, p, sm.stack(nothing), [lam[i] for i in range(self.n_out)])
         assert parts.g is not None
@@ -104,14 +119,18 @@ class ConstraintForces(_Forces):
 
 
 def _labels(constraint: Any) -> tuple[str, ...]:
-    """Row names of a constraint's reported force: those of a wrench [force; moment] for frames, else its labels."""
+    """Row names of a constraint's reported force: fx, fy, fz, mx, my, mz for frames and loops of frames, else its labels."""
     return _WRENCH if isinstance(constraint, BoundFrame) else constraint.labels
 
 
 def _at_frame(
     h: ConstraintState, fields: Mapping[str, Any], force: list[Scalar], df: Matrix, zero: Scalar
 ) -> list[Rows]:
-    """Derivatives of a wrench at its frame's origin p, [f; n - p x f], from those of (n; f) about the working origin."""
+    """Derivatives in (q, v, u) of a wrench [f; n - p x f] at its frame's origin p, from those of (n; f) about the working origin.
+
+    h: state of the frame's constraint; force (6), df (6 rows over (q, v, u)): (n; f), moment first, and its derivatives. fields:
+    poses X and joint axes S. zero: a zero scalar with the shape of the batch. Returns six rows, those of the force first.
+    """
     bound = h.bound
     assert isinstance(bound, BoundFrame)
     p, f = (row(fields["X"], bound.a.body) @ bound.a.pose).p, Vec(*force[3:])

@@ -1,17 +1,19 @@
 """Contact law of Neunert, Giftthaler et al. (exponential spring, sigmoid damper), with its derivatives.
 
-A point at gap g (its height above the ground) that moves with velocity w [m/s] where the ground has the normal n:
+Force on a point at the gap g [m] (negative below the ground) that moves with the velocity w [m/s] where the ground has the unit
+normal n:
 
     force = N(g) n - D(g) w,     N = k exp(-alpha_n (g - z_off)),     D = d / (1 + exp(alpha g))
 
-(Giftthaler et al. 2017, eq. 19, with the penetration as -g.)  The damper acts in all directions, on the same sigmoid.
-With a friction coefficient mu, its tangential part saturates smoothly at the force mu N of the spring,
+(Giftthaler et al. 2017, eq. 19, with the penetration as -g; z_off is the offset.)  The damper acts in all directions with the
+same D(g), also as a pull along the normal.  With a friction coefficient mu, its tangential part saturates smoothly at mu times
+the spring's force,
 
-    force = N n - D (n.w) n - D w_t / sqrt(1 + r^2 w_t.w_t),     w_t = w - (n.w) n,     r = D / (mu (N + 1e-6 N)).
+    force = N n - D (n.w) n - D w_t / sqrt(1 + r^2 w_t.w_t),     w_t = w - (n.w) n,     r = D / (mu (N + FORCE_FLOOR)).
 
-Nothing overflows.  Above ``LIMIT`` the spring's exponential continues as the parabola exp(LIMIT) (1 + y + y^2 / 2),
-y = exponent - LIMIT, which is twice continuously differentiable; that is 15 cm below z_off with the usual parameters,
-at a force of 10^10 N.  The sigmoid is (1 - tanh(alpha g / 2)) / 2.
+The exponentials do not overflow.  Above ``LIMIT`` the spring's exponential continues as the parabola exp(LIMIT) (1 + y + y^2 /
+2), y = exponent - LIMIT, which is twice continuously differentiable; that is 15 cm below z_off with the usual parameters, at a
+force of 10^10 N.  The sigmoid is (1 - tanh(alpha g / 2)) / 2.
 
 Derivatives are partial in (g, n, w); :mod:`~dynamics_backends.systems.contact.ground_contact` derives g and n from the
 position.
@@ -39,16 +41,17 @@ from dynamics_backends.systems.contact.contact_law import (
 LIMIT = 15.0
 """Exponent of the spring above which its exponential continues as a parabola."""
 FORCE_FLOOR = 1e-6
-"""Addition to the spring's force [N] in the friction limit, since both vanish far above the ground."""
+"""Force [N] added to the spring's force in the friction limit; it avoids 0/0 far above the ground, where N and D vanish."""
 
 
 @dataclass(frozen=True)
 class SoftContactLaw:
     """Exponential contact law with stiffness k [N], damping d [N s/m] and offset z_off [m].
 
-    damper_sharpness: alpha [1/m]; spring_sharpness: alpha_n [1/m]. The defaults are HyQ's. ``friction``: coefficient of the smooth
-    friction limit; None for no limit. Stiffness, damping and friction may be given at run time as the parameters contact_stiffness,
-    contact_damping, contact_friction (1 each). Raises ValueError for parameters outside their range.
+    damper_sharpness: alpha [1/m]; spring_sharpness: alpha_n [1/m]. The defaults are HyQ's. ``friction``: coefficient mu of the
+    smooth friction limit; None for no limit. Stiffness, damping and friction may be given at run time as the parameters
+    contact_stiffness, contact_damping, contact_friction (1 each); contact_friction has no effect if ``friction`` is None. Raises
+    ValueError for a stiffness, sharpness or friction that is not positive, or a negative damping.
     """
 
     stiffness: float = in_unit(5000.0, (1, 1, -2))
@@ -102,13 +105,17 @@ class SoftContactLaw:
     def _with_excess(
         self, first: Derivatives, second: SecondDerivatives, at: tuple[Scalar, Vec, Vec, Vec], p: Mapping[str, Rows]
     ) -> tuple[Derivatives, SecondDerivatives]:
-        """Add the derivatives of E(g, X) y, by which the friction limit reduces damping; X = w_t.w_t, y = s.w_t."""
+        """Return first and second derivatives of s . force with those of E(g, X) y added, X = w_t.w_t, y = s.w_t.
+
+        E y is the part of s . force by which the friction limit reduces the damping. first, second: derivatives without it. at:
+        (g, n, w, s).
+        """
         g, n, w, s = at
         y, Xn, Xw, yn, yw, Xnn, Xnw, Xww, ynn, ynw = Slip.at_velocity(n, w, s)
         E, Eg, EX, Egg, EgX, EXX = self._excess(g, w - n * n.dot(w), p)
 
         def block(Xa: Vec, Xb: Vec, Xab: Mat, ya: Vec, yb: Vec, yab: Mat | None) -> Mat:
-            """Second derivative of E y at fixed g in two of n, w."""
+            """Second derivative of E y in a and b, each n or w, from those of X and y; yab: None for zero."""
             M = Xa.outer(Xb * (EXX * y) + yb * EX) + ya.outer(Xb * EX) + scaled(Xab, EX * y)
             return M if yab is None else M + scaled(yab, E)
 
@@ -124,7 +131,7 @@ class SoftContactLaw:
 
     # -- scalar functions of the law ------------------------------------------------------------------------------------
     def _spring(self, g: Scalar, p: Mapping[str, Rows]) -> tuple[Scalar, Scalar, Scalar]:
-        """Spring force N and its derivatives N', N'' in g."""
+        """Spring force N [N] at the gap g and its derivatives N', N'' in g."""
         a = self.spring_sharpness
         exponent = -a * (g - self.offset)
         above = exponent - LIMIT
@@ -134,14 +141,17 @@ class SoftContactLaw:
         return curvature * (1.0 + y * (1.0 + 0.5 * y)), -a * slope, a * a * curvature
 
     def _damper(self, g: Scalar, p: Mapping[str, Rows]) -> tuple[Scalar, Scalar, Scalar]:
-        """Damping D and its derivatives D', D'' in g."""
+        """Damping D [N s/m] at the gap g and its derivatives D', D'' in g."""
         a, d = self.damper_sharpness, parameter(p, "contact_damping", self.damping)
         t = sm.tanh(0.5 * a * g)
         fall = 0.25 * a * d * (1.0 - t * t)
         return 0.5 * d * (1.0 - t), -fall, a * t * fall
 
     def _excess(self, g: Scalar, tangential: Vec, p: Mapping[str, Rows]) -> tuple[Scalar, ...]:
-        """Damping beyond the friction limit, E = D (1 - (1 + r^2 X)^(-1/2)), X = w_t.w_t, and E_g, E_X, E_gg, E_gX, E_XX."""
+        """Damping beyond the friction limit, E = D (1 - (1 + r^2 X)^(-1/2)), X = w_t.w_t, and E_g, E_X, E_gg, E_gX, E_XX.
+
+        tangential: w_t; r: see the module. ``friction`` must not be None.
+        """
         assert self.friction is not None
         mu = parameter(p, "contact_friction", self.friction)
         (N, N1, N2), (D, D1, D2) = self._spring(g, p), self._damper(g, p)

@@ -1,25 +1,28 @@
 """Ground surface, and contact points on it: gaps, forces that depend on position and velocity, and their derivatives.
 
-The surface has the gap g(p) and the normal n(p) at a point,
+The surface has the gap g(p) [m] and the unit normal n(p) at a point p,
 
     Plane     g = n . (p - height e_z), n constant
     Terrain   g = p_z - height - h(x, y), n = (-h_x, -h_y, 1) / |.|     for a smooth function h
 
-``height`` [m] may be given at run time as the parameter ground_height (1); the parameter ground_slope (2), the rise of a plane
-along x and y, replaces its normal.  The derivatives of h come from Taylor polynomials of third order in two variables
-(:mod:`~dynamics_backends.scalars.taylor`), over any scalar.
+The gap of a plane is the distance from it, that of a terrain is the vertical height above it.  ``height`` [m] may be given at run
+time as the parameter ground_height (1).  The parameter ground_slope (2), the rise of a plane for each metre along x and y,
+replaces the normal of a Plane; a Terrain ignores it.  The derivatives of h come from Taylor polynomials of third order in two
+variables (:mod:`~dynamics_backends.scalars.taylor`), over any scalar.
 
-A contact point (:class:`Touch`) has first and second derivatives of s . F. F(p, w) is the force on a point of a tree that moves
-with a velocity V, s = J mu the point's velocity under other rates mu; dw_j and ds_j are the derivatives of w and s in q. With pi =
-F_p' s, rho = F_w' s, the second derivatives H of s . F at fixed s, and e_k = ds_k - S_k.w x s, for k at or above j
+F(p, w) is the force on a contact point (:class:`Touch`) of a tree that moves with the velocity V; p and w = J V are the position
+and the velocity of the point, and s = J mu is its velocity under other rates mu.  J_j are the columns of J, S_j.w the rotation
+axes of the DoFs, dw_j and ds_j the derivatives of w and s in q_j, psidot_k the change of S_k in the motion V.  With pi = F_p' s,
+rho = F_w' s, the second derivatives H of s . F in (p, w) at fixed s, and e_k = ds_k - S_k.w x s, for k at or above j
 
     C_qq[k,j] = S_k.w . (J_j x pi + dw_j x rho + ds_j x F) + psidot_k.w . (J_j x rho) + e_k . (F x S_j.w)
                 + (J_k, dw_k, ds_k)' [[H, (F_p F_w)'], [(F_p F_w), 0]] (J_j, dw_j, ds_j)
     C_qV[k,j] = (J_k, dw_k, ds_k)' (H_pw, H_ww, F_w) J_j + S_k.w . (J_j x rho)      below j: S_j.w . (J_k x rho)
     C_VV[k,j] = J_k' H_ww J_j
 
-without the terms of body-fixed forces, which are those of
-:mod:`~dynamics_backends.rigid_body.derivatives.rnea_second_order`: together with these, -C are the second derivatives of -mu' J'F.
+without the terms that a force fixed to its body has as well, which are those of
+:mod:`~dynamics_backends.rigid_body.derivatives.rnea_second_order`: together with these, -C are the second derivatives of
+-mu' J'F.
 """
 
 from __future__ import annotations
@@ -44,7 +47,7 @@ from dynamics_backends.systems.contact.contact_law import Derivatives, SecondDer
 
 
 class Curvature(NamedTuple):
-    """Curvature of the ground: dn/dp by columns, d^2 g / dp^2, and d^2 n_i / dp^2 for i = x, y, z."""
+    """Curvature of the ground: ``normal`` dn/dp, ``gap2`` d^2 g / dp^2, ``normal2`` d^2 n_i / dp^2 for i = x, y, z."""
 
     normal: Mat
     gap2: Mat
@@ -52,7 +55,7 @@ class Curvature(NamedTuple):
 
 
 class Surface(NamedTuple):
-    """Ground under one point: gap, gradient of the gap, unit normal, and its curvature (None if flat)."""
+    """Ground under one point: gap [m], gradient of the gap in p, unit normal, and curvature (None for a plane)."""
 
     gap: Scalar
     gradient: Vec
@@ -64,14 +67,14 @@ class Ground(Protocol):
     """Surface that contact points touch."""
 
     def surface(self, p: Vec, parameters: Mapping[str, Rows]) -> Surface:
-        """Gap, normal and curvature of the ground at the world position p [m]."""
+        """Gap, its gradient, normal and curvature of the ground at the world position p [m]; parameters: run-time parameters."""
         ...
 
 
 class Plane:
     """Plane through (0, 0, height) with this upward normal (3,), of any length.
 
-    Raises ValueError for a normal that does not point upward.
+    Raises ValueError for a normal that is not three numbers with a positive third one.
     """
 
     def __init__(self, height: float = 0.0, normal: Any = (0.0, 0.0, 1.0)) -> None:
@@ -83,7 +86,10 @@ class Plane:
         self.normal = Vec(x, y, z)
 
     def surface(self, p: Vec, parameters: Mapping[str, Rows]) -> Surface:
-        """Gap and normal at the position p [m]; the parameters ground_height and ground_slope replace the plane's."""
+        """Gap, its gradient and normal (which are equal) at the world position p [m]; the curvature is None.
+
+        The parameters ground_height and ground_slope replace the plane's height and normal.
+        """
         n = self.normal
         if "ground_slope" in parameters:
             rise = parameters["ground_slope"]
@@ -94,7 +100,7 @@ class Plane:
 
 
 class Terrain:
-    """Uneven ground z = height + h(x, y); ``h`` uses arithmetic and functions of NumPy.
+    """Uneven ground z = height + h(x, y) [m] with a smooth function ``h`` made of arithmetic and functions of NumPy.
 
     Example: ``Terrain(lambda x, y: 0.05 * np.sin(3.0 * x) * np.cos(2.0 * y))``.
     """
@@ -104,7 +110,10 @@ class Terrain:
         self.height = height
 
     def surface(self, p: Vec, parameters: Mapping[str, Rows]) -> Surface:
-        """Gap, normal and curvature at the world position p [m]; the parameter ground_height replaces the terrain's height."""
+        """Vertical gap, its gradient, unit normal and curvature at the world position p [m].
+
+        The parameter ground_height replaces the terrain's height.
+        """
         h = Taylor.from_value(unboxed(self.h(*map(Entry, Taylor.variables(p.x, p.y)))))
         hx, hy = h.slope_x(), h.slope_y()
         size = inverse_root(hx * hx + hy * hy + 1.0)
@@ -116,19 +125,22 @@ class Terrain:
 
 
 def _curvature(t: Taylor) -> Mat:
-    """Second derivatives in x, y, z of a Taylor polynomial in x and y; zero in z."""
+    """Second derivatives in x, y, z, at its point of expansion, of a Taylor polynomial in x and y; those in z are zero."""
     xx, xy, yy = 2.0 * t.c[3], t.c[4], 2.0 * t.c[5]
     return Mat(Vec(xx, xy, 0.0), Vec(xy, yy, 0.0), Vec(0.0, 0.0, 0.0))
 
 
 def in_position(d: Derivatives, s: Surface) -> Mat:
-    """Derivative d force / dp in the point's position, from the law's derivatives in gap and normal."""
+    """Derivative d force / dp in the point's position p, at fixed velocity, from the law's derivatives d in gap and normal."""
     M = d.g.outer(s.gradient)
     return M if s.curvature is None else M + d.n @ s.curvature.normal
 
 
 def second_derivatives_in_position(d: Derivatives, b: SecondDerivatives, s: Surface) -> tuple[Mat, Mat]:
-    """Second derivatives of one number in (p, p) and (p, w), rows p, from those in (g, n, w)."""
+    """Second derivatives of one number in (p, p) and (p, w), with rows p, from its derivatives in (g, n, w).
+
+    p, w: position and velocity of the point; d, b: first and second derivatives in (g, n, w); s: the ground under the point.
+    """
     pp, pw = s.gradient.outer(s.gradient * b.gg), s.gradient.outer(b.gw)
     if s.curvature is None:
         return pp, pw
@@ -141,11 +153,11 @@ def second_derivatives_in_position(d: Derivatives, b: SecondDerivatives, s: Surf
 
 
 MAX_DEPTH, MAX_HEIGHT = 0.02, 0.05
-"""Depth below the ground and height above it [m] from which an initial state causes a warning."""
+"""Depth below the ground and height above it [m] of the lowest point beyond which an initial state causes a warning."""
 
 
 def contact_gaps(model: Model, points: Sequence[Point], ground: Ground, x: Array, p: Parameters) -> dict[str, float]:
-    """Heights [m] of points above the ground at a state x (nx,), by name; p: name -> (n,)."""
+    """Gaps [m] of points at a state x (nx,), by name, negative below the ground; p: run-time parameters, name -> (n,)."""
     q = np.asarray(x, dtype=float)[: model.nq, None]
     places = point_positions(model, q, [(point.body, point.at) for point in points])
     rows = {name: np.atleast_1d(value)[:, None] for name, value in p.items()}
@@ -156,7 +168,7 @@ def contact_gaps(model: Model, points: Sequence[Point], ground: Ground, x: Array
 
 
 def gap_warnings(gaps: Mapping[str, float]) -> Iterator[str]:
-    """Yield a warning if the lowest point is more than MAX_DEPTH below the ground, or more than MAX_HEIGHT above it."""
+    """Yield a warning if the smallest gap is below -MAX_DEPTH, or above MAX_HEIGHT. gaps [m]: of at least one point, by name."""
     lowest = min(gaps, key=lambda name: gaps[name])
     if gaps[lowest] < -MAX_DEPTH:
         yield (
@@ -171,7 +183,7 @@ def gap_warnings(gaps: Mapping[str, float]) -> Iterator[str]:
 
 
 class Touch(NamedTuple):
-    """Contact point, the ground under it and the force on it."""
+    """Contact point with its motion, the ground under it and the force [N] on it in world axes."""
 
     motion: PointMotion
     surface: Surface
@@ -179,7 +191,11 @@ class Touch(NamedTuple):
 
 
 class Slopes(NamedTuple):
-    """Derivatives of a contact: of its velocity in q, of the force in position and velocity, and of the force in q and V."""
+    """Derivatives of a contact: of the point's velocity in q, of the force in the point's position (in_p) and velocity (in_w),
+    and of the force in q and in the joint velocities V.
+
+    Those in q and V are columns by DoF. The force is in world axes.
+    """
 
     velocity: Columns
     in_p: Mat
@@ -189,7 +205,8 @@ class Slopes(NamedTuple):
 
     @classmethod
     def from_law(cls, c: Touch, d: Derivatives, psid: Any) -> Slopes:
-        """Compute the derivatives of a contact from those of the law and the field psid of the velocity V."""
+        """Compute the derivatives of a contact from those of the law, d; psid: field psidot of the velocity V (see the module).
+        """
         m = c.motion
         velocity = slopes_in_q(m, m.velocity, m.axes, rows_of_dofs(psid, list(m.J)))
         in_p = in_position(d, c.surface)
@@ -203,7 +220,7 @@ class Slopes(NamedTuple):
 
 
 def weight_of(c: Touch, fields: Mapping[str, Any]) -> Vec:
-    """Adjoint velocity s = J mu of the contact point, from the field w of the bodies' motions under the rates mu."""
+    """Adjoint velocity s = J mu of the contact point, from fields["w"], the bodies' motions under the joint rates mu."""
     field = row(fields["w"], c.motion.point.body)
     return field.l + field.w.cross(c.motion.p)
 
@@ -216,9 +233,12 @@ def subtract_second(
     fields: Mapping[str, Any],
     body_of: Sequence[int],
 ) -> Mat:
-    """Subtract a contact's second derivatives of mu' J'F in (q, q) and (q, V) from g; return the law's Hessian H_ww in w.
+    """Subtract C_qq and C_qV (see the module) of a contact from g.qq and g.qv in place; return H_ww, of s . F in w.
 
-    second: derivatives by the law, for s of :func:`weight_of`; fields: psid of V, w and chi of mu; body_of: the bodies of the DoFs.
+
+    C holds the second derivatives of mu' J'F without the terms of a force fixed to its body. The block (V, V) is not changed: the
+    caller subtracts J' H_ww J. slopes: derivatives of the contact; second: first and second derivatives of s . F by the law, for
+    s of :func:`weight_of`; fields: psid of V, w and chi of mu; body_of: the bodies of the DoFs.
     """
     m, F, path = c.motion, c.force, list(c.motion.J)
     psid, chi = rows_of_dofs(fields["psid"], path), rows_of_dofs(fields["chi"], path)

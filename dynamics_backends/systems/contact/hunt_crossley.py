@@ -1,13 +1,14 @@
 """Contact law of Hunt and Crossley (ASME J. Appl. Mech. 42, 1975), smoothed, with Coulomb friction and derivatives.
 
-A point at gap g that moves with velocity w where the ground has the normal n, with the speed c = n.w of the gap:
+Force on a point at the gap g [m] that moves with the velocity w [m/s] where the ground has the unit normal n; c = n.w is the rate
+of the gap and w_t = w - c n the tangential velocity:
 
     force = N (n - mu phi w_t),     N = k P(-g; eps)^(3/2) P(1 - kappa c; SIGMA),     phi = 1 / sqrt(w_t.w_t + v^2)
 
-P(z; s) = (z + sqrt(z^2 + s^2)) / 2 is max(z, 0) smoothed over a length s.  The spring is that of a sphere on a plane
-(Hertz).  The damper is proportional to the spring's force: it starts from zero at touch-down and does not pull.  kappa follows
-from the coefficient of restitution e at low impact speeds v_0, kappa = 3 (1 - e) / (2 v_0).  At speeds above about v, friction
-is that of a sliding point.
+P(z; s) = (z + sqrt(z^2 + s^2)) / 2 > 0 is max(z, 0) smoothed over a length s.  The spring is that of a sphere on a plane
+(Hertz).  The damper is a factor of the spring's force: it vanishes with the spring's force, up to the smoothing, and N is always
+positive.  kappa follows from the coefficient of restitution e at low impact speeds v_0, kappa = 3 (1 - e) / (2 v_0).  Friction
+opposes the tangential velocity, is smaller than mu N, and is close to it at tangential speeds well above v.
 """
 
 from __future__ import annotations
@@ -31,11 +32,11 @@ from dynamics_backends.systems.contact.contact_law import (
 )
 
 SIGMA = 0.1
-"""Smoothing length of the damper's factor, which is 1 at rest, where the damper would pull."""
+"""Smoothing length of the damper's factor P(1 - kappa c), about 1 at c = 0; it keeps the factor positive for kappa c > 1."""
 
 
 class _Normal(NamedTuple):
-    """Normal force N with its derivatives in g and c."""
+    """Normal force N with its first and second derivatives in the gap g and its rate c."""
 
     N: Scalar
     g: Scalar
@@ -47,11 +48,12 @@ class _Normal(NamedTuple):
 
 @dataclass(frozen=True)
 class HuntCrossley:
-    """Hunt-Crossley contact law.
+    """Hunt-Crossley contact law with smoothed spring and Coulomb friction.
 
     stiffness k [N/m^(3/2)], dissipation kappa [s/m], smoothing eps [m], friction mu, slip_speed v [m/s]. HyQ stands with 1 cm of
     penetration under the defaults. Stiffness, dissipation and friction may be given at run time as the parameters
-    contact_stiffness, contact_dissipation, contact_friction (1 each). Raises ValueError for parameters outside their range.
+    contact_stiffness, contact_dissipation, contact_friction (1 each). Raises ValueError for a stiffness, smoothing or slip_speed
+    that is not positive, or a negative dissipation or friction.
     """
 
     stiffness: float = in_unit(2e5, (1, -0.5, -2))
@@ -65,7 +67,7 @@ class HuntCrossley:
         require_positive(self, "dissipation", "friction", or_zero=True)
 
     def force(self, g: Scalar, n: Vec, w: Vec, p: Mapping[str, Rows]) -> Vec:
-        """Force [N] on the point: spring, damper and friction."""
+        """Force [N] on the point: N (n - mu phi w_t), the spring's force times the damper's factor, with friction."""
         c = n.dot(w)
         wt = w - n * c
         grip, _, _ = self._grip(wt, p)
@@ -98,7 +100,7 @@ class HuntCrossley:
         Qw = -(slip.Xw * (fall * slip.y)) - slip.yw * grip
 
         def block(Xa: Vec, Xb: Vec, Xab: Mat, ya: Vec, yb: Vec, yab: Mat | None) -> Mat:
-            """Second derivative of -mu phi y in two of n, w."""
+            """Second derivative of -mu phi y in a and b, each n or w, from those of X and y; yab: None for zero."""
             M = Xa.outer(Xb * (curvature * slip.y) + yb * fall) + ya.outer(Xb * fall) + scaled(Xab, fall * slip.y)
             return scaled(M if yab is None else M + scaled(yab, grip), -1.0)
 
@@ -116,7 +118,7 @@ class HuntCrossley:
         )
 
     def _normal(self, g: Scalar, c: Scalar, p: Mapping[str, Rows]) -> _Normal:
-        """Normal force N with its derivatives in the gap g and its rate c."""
+        """Normal force N [N] with its first and second derivatives in the gap g and its rate c."""
         k = parameter(p, "contact_stiffness", self.stiffness)
         kappa = parameter(p, "contact_dissipation", self.dissipation)
         depth, slope, curvature = _positive(-g, self.smoothing)
@@ -127,7 +129,10 @@ class HuntCrossley:
         return _Normal(S * h, S1 * h, -S * kappa * h1, S2 * h, -S1 * kappa * h1, S * kappa * kappa * h2)
 
     def _grip(self, tangential: Vec, p: Mapping[str, Rows]) -> tuple[Scalar, Scalar, Scalar]:
-        """Friction factor mu phi, phi = 1 / sqrt(X + v^2), and its two derivatives in X = w_t.w_t, w_t the tangential velocity."""
+        """Friction factor mu phi, phi = 1 / sqrt(X + v^2), and its first and second derivative in X = w_t.w_t.
+
+        tangential: the tangential velocity w_t.
+        """
         phi = 1.0 / sm.sqrt(tangential.dot(tangential) + self.slip_speed * self.slip_speed)
         grip = parameter(p, "contact_friction", self.friction) * phi
         fall = -0.5 * grip * phi * phi
@@ -135,7 +140,8 @@ class HuntCrossley:
 
 
 def _positive(z: Scalar, s: float) -> tuple[Scalar, Scalar, Scalar]:
-    """Smooth max(z, 0), (z + sqrt(z^2 + s^2)) / 2, without cancellation for negative z, and its two derivatives in z."""
+    """Smooth max(z, 0), (z + sqrt(z^2 + s^2)) / 2, without cancellation for negative z, and its first and second derivative in z.
+    """
     size = sm.select(z, z, -z)
     r = sm.sqrt(z * z + s * s)
     value = sm.select(z, 0.5 * (size + r), 0.5 * s * s / (size + r))

@@ -2,15 +2,17 @@
 
     M (v+ - v) = J' I,     J v+ = -e J v          I: impulses [N s, N m s], e: coefficient of restitution
 
-The map's output is the tangent vector (0, v+ - v) of the state's jump: x+ = x (+) (0, v+ - v).  It has no control.
+The equations hold for both signs of J v, and up to the damping and the activations of
+:mod:`~dynamics_backends.systems.constraints.constraint_set`.  The map's output is the tangent vector (0, v+ - v) of the state's
+jump: x+ = x (+) (0, v+ - v).  It has no control.
 
-Derivatives are those of constrained motion at rest and without gravity, with d = v+ - v in place of the accelerations:
-K (d; -I) = (0; -(1 + e) J v), so that with z = d + (1 + e) v
+Derivatives are those of constrained motion at rest and without gravity, with d = v+ - v in place of the accelerations and K of
+:mod:`~dynamics_backends.rigid_body.contact.contact_dynamics`: K (d; -I) = (0; -(1 + e) J v), so that with z = d + (1 + e) v
 
     K (dd; -dI) = -( dq[M d - J'I]; dq[J z] + (1 + e) J dv ) at fixed d, I, z,
 
-where J z changes with q like the constraint's acceleration at rest with accelerations z.  d is linear in v: the second
-derivatives have no block vv.
+where J z changes with q like the constraint's acceleration at rest with accelerations z.  d is linear in v: the block (v, v) of
+its second derivatives is zero.
 """
 
 from __future__ import annotations
@@ -46,11 +48,13 @@ from dynamics_backends.systems.constraints.constraint_set import (
 from dynamics_backends.systems.contact.contact_law import parameter
 
 _MOVED = ("acc", "psidd")
-"""Fields of the motion caused by the jump."""
+"""Fields that the second derivatives of J z take from a motion at rest with the accelerations z, instead of d."""
 
 
 class _Jump(NamedTuple):
-    """Solution at one state: fields at rest, constraints, factors, velocity jump d, impulses by rows, and z = d + (1 + e) v."""
+    """Solution at one state: fields at zero velocity without gravity, constraints, factors, velocity jump d = v+ - v, impulses by
+    rows, and z = d + (1 + e) v.
+    """
 
     fields: dict[str, Any]
     constraint_states: list[ConstraintState]
@@ -61,10 +65,11 @@ class _Jump(NamedTuple):
 
 
 class Impact(WholeMap, ConstrainedDerivatives):
-    """Jump of a robot's state when constraints close; the gains of the constraints are not used.
+    """Jump of a robot's state when constraints close; the gains and references of the constraints are not used.
 
-    ``restitution`` e: 0 sticks, 1 bounces. ``damping_ratio``: see constraint_set. Run-time parameters: restitution (1), and
-    "active[name]" (1), see constraint_set. Raises ValueError for a restitution outside [0, 1], and the errors of ConstraintSet.
+    ``restitution`` e: 0 sticks, 1 bounces. ``damping_ratio``: see constraint_set. Run-time parameters: restitution (1), whose
+    range is not checked, and "active[name]" (1), see constraint_set. Raises ValueError for a restitution outside [0, 1] or a
+    model with mimic joints, and the errors of ConstraintSet.
     """
 
     second_order = False
@@ -91,8 +96,10 @@ class Impact(WholeMap, ConstrainedDerivatives):
         return sm.concatenate([0.0 * v, self._solved(q, v, p, equations_of_motion).d])
 
     def outputs(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> dict[str, Rows]:
-        """Impulses by constraint name, in world axes: points (3, N) [N s], frames [force; moment] (6, N) at their origin, relations
-        (1, N).
+        """Impulses by constraint name, in world axes; zero for inactive constraints.
+
+        Points (3, N) [N s], frames [impulse; angular impulse] (6, N) at their origin (of a loop: on its first frame), relations
+        (1, N), the impulse in the joint.
         """
         q, v = self.split(x)
         s = self._solved(q, v, p, equations_of_motion)
@@ -105,7 +112,8 @@ class Impact(WholeMap, ConstrainedDerivatives):
     def _solved(
         self, q: Rows, v: Rows, p: Mapping[str, Rows], equations: Callable[..., dict[str, Any]] = started
     ) -> _Jump:
-        """Solve for the velocity jump and the impulses at x = (q, v). equations: the recursion that computes the fields."""
+        """Solve for the velocity jump and the impulses at x = (q, v). equations: the recursion that computes the fields at v = 0.
+        """
         rest = 0.0 * v
         fields = equations(self._weightless, q, rest, self.driver)
         constraint_states = self.constraints.constraint_states(fields, q, rest, p, with_errors=False)
@@ -123,7 +131,7 @@ class Impact(WholeMap, ConstrainedDerivatives):
     ) -> DerivativeEquations:
         """Linear equations of the derivatives in (q, v) of the velocity jump d and the impulses.
 
-        With lam (nv, N), also second derivatives for lam' d.
+        With lam (nv, N), also the second derivatives of g from which those of lam' d follow; without lam, ``g`` is None.
         """
         q, v = self.split(x)
         s = self._solved(q, v, p)
@@ -165,9 +173,10 @@ class Impact(WholeMap, ConstrainedDerivatives):
     def _curved(
         self, s: _Jump, rates: Mapping[str, Any], p: Mapping[str, Rows], lam: Rows
     ) -> tuple[dict[str, Any], Second]:
-        """Solve for the adjoints of lam; return fields of CONSTRAINED_SECOND and the second derivatives of g.
+        """Solve for the adjoints of lam; return the fields of CONSTRAINED_SECOND and the second derivatives of g.
 
-        g is the product of the adjoints and the equations at fixed d and impulses; its derivatives in (v, v) vanish.
+        g is the product of the adjoints and the equations at fixed d and impulses; its derivatives in (v, v) are zero. rates:
+        fields of RATES_AT with the accelerations z.
         """
         n, zero, rows = self.model.nv, 0.0 * s.d[0], self.constraints.rows
         weights, minus_nu = contact_dynamics.solve(s.factor, [-lam[i] for i in range(n)], [zero] * rows)

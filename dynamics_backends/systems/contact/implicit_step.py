@@ -2,20 +2,22 @@
 
     min over delta   1/2 delta' M delta - h delta' drive + sum_c h U_c(w_c + J_c delta)        delta = v+ - v
 
-with drive = tau - bias [N], the step h [s], and for each contact c the potential U_c of its force F_c = -dU_c/dw
+with drive = tau - bias [N, N m], the step h [s], and for each contact c the potential U_c of its force F_c = -dU_c/dw
 (:class:`~dynamics_backends.systems.contact.contact_law.StepLaw`), evaluated at the velocity of its point at the end of the step.
 At the minimum M delta = h (drive + sum_c J_c' F_c).
 
     r = M delta - h (drive + sum J' F),    H = M - h sum J' F_w J,    d = -H^-1 r,    delta <- delta + alpha d
 
-H has the sparsity of M, since the columns of J_c lie on one branch: its factor costs no more than that of M.  alpha is 1 if
-the slope phi'(alpha) = d' r(delta + alpha d) is not yet positive or small relative to phi'(0) = -d' H d, else a value between 0
-and 1 with a small slope; phi' needs the forces alone.  A Newton step of decrement d' H d <= (ACCURACY)^2 E is the last, where E is
-an energy of the motion and the drive: its remaining error is quadratically small.
+H has the sparsity of M, since the columns of J_c lie on one branch: its factor costs no more than that of M.  alpha is 1 if the
+slope phi'(alpha) = d' r(delta + alpha d) is not yet positive or small relative to phi'(0) = -d' H d, else a value between 0 and
+1, the first with |phi'(alpha)| <= FLAT |phi'(0)|, or the last of TRIALS.  phi' and phi'' need the forces and F_w along
+the step, but no factorization.  The step whose decrement d' H d is at most (ACCURACY)^2 E is the last, where E is an energy of
+the motion and the drive: the error after it is quadratically small.  After STEPS steps the iterate is accepted as it is.
 
-Decisions use real parts.  Numbers with derivatives take one more step from the solution of their real parts, which
+Decisions use real parts.  Numbers with derivatives take one more full step from the solution of their real parts, which
 is the implicit function theorem.  Numbers with second derivatives (complex dual numbers) take two, since a step squares the
-error: for perturbations i and e, their product.  C version of :func:`solved`: templates/contact/stepped_solve.h.
+error: for perturbations i and e, their product.  C version of :func:`solved`:
+dynamics_backends/compiled/templates/contact/stepped_solve.h.
 """
 
 from __future__ import annotations
@@ -33,17 +35,22 @@ from dynamics_backends.scalar import Rows, Scalar
 from dynamics_backends.systems.contact.contact_law import StepLaw
 
 STEPS = 50
-"""Maximum number of Newton steps; random states of a quadruped near the ground take 8, the worst 20."""
+"""Maximum number of Newton steps, without those for derivatives; random states of a quadruped near the ground take 8, the worst
+20.
+"""
 ACCURACY = 1e-8
-"""Relative size of the last Newton step in the norm of the mass matrix."""
+"""Relative size of a Newton step, sqrt(d' H d / E), at or below which it is the last."""
 FLAT = 0.3
-"""A step length is accepted if the slope is at most this fraction of the slope at zero."""
+"""A step length is accepted if the magnitude of the slope is at most this fraction of that at zero."""
 TRIALS = 12
-"""Maximum number of trial step lengths."""
+"""Maximum number of step lengths, with the first, 1, at which a line search evaluates the slope; the last result is not tested.
+"""
 
 
 class Arrival(NamedTuple):
-    """Contact: columns J by DoF, gap [m], unit normal, velocity w [m/s] at the start of the step."""
+    """Contact at the start of the step: Jacobian columns J of its point by DoF, gap [m], unit normal, velocity w [m/s] of the
+    point.
+    """
 
     J: Columns
     gap: Scalar
@@ -52,7 +59,11 @@ class Arrival(NamedTuple):
 
 
 class ContactProblem(NamedTuple):
-    """Contact problem of one step. M[i][j]: lower triangle. drive: rows (nv, N). parents: of the DoFs. p: parameters of the law."""
+    """Contact problem of one step.
+
+    M[i][j]: lower triangle of the mass matrix. drive: joint forces minus bias forces, rows (nv, N). arrivals: the contacts. step
+    [s]: length. parents: parent DoF of each DoF. p: run-time parameters of the law.
+    """
 
     M: Any
     drive: Sequence[Scalar]
@@ -85,7 +96,10 @@ class StepSolver(Protocol):
 
 
 class Direction(NamedTuple):
-    """Newton direction: d by DoF, J d by contact, the decrement d' H d, and phi'(alpha) without forces as (constant, slope)."""
+    """Newton direction: d by DoF, J d by contact (``along``), the decrement d' H d, and ``inertial`` = (a, b).
+
+    a + b alpha is phi'(alpha), the slope of the objective along d, without the contact forces.
+    """
 
     d: list[Scalar]
     along: list[Vec]
@@ -94,7 +108,7 @@ class Direction(NamedTuple):
 
 
 def velocities_after(m: ContactProblem, delta: Sequence[Scalar]) -> list[Vec]:
-    """Velocities [m/s] of the points after a change delta of the joint velocities."""
+    """Velocities [m/s] of the contact points after a change delta (nv rows) of the joint velocities: w_c + J_c delta."""
     return [c.velocity + jacobian_product(c.J, delta) for c in m.arrivals]
 
 
@@ -104,13 +118,13 @@ def jacobian_product(J: Columns, delta: Sequence[Scalar]) -> Vec:
 
 
 def energy(m: ContactProblem, v: Sequence[Scalar]) -> Scalar:
-    """Energy E that scales the accuracy: sum of M_ii v_i^2 + (h drive_i)^2 / M_ii, v at the start."""
+    """Energy E that scales the accuracy: sum over i of M_ii v_i^2 + (h drive_i)^2 / M_ii; v: joint velocities at the start."""
     terms = [m.M[i][i] * v[i] * v[i] + (m.step * f) * (m.step * f) / m.M[i][i] for i, f in enumerate(m.drive)]
     return sum(terms[1:], terms[0])
 
 
 def newton_factor(m: ContactProblem, slopes: Sequence[Mat]) -> ltl.Factor:
-    """Factor of the Newton matrix H = M - h sum J' F_w J, from the derivatives F_w of the forces."""
+    """Factor of the Newton matrix H = M - h sum J' F_w J; slopes: the derivatives F_w of the forces, by contact."""
     H = [{j: m.M[i][j] for j in (i, *above)} for i, above in enumerate(ltl.ancestor_lists(m.parents))]
     for c, slope in zip(m.arrivals, slopes, strict=True):
         weighted = {j: slope @ column * m.step for j, column in c.J.items()}
@@ -122,7 +136,7 @@ def newton_factor(m: ContactProblem, slopes: Sequence[Mat]) -> ltl.Factor:
 
 
 def direction(m: ContactProblem, delta: Sequence[Scalar], forces: Sequence[Vec], slopes: Sequence[Mat]) -> Direction:
-    """Newton direction at the velocity change delta, from the forces and their derivatives F_w there."""
+    """Newton direction at the velocity change delta, from the forces and their derivatives F_w (slopes) there, by contact."""
     above = ltl.ancestor_lists(m.parents)
     still = [own - m.step * f for own, f in zip(_times(m.M, above, delta), m.drive, strict=True)]
     r = list(still)
@@ -138,7 +152,8 @@ def direction(m: ContactProblem, delta: Sequence[Scalar], forces: Sequence[Vec],
 def solved(m: ContactProblem, v: Sequence[Scalar]) -> list[Scalar]:
     """Change delta (nv rows) of the joint velocities in the step, by Newton's method.
 
-    The velocities v (nv rows) at the start scale the accuracy. Dual and complex arguments give the derivatives of delta.
+    The velocities v (nv rows) at the start scale the accuracy. If the drive, a gap or v is dual or complex, delta carries its
+    derivatives; derivatives in other numbers of m alone, such as p, are lost. There is no error if STEPS steps are not enough.
     """
     plain = m.real()
     delta = _iterated(plain, [sm.real(x) for x in v])
@@ -151,7 +166,7 @@ def solved(m: ContactProblem, v: Sequence[Scalar]) -> list[Scalar]:
 
 
 def _iterated(m: ContactProblem, v: Sequence[Any]) -> list[Any]:
-    """Solution delta in real numbers by at most STEPS Newton steps with line search, from zero.
+    """Solution delta of real numbers by at most STEPS Newton steps with line search, from zero; v: velocities at the start.
 
     An element of the batch no longer changes after a step of decrement d' H d <= ACCURACY^2 E, or one that is not finite.
     """
@@ -173,8 +188,9 @@ def _iterated(m: ContactProblem, v: Sequence[Any]) -> list[Any]:
 def _length(m: ContactProblem, w: Sequence[Vec], step: Direction, settled: Any) -> Any:
     """Step length in (0, 1] with a small slope phi' of the objective along the step, by Newton's method with bisection.
 
-    It is 1 if the slope there is not positive, or at most FLAT of that at zero. w: velocities of the points; settled problems keep
-    the length 1.
+    It is 1 if the slope there is not positive, or in magnitude at most FLAT of that at zero; else the first with such a
+    magnitude, or the last after TRIALS. w: velocities of the points at length 0. settled: True for elements of the batch that
+    keep the length 1.
     """
     length, lower, upper = (np.full(np.shape(step.decrement), x) for x in (1.0, 0.0, 1.0))
     for trial in range(TRIALS):
@@ -201,7 +217,9 @@ def _slope(m: ContactProblem, w: Sequence[Vec], step: Direction, length: Any) ->
 
 
 def _times(M: Any, above: Sequence[Sequence[int]], x: Sequence[Scalar]) -> list[Scalar]:
-    """Product M x from the lower triangle of M; above: the ancestors of each DoF."""
+    """Product M x from the lower triangle of M, which is zero except for a DoF and its ancestors; above: the ancestors of each
+    DoF.
+    """
     y = [M[i][i] * x[i] for i in range(len(x))]
     for i, ancestors in enumerate(above):
         for j in ancestors:
@@ -210,7 +228,7 @@ def _times(M: Any, above: Sequence[Sequence[int]], x: Sequence[Scalar]) -> list[
 
 
 def _dot(a: Sequence[Scalar], b: Sequence[Scalar]) -> Scalar:
-    """Sum of the products of at least one pair of entries."""
+    """Sum of the products of at least one pair of entries, without complex conjugation."""
     terms = [x * y for x, y in zip(a, b, strict=True)]
     return sum(terms[1:], terms[0])
 

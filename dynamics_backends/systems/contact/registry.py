@@ -17,7 +17,10 @@ LawFactory = Callable[..., ContactLaw | StepLaw]
 
 
 def _law(name: str, law: Any) -> LawFactory:
-    """Return ``law`` unchanged if it is a dataclass with the methods of a ContactLaw or a StepLaw; else raise TypeError."""
+    """Return ``law`` unchanged if it is a dataclass type that looks like a ContactLaw or a StepLaw; else raise TypeError.
+
+    It needs the attribute ``force``, and either ``slopes`` and ``second_derivatives`` or ``slower``. name: used in the message.
+    """
     soft, stepped = (hasattr(law, "slopes") and hasattr(law, "second_derivatives")), hasattr(law, "slower")
     if not (isinstance(law, type) and is_dataclass(law) and hasattr(law, "force") and (soft or stepped)):
         raise TypeError(
@@ -33,35 +36,41 @@ CONTACT_LAWS: Registry[LawFactory] = Registry(
     {"exponential": SoftContactLaw, "hunt_crossley": HuntCrossley, "relaxed_cone": RelaxedCone},
     _law,
 )
-"""Contact laws: name -> dataclass whose fields are the law's keys."""
+"""Contact laws: name -> dataclass whose fields are the keys of ``contact_parameters``."""
 
 
 def register_contact_law(name: str, law: type[Any]) -> None:
     """Register a contact law under a name, for the key ``contact_law`` of configurations and :func:`contact_law`.
 
-    law: a frozen dataclass that is a :class:`ContactLaw` or a :class:`StepLaw`; its fields are the keys of ``contact_parameters``.
-    A field made by :func:`~dynamics_backends.systems.contact.contact_law.in_unit` is scaled when a gait is transferred to another
-    robot. A package registers its laws by entry points of the group ``trajopt.contact_laws``. An earlier law of the same name is
-    replaced.
+    law: a dataclass (frozen, which is not checked) with the methods of a :class:`ContactLaw` or a :class:`StepLaw`; its fields
+    are the keys of ``contact_parameters``. A field made by :func:`~dynamics_backends.systems.contact.contact_law.in_unit` is
+    scaled when a gait is transferred to another robot. A package registers its laws by entry points of the group
+    ``trajopt.contact_laws``. An earlier registered law of the same name is replaced.
 
-    Raises ValueError for the name of a built-in law, TypeError for an object that is not a law.
+    Raises ValueError for the name of a built-in law or a name that is empty or no text, TypeError for an object that is not a
+    law.
     """
     CONTACT_LAWS.register(name, law)
 
 
 def is_step_law(name: str) -> bool:
-    """True for a law of long time steps, evaluated at the end of the step."""
+    """True if the law of this name is a StepLaw, for long time steps, evaluated at the velocity at the end of the step.
+
+    Raises UnknownName for an unknown name, ExtensionError for an entry point that cannot be used.
+    """
     return hasattr(CONTACT_LAWS[name], "slower")
 
 
 def step_laws() -> list[str]:
-    """Names of the loaded laws for long time steps."""
+    """Names of the StepLaws among the built-in and registered laws and the entry points that have been used."""
     return [name for name, law in CONTACT_LAWS.loaded().items() if hasattr(law, "slower")]
 
 
 def contact_law(name: str, **values: float) -> ContactLaw | StepLaw:
-    """Create the law of this name with these values. Raises UnknownName for a name or a key, ValueError for a value out of
-    range.
+    """Create the law of this name with these values of its fields; the other fields have their defaults.
+
+    Raises UnknownName for an unknown name or key, ExtensionError for an entry point that cannot be used, and the errors of the
+    law, such as ValueError for a value out of range.
     """
     law = CONTACT_LAWS[name]
     for key in values:
@@ -71,12 +80,14 @@ def contact_law(name: str, **values: float) -> ContactLaw | StepLaw:
 
 
 def law_keys(name: str) -> tuple[str, ...]:
-    """Names of the fields of the law of this name, the keys of ``contact_parameters``."""
+    """Names of the fields of the law of this name, in order; they are the keys of ``contact_parameters``."""
     kind: Any = CONTACT_LAWS[name]
     return tuple(f.name for f in fields(kind))
 
 
 def law_units(name: str) -> dict[str, tuple[float, float, float]]:
-    """Exponents of kg, m, s of the unit of each key of a law; keys without a unit are omitted."""
+    """Exponents of kg, m, s in the unit of each key of a law, (0, 0, 0) if dimensionless; fields not made by ``in_unit`` are
+    omitted.
+    """
     kind: Any = CONTACT_LAWS[name]
     return {f.name: f.metadata["unit"] for f in fields(kind) if "unit" in f.metadata}

@@ -1,16 +1,16 @@
 """Contact law for long time steps: relaxed complementarity and Coulomb's cone, the force of a convex potential.
 
-It is evaluated at the velocity w of a point at the end of a step of length h, from the gap g at its start.  With
-c = n.w, w_t = w - c n, eta = sqrt(w_t.w_t + eps^2) and T = h + tau,
+It is evaluated at the velocity w of a point at the end of a step of length h [s], from the gap g and the unit normal n at its
+start. With c = n.w, w_t = w - c n, eta = sqrt(w_t.w_t + eps^2) and T = h + tau,
 
     y = g + T (c - mu (eta - eps)),     N = k/2 (S - y),  S = sqrt(y^2 + 4 kappa / k),     force = N (n - mu w_t / eta)
 
-N solves N (y + N / k) = kappa: the gap after the step, minus the deformation of a ground of stiffness k, and the force are
-complementary up to kappa, the parameter of the central path.  Friction opposes the slip within its cone,
-|f_t| = mu N |w_t| / eta <= mu N; a sticking point creeps with a fraction of eps.  The force is -dU/dw for a convex U, U' = -N / T
-in y, which is concave in w, so that the implicit step (:mod:`~dynamics_backends.systems.contact.implicit_step`) minimizes a convex
-function and has one solution.  The price of convexity (M. Anitescu, Math. Program. 105, 2006): a sliding point floats T mu |w_t|
-higher.
+N > 0 solves N (y + N / k) = kappa: the force N and the relaxed gap y after the step, measured from a ground of stiffness k that N
+deforms by N / k, are complementary up to kappa, the parameter of the central path.  Friction opposes the slip within its cone,
+|f_t| = mu N |w_t| / eta < mu N; a point with the friction |f_t| = rho mu N creeps at the speed eps rho / sqrt(1 - rho^2).  The
+force is -dU/dw for a convex U, U' = -N / T in y, which is concave in w, so that the implicit step
+(:mod:`~dynamics_backends.systems.contact.implicit_step`) minimizes a convex function and has one solution.  The price of
+convexity (M. Anitescu, Math. Program. 105, 2006): a sliding point floats T mu (eta - eps) higher, about T mu |w_t|.
 
 tau adds the damping of a compliant ground with this time constant (as in A. Castro, F. Permenter, X. Han, IEEE T-RO 39, 2022).
 """
@@ -40,11 +40,13 @@ _DISSIPATION = "contact_dissipation"
 
 @dataclass(frozen=True)
 class RelaxedCone:
-    """Relaxed contact law with stiffness k [N/m], dissipation tau [s], friction mu, relaxation kappa [J], creep eps [m/s].
+    """Relaxed contact law for time steps with stiffness k [N/m], dissipation tau [s], friction mu, relaxation kappa [J], creep
+    eps [m/s].
 
     HyQ stands with 4 mm of penetration under the defaults. Each may be given at run time as the parameter contact_stiffness,
-    contact_dissipation, contact_friction, contact_relaxation, contact_creep (1): a solution with a large relaxation and creep is a
-    smooth start for one with small ones. Raises ValueError for parameters outside their range.
+    contact_dissipation, contact_friction, contact_relaxation, contact_creep (1): a solution with a large relaxation and creep is
+    a smooth start for one with small ones. Raises ValueError for a stiffness, relaxation or creep that is not positive, or a
+    negative dissipation or friction.
     """
 
     stiffness: float = in_unit(5e4, (1, 0, -2))
@@ -96,15 +98,15 @@ class RelaxedCone:
         Yn, Yw = (w - slip.Xn * rise) * T, (n - slip.Xw * rise) * T
 
         def block(Ya: Vec, Yb: Vec, Yab: Mat, Qa: Vec, Qb: Vec, Qab: Mat) -> Mat:
-            """Second derivative of N Q in two of n, w."""
+            """Second derivative of N(Y) Q in a and b, each n or w, from those of Y (the relaxed gap y) and Q."""
             return Ya.outer(Yb * (N2 * Q) + Qb * N1) + Qa.outer(Yb * N1) + scaled(Yab, N1 * Q) + scaled(Qab, N)
 
         def lift(Xa: Vec, Xb: Vec, Xab: Mat) -> Mat:
-            """Second derivative of -T mu eta."""
+            """Second derivative of -T mu eta in a and b, each n or w, from those of X = w_t.w_t."""
             return scaled(Xa.outer(Xb * (0.5 * fall)) + scaled(Xab, rise), -T)
 
         def slid(Xa: Vec, Xb: Vec, Xab: Mat, ya: Vec, yb: Vec) -> Mat:
-            """Second derivative of -mu y / eta, without the term of y's second derivative."""
+            """Second derivative of -mu y / eta with the slip y = s.w_t, in a and b, without the term of y's second derivative."""
             M = Xa.outer(Xb * (curvature * slip.y) + yb * fall) + ya.outer(Xb * fall) + scaled(Xab, fall * slip.y)
             return scaled(M, -1.0)
 
@@ -123,20 +125,21 @@ class RelaxedCone:
         )
 
     def slower(self, time: float, p: Parameters) -> tuple[RelaxedCone, Parameters]:
-        """Law with the same forces in steps shorter by ``time`` [s], and its parameters, from p.
+        """Law and parameters with the same forces in steps shorter by ``time`` [s].
 
-        The dissipation time is larger by ``time``: that in p if it is there, else the law's.
+        The dissipation time is larger by ``time``: in a copy of p if p has contact_dissipation, else in a copy of the law.
         """
         if _DISSIPATION in p:
             return self, {**p, _DISSIPATION: p[_DISSIPATION] + time}
         return replace(self, dissipation=self.dissipation + time), p
 
     def _time(self, p: Mapping[str, Rows]) -> Scalar:
-        """Time T = h + tau: step length (zero if not in p) plus dissipation time."""
+        """Time T = h + tau [s]: step length (zero if p has none) plus dissipation time (from p, or the law's)."""
         return parameter(p, IMPLICIT_STEP, 0.0) + parameter(p, _DISSIPATION, self.dissipation)
 
     def _normal(self, y: Scalar, p: Mapping[str, Rows]) -> tuple[Scalar, Scalar, Scalar]:
-        """Normal force N at the relaxed gap y without cancellation, and its first and second derivative in y."""
+        """Normal force N = k/2 (S - y) [N] at the relaxed gap y, without cancellation, and its first and second derivative in y.
+        """
         k = parameter(p, "contact_stiffness", self.stiffness)
         kappa = parameter(p, "contact_relaxation", self.relaxation)
         S = sm.sqrt(y * y + 4.0 * kappa / k)

@@ -1,17 +1,18 @@
 """Rigid bodies in soft contact with the ground: xdot = (v, a) with M a + h = tau + sum_c J_c' F_c(p_c, w_c).
 
-F_c is the force of :mod:`~dynamics_backends.systems.contact.contact_law` on the contact point c at world position p_c with velocity
-w_c; tau are the joint forces of :mod:`~dynamics_backends.systems.bodies.actuated_body`.
+F_c is the force of a contact law (:mod:`~dynamics_backends.systems.contact.contact_law`) on the contact point c at world position
+p_c with velocity w_c and Jacobian J_c, h the bias force; tau are the joint forces of
+:mod:`~dynamics_backends.systems.bodies.actuated_body`.
 
 First derivatives.  IDSVA with the contact forces as external forces rotates them with their bodies; the true forces
 do not rotate, so that in column j, with F_p, F_w the law's derivatives and S_j.w the axis of DoF j,
 
     d(ID - J'F)/dq_j = IDSVA_j - J' (F_p J_j + F_w dw/dq_j + F x S_j.w),     d(ID - J'F)/dv_j = IDSVA_j - J' F_w J_j.
 
-Second derivatives, contracted with mu = -M^-1 lam, are those of mu' (ID - J'F): the part of body-fixed forces is
+Second derivatives of lam' a follow from those of mu' (ID - J'F) at fixed mu = -M^-1 lam: the part of body-fixed forces is
 :mod:`~dynamics_backends.rigid_body.derivatives.rnea_second_order`, the rest
-:mod:`~dynamics_backends.systems.contact.ground_contact`. They cost O(depth^2) for each contact, in entries that the mass matrix has
-as well.
+:mod:`~dynamics_backends.systems.contact.ground_contact`. They cost O(depth^2) for each contact, in entries that the mass matrix
+has as well.
 """
 
 from __future__ import annotations
@@ -64,7 +65,9 @@ from dynamics_backends.systems.contact.ground_contact import (
 
 
 class _Solved(NamedTuple):
-    """Solution at one state: fields of the first part, the contacts, the accelerations and the contact forces as a field."""
+    """Solution at one state: fields of :func:`started`, the contacts, the accelerations a (nv, N), and the contact forces as a
+    field of forces on the bodies, about the working origin.
+    """
 
     fields: dict[str, Any]
     touches: list[Touch]
@@ -75,10 +78,11 @@ class _Solved(NamedTuple):
 class SoftContact(WholeMap, ActuatedBody):
     """System of a robot whose points touch soft ground.
 
-    ``points``: names of frames, or (frame, offset (3,) [m] in its axes); ``ground`` and ``law``: see their modules; further
-    arguments are those of ActuatedBody. Run-time parameters, all optional: ground_height, contact_stiffness, contact_damping,
-    contact_friction, and others of the law. Raises UnknownName for an unknown frame, ValueError for no point or one that cannot
-    move.
+    ``points``: names of frames, or (frame, offset (3,) [m] in its axes); of several points of one frame, results by name contain
+    the last only. ``ground`` (default: Plane()) and ``law`` (default: SoftContactLaw()): see their modules; further arguments are
+    those of ActuatedBody. Run-time parameters, all optional: those of the ground (ground_height, and ground_slope of a Plane) and
+    of the law, such as contact_stiffness. Raises UnknownName for an unknown frame, ValueError for no point or one of a frame that
+    is fixed to the world, and the errors of ActuatedBody.
     """
 
     stiff = "contacts"
@@ -104,11 +108,12 @@ class SoftContact(WholeMap, ActuatedBody):
         self.law: ContactLaw = law or SoftContactLaw()
 
     def gaps(self, x: Array, p: Parameters | None = None) -> dict[str, float]:
-        """Heights [m] of the points above the ground at a state x (nx,), by name; p: name -> (n,)."""
+        """Gaps [m] between the points and the ground at a state x (nx,), by name, negative below; p: name -> (n,)."""
         return contact_gaps(self.model, self.points, self.ground, x, p or {})
 
     def state_warnings(self, x: Array, p: Parameters) -> Iterator[str]:
-        """Warnings if the lowest contact point is deep in the ground (2 cm), or far above it (5 cm), at x (nx,)."""
+        """Yield a warning if the lowest contact point at x (nx,) is more than 2 cm below the ground, or more than 5 cm above it.
+        """
         return gap_warnings(self.gaps(x, p))
 
     # -- values -------------------------------------------------------------------------------------------------------
@@ -127,7 +132,7 @@ class SoftContact(WholeMap, ActuatedBody):
         return {c.motion.point.name: sm.stack([f + zero for f in (c.force.x, c.force.y, c.force.z)]) for c in touches}
 
     def _touches(self, fields: Mapping[str, Any], q: Rows, p: Mapping[str, Rows]) -> list[Touch]:
-        """Contacts at all points: motion, ground and force."""
+        """Contacts of all points: motion, ground and force, from the poses, velocities and joint axes in ``fields``."""
         return [self._touch(point_motion(self.model, fields, point), q, p) for point in self.points]
 
     def _touch(self, m: PointMotion, q: Rows, p: Mapping[str, Rows]) -> Touch:
@@ -137,21 +142,21 @@ class SoftContact(WholeMap, ActuatedBody):
 
     # -- first derivatives --------------------------------------------------------------------------------------------
     def partials(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Partials:
-        """Value and first derivatives in closed form, by FDSVA and the derivatives of the contact law."""
+        """Value and first derivatives of xdot in closed form, by FDSVA and the derivatives of the contact law."""
         q, v = self.split(x)
         s = self._solved(q, v, u, p)
         fields = finished(CONTACT_FINISH, self.model, s.fields, self.driver, a=s.a, f_ground=s.f_ground)
         return self._partials(v, u, self._first_derivatives(s, fields, p))
 
     def _solved(self, q: Rows, v: Rows, u: Rows, p: Mapping[str, Rows]) -> _Solved:
-        """Contacts, accelerations and fields at one state."""
+        """Fields, contacts, accelerations and contact forces at one state."""
         fields = started(self.model, q, v, self.driver_at(p))
         touches = self._touches(fields, q, p)
         a = self._acceleration(fields, touches, self.joint_forces(q, v, u))
         return _Solved(fields, touches, a, ground_forces(self.model, _on_bodies(touches), 0.0 * v[0]))
 
     def _acceleration(self, fields: Mapping[str, Any], touches: Sequence[Touch], tau: Rows) -> Rows:
-        """M^-1 (tau - h + sum J' f) (nv, N)."""
+        """Accelerations M^-1 (tau - h + sum_c J_c' F_c) (nv, N), with the bias force h."""
         net = [tau[i] - fields["tau_bias"][i] for i in range(self.model.nv)]
         add_joint_forces(net, self.model, fields["S"], _on_bodies(touches))
         return sm.stack(ltl.solve(fields["factor"], net))
@@ -159,7 +164,8 @@ class SoftContact(WholeMap, ActuatedBody):
     def _first_derivatives(
         self, s: _Solved, fields: Mapping[str, Any], p: Mapping[str, Rows]
     ) -> ForwardDynamicsDerivatives:
-        """Accelerations and their derivatives in q, v and tau."""
+        """Accelerations and their derivatives in q and v at fixed joint forces tau, and in tau; fields: those of CONTACT_FINISH.
+        """
         n = self.model.nv
         dq, dv = ([[M[i][j] for j in range(n)] for i in range(n)] for M in (fields["dtau_dq"], fields["dtau_dv"]))
         for c in s.touches:
@@ -176,12 +182,14 @@ class SoftContact(WholeMap, ActuatedBody):
         return ForwardDynamicsDerivatives(s.a, [-r[:n] for r in solved], [-r[n:] for r in solved], inverse)
 
     def _slopes(self, c: Touch, fields: Mapping[str, Any], p: Mapping[str, Rows]) -> Slopes:
-        """Derivatives of one contact by the law, at the fields of velocities."""
+        """Derivatives of one contact, from those of the law and fields["psid"], of the joint velocities v."""
         d = self.law.slopes(c.surface.gap, c.surface.normal, c.motion.velocity, p)
         return Slopes.from_law(c, d, fields["psid"])
 
     def force_slopes(self, x: Rows, p: Mapping[str, Rows]) -> list[tuple[Vec, Columns, Columns]]:
-        """Force [N] of each contact in world axes, and its derivatives in q and v by DoF."""
+        """Force [N] on each contact point in world axes, and its derivatives in q and in v, as columns by DoF; in the order of
+        points.
+        """
         q, v = self.split(x)
         fields = self.driver(CONTACT_MOTION, self.model, {"q": at_base(self.model, q), "v": v})
         touches = self._touches(fields, q, p)
@@ -190,7 +198,11 @@ class SoftContact(WholeMap, ActuatedBody):
 
     # -- second derivatives -------------------------------------------------------------------------------------------
     def contracted(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows], lam: Rows) -> tuple[Partials, Contraction]:
-        """First derivatives, and the second derivatives of lam' xdot in closed form, with those of the contact law."""
+        """Value and first derivatives of xdot, and the second derivatives of lam' xdot in closed form, with those of the contact
+        law.
+
+        lam (2 nv, N): weights; the first nv have no effect.
+        """
         q, v = self.split(x)
         n, zero = self.model.nv, 0.0 * v[0]
         s = self._solved(q, v, u, p)
@@ -208,7 +220,11 @@ class SoftContact(WholeMap, ActuatedBody):
         return first, curvature(self, u, g, through_solution(g, da, []))
 
     def _add_second(self, g: Second, c: Touch, fields: Mapping[str, Any], p: Mapping[str, Rows]) -> None:
-        """Add one contact's second derivatives of -mu' J'F in (q, q), (q, v) and (v, v) to g in place; fields: w, chi of mu."""
+        """Add one contact's second derivatives of -mu' J'F in (q, q), (q, v) and (v, v) to g in place, without the terms of a
+        force fixed to its body.
+
+        fields: those of :func:`started`, with w and chi of mu.
+        """
         m, slopes = c.motion, self._slopes(c, fields, p)
         second = self.law.second_derivatives(c.surface.gap, c.surface.normal, m.velocity, weight_of(c, fields), p)
         hessian = subtract_second(g, c, slopes, second, fields, self.model.dof_body.tolist())
@@ -219,5 +235,5 @@ class SoftContact(WholeMap, ActuatedBody):
 
 
 def _on_bodies(touches: Sequence[Touch]) -> list[tuple[int, Force]]:
-    """Body and force about the working origin of each contact."""
+    """Pairs (body, contact force about the working origin) of the contacts."""
     return [(c.motion.point.body, force_at(c.motion.p, c.force)) for c in touches]

@@ -2,7 +2,8 @@
 
     M a + b(q, v) = tau(q, v, u) + sum_c J_c' F_c,     F_c = F(g_c(q), n_c(q), w_c),     w_c = J_c (v + h a)
 
-so that semi-implicit Euler, v+ = v + h a and q+ = q (+) h v+, is an implicit step at velocity level: forces are evaluated at the
+for each contact point c with the Jacobian J_c, gap g_c and ground normal n_c, and the contact law's force F, so that
+semi-implicit Euler, v+ = v + h a and q+ = q (+) h v+, is an implicit step at velocity level: forces are evaluated at the
 velocities of the points at the end of the step, and M, J and b at its start.  It is stable in steps of 10 to 20 ms, where the
 explicit steps of soft contacts need 1 ms.  The equations are those of a minimum
 (:mod:`~dynamics_backends.systems.contact.implicit_step`) and have one solution.
@@ -12,14 +13,14 @@ First derivatives, by the implicit function theorem: with H = M - h sum J' F_w J
     H da = -d[ID(q, v, a) - tau] + sum_c d(J_c' F_c)  at fixed a,
 
 where F depends on (q, v) through the gap, the normal and w at fixed a.  The derivatives of w are those of a point in a tree that
-moves with v + h a.  The joints' damping is implicit, as for all robots: M includes h D.
+moves with v + h a.  The viscous damping D of the joints is always implicit: M includes h D (not for a floating base).
 
-Second derivatives of lam' a are those of mu' (ID - tau - sum J'F) along da, mu = -H^-1 lam.  With V = v + h a, dV = dv + h da, the
-contributions C of the contacts in (q, V) (:mod:`~dynamics_backends.systems.contact.ground_contact`) subtract
+Second derivatives of lam' a are those of mu' (ID - tau - sum J'F) along da, mu = -H^-1 lam.  With V = v + h a, dV = dv + h da,
+the contributions C of the contacts in (q, V) (:mod:`~dynamics_backends.systems.contact.ground_contact`) subtract
 
     (dq, dV)' [[C_qq, C_qV], [C_qV', C_VV]] (dq, dV),     C_VV = sum_c J_c' H_ww J_c
 
-C_qV da is added to the derivative of M mu in q; the last term makes a nonlinear in u.
+The factor of da, -h C_qV, is added to the derivative of M mu in q; C_VV makes a nonlinear in u.
 """
 
 from __future__ import annotations
@@ -85,11 +86,11 @@ from dynamics_backends.systems.contact.implicit_step import (
 from dynamics_backends.systems.contact.relaxed_cone import RelaxedCone
 
 NOMINAL_STEP = 0.01
-"""Default step length [s]."""
+"""Default step length [s] of accelerations and forces computed outside of a time step."""
 
 
 class Start(NamedTuple):
-    """State at the start of a step: fields of the first part, the points' motion, the ground under them, and the contact
+    """State at the start of a step: fields of :func:`started`, the points' motion, the ground under them, and the contact
     problem.
     """
 
@@ -102,8 +103,8 @@ class Start(NamedTuple):
 class Linear(NamedTuple):
     """Equations H da = top: the factor of H, and the right-hand sides for the derivatives in (q, v, u) by rows.
 
-    g: with lam, second derivatives of mu' (ID - tau - J'F) in (q, v, a), without those in (V, V). hessians: -H_ww of each contact,
-    for the derivatives in (V, V).
+    g: with lam, second derivatives of mu' (ID - tau - J'F) in (q, v, a), without the contacts' block C_VV; None without lam.
+    hessians: with lam, -H_ww of each contact, from which C_VV follows; empty without lam.
     """
 
     factor: ltl.Factor
@@ -115,11 +116,13 @@ class Linear(NamedTuple):
 class SteppedContact(WholeMap, ActuatedBody):
     """System of a robot whose points touch the ground in long time steps, for the integrator semi_implicit_euler.
 
-    ``points``: names of frames, or (frame, offset (3,) [m] in its axes); ``ground``: see its module; ``law``: a
-    :class:`~dynamics_backends.systems.contact.contact_law.StepLaw`; ``step`` [s]: step length of accelerations and forces computed
-    outside of a time step. Further arguments are those of ActuatedBody. Run-time parameters, all optional: ground_height, and those
-    of the law. Raises UnknownName for an unknown frame, ValueError for no point, one that cannot move, or a step that is not
-    positive.
+    ``points``: names of frames, or (frame, offset (3,) [m] in its axes); of several points of one frame, results by name contain
+    the last only. ``ground`` (default: Plane()): see its module; ``law`` (default: RelaxedCone()): a
+    :class:`~dynamics_backends.systems.contact.contact_law.StepLaw`; ``step`` [s]: step length of accelerations and forces
+    computed outside of a time step. Further arguments are those of ActuatedBody. Run-time parameters, all optional: IMPLICIT_STEP
+    (the step length in place of ``step``), and those of the ground (ground_height, and ground_slope of a Plane) and of the law.
+    Raises UnknownName for an unknown frame, ValueError for no point, one of a frame that is fixed to the world, or a step that is
+    not positive, and the errors of ActuatedBody.
     """
 
     scheme = "semi_implicit_euler"
@@ -151,30 +154,41 @@ class SteppedContact(WholeMap, ActuatedBody):
         self.parents: list[int] = model.dof_parent.tolist()
 
     def gaps(self, x: Array, p: Parameters | None = None) -> dict[str, float]:
-        """Heights [m] of the points above the ground at a state x (nx,), by name; p: name -> (n,)."""
+        """Gaps [m] between the points and the ground at a state x (nx,), by name, negative below; p: name -> (n,)."""
         return contact_gaps(self.model, self.points, self.ground, x, p or {})
 
     stiff = "contacts"
 
     def state_warnings(self, x: Array, p: Parameters) -> Iterator[str]:
-        """Warnings if the lowest contact point is deep in the ground (2 cm), or far above it (5 cm), at x (nx,)."""
+        """Yield a warning if the lowest contact point at x (nx,) is more than 2 cm below the ground, or more than 5 cm above it.
+        """
         return gap_warnings(self.gaps(x, p))
 
     def slower(self, time: float, p: Parameters) -> tuple[SteppedContact, Parameters]:
-        """System with the same forces at the same state in steps shorter by ``time`` [s], and its parameters, from p."""
+        """Copy of the system, and parameters, whose law has in steps shorter by ``time`` [s] the forces of this law with p.
+
+        They are equal at the same gap, normal and velocity of a point at the end of the step; see
+        :meth:`~dynamics_backends.systems.contact.contact_law.StepLaw.slower`. ``step`` and the step length in p stay.
+        """
         slow = copy(self)
         slow.law, given = self.law.slower(time, p)
         return slow, given
 
     # -- values -------------------------------------------------------------------------------------------------------
     def __call__(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Rows:
-        """Rows of xdot = (v, a) with the mean acceleration a of the step. Raises TypeError for symbols."""
+        """Rows of xdot = (v, a) with the mean acceleration a of the step.
+
+        Raises TypeError for symbols unless the driver is a StepSolver.
+        """
         _, v = self.split(x)
         a, _ = self._solved(x, u, p)
         return sm.concatenate([v, a])
 
     def outputs(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> dict[str, Rows]:
-        """Mean contact forces (3, N) [N] of the step in world axes, by the names of their points."""
+        """Mean contact forces (3, N) [N] of the step in world axes, by the names of their points.
+
+        Raises TypeError for symbols unless the driver is a StepSolver.
+        """
         a, s = self._solved(x, u, p)
         m, zero = s.problem, 0.0 * a[0]
         w = velocities_after(m, [m.step * a[i] for i in range(self.model.nv)])
@@ -185,7 +199,7 @@ class SteppedContact(WholeMap, ActuatedBody):
         }
 
     def _solved(self, x: Rows, u: Rows, p: Mapping[str, Rows]) -> tuple[Rows, Start]:
-        """Mean acceleration (nv, N) and the start of the step. Raises TypeError for symbols unless the driver solves the step."""
+        """Mean acceleration (nv, N) and the start of the step. Raises TypeError for symbols unless the driver is a StepSolver."""
         solve = self.driver.solved_step if isinstance(self.driver, StepSolver) else solved
         if hasattr(x, "is_symbolic") and solve is solved:
             raise TypeError(
@@ -217,18 +231,21 @@ class SteppedContact(WholeMap, ActuatedBody):
         return WithArmature(self.driver, self.rotors(self._with_step(p)[IMPLICIT_STEP][0]))
 
     def _with_step(self, p: Mapping[str, Rows]) -> Mapping[str, Rows]:
-        """Parameters, with the nominal step if they have no step length."""
+        """Parameters p, in a copy with IMPLICIT_STEP = ``step`` if they have no step length."""
         return p if IMPLICIT_STEP in p else {**p, IMPLICIT_STEP: [self.step]}
 
     # -- first derivatives --------------------------------------------------------------------------------------------
     def partials(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Partials:
-        """Value and partial derivatives in closed form, by the implicit function theorem at the solved step."""
+        """Value and partial derivatives of xdot in closed form, by the implicit function theorem at the solved step."""
         a, s = self._solved(x, u, p)
         linear = self.linear(x, u, s, a)
         return self._first(x, u, a, self._directions(a, linear))
 
     def contracted(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows], lam: Rows) -> tuple[Partials, Contraction]:
-        """First derivatives, and the second derivatives of lam' xdot in closed form, by the implicit function theorem."""
+        """Value and first derivatives of xdot, and the second derivatives of lam' xdot, by the implicit function theorem.
+
+        lam (2 nv, N): weights; the first nv have no effect.
+        """
         n = self.model.nv
         a, s = self._solved(x, u, p)
         linear = self.linear(x, u, s, a, lam[n:])
@@ -240,18 +257,23 @@ class SteppedContact(WholeMap, ActuatedBody):
         return self._first(x, u, a, found), second
 
     def _directions(self, a: Rows, linear: Linear) -> Directions:
-        """Derivatives of a in all directions, from the equations of constrained motion without constraints."""
+        """Derivatives of a in (q, v, u), and with linear.g the products g_qa da, from the equations of constrained motion without
+        constraints.
+        """
         factor = ConstrainedFactor(linear.factor, [], [], ltl.Factor([], [], []))
         return directions(DerivativeEquations(a, factor, linear.top, [], linear.g, []), self.driver)
 
     def _first(self, x: Rows, u: Rows, a: Rows, found: Directions) -> Partials:
-        """Partial derivatives of xdot = (v, a) from the derivatives of a."""
+        """Value and partial derivatives of xdot = (v, a) from the derivatives of a."""
         n = self.model.nv
         blocks = ([row[i:j] for row in found.dx] for i, j in ((0, n), (n, 2 * n), (2 * n, 2 * n + self.nu)))
         return self.first(self.split(x)[1], u, a, *blocks)
 
     def linear(self, x: Rows, u: Rows, s: Start, a: Rows, lam: Rows | None = None) -> Linear:
-        """Linear equations of the derivatives of a at a solution; with second derivatives of lam' a if lam (nv, N) is not None."""
+        """Linear equations of the derivatives in (q, v, u) of the mean acceleration a (nv, N) that solves the step ``s``.
+
+        With lam (nv, N), also ``g`` and ``hessians``, from which the second derivatives of lam' a follow.
+        """
         q, v = self.split(x)
         m, n, zero = s.problem, self.model.nv, 0.0 * v[0]
         delta = sm.stack([m.step * a[i] for i in range(n)])
@@ -286,7 +308,10 @@ class SteppedContact(WholeMap, ActuatedBody):
         return self._with_second_derivatives(linear, mu, v, m, touches, slopes, {**fields, "psid": moving["psid"]})
 
     def _top(self, v: Rows, dq: list[list[Scalar]], dv: list[list[Scalar]]) -> list[Rows]:
-        """Right-hand sides of H da = top as rows over (q, v, u), with the derivatives of the joint forces."""
+        """Right-hand sides of H da = top as rows over (q, v, u).
+
+        dq, dv: entries (nv, nv) without the derivatives of damping, friction and springs, which are added to them in place.
+        """
         slope, _ = self._resistance(v)
         top = []
         for i in range(self.model.nv):
@@ -308,7 +333,7 @@ class SteppedContact(WholeMap, ActuatedBody):
         slopes: Sequence[Slopes],
         fields: Mapping[str, Any],
     ) -> Linear:
-        """Linear equations with second derivatives, from the fields of CONTACT_SECOND and psid of V."""
+        """Copy of ``linear`` with ``g`` and ``hessians``, from the fields of CONTACT_SECOND and psid of V = v + h a."""
         n, zero = self.model.nv, 0.0 * v[0]
         g, contacts = (Second.from_fields(given, n, 0, zero) for given in (fields, _zero_fields(n)))
         hessians = []
@@ -348,7 +373,7 @@ def _end_velocity_slopes(J: Columns, da: Sequence[Rows], step: Scalar) -> Vec:
 
 
 def _with_hessian(second: Contraction, P: Vec, hessian: Mat) -> Contraction:
-    """Contraction plus P' hessian P, P by components over (q, v, u)."""
+    """Contraction with P' hessian P added; P (3 rows over (q, v, u)) by components. Its blocks are xx, ux and uu."""
     ndx, end = len(second.xx), P.x.shape[0]
     product = hessian @ P
 
