@@ -121,6 +121,11 @@ RATE = 1000.0
 """Number of configurations to check per second of motion [1/s]."""
 BLOCK = 25
 """Number of times in a block with one bound."""
+SHIFTS = 1e-3 * 1.25 ** np.arange(32)
+"""Lengths of the translations that are tried to separate two meshes that overlap, from 1 mm to 1 m [m]."""
+DIRECTIONS = np.array([d for d in np.ndindex(3, 3, 3) if d != (1, 1, 1)]) - 1.0
+DIRECTIONS /= np.linalg.norm(DIRECTIONS, axis=1)[:, None]
+"""Unit vectors (26, 3) of these translations."""
 ROUNDING = 1e-5
 """Accuracy of distances between convex shapes and of their separating planes, except for cylinders [m]."""
 
@@ -145,8 +150,8 @@ class MeshCheck:
     """Collision check with true shapes by coal: of a robot's movable bodies with a scene, and of pairs of the robot's bodies.
 
     shapes: shapes of the links. self_pairs: pairs of robot bodies to check (-1: the ground). disabled: pairs of names of links that
-    are ignored in self_pairs. Two non-convex meshes that overlap have distance 0; a shape inside a non-convex mesh that touches no
-    triangle has a positive distance.
+    are ignored in self_pairs. Two non-convex meshes that overlap have distance 0 (:meth:`depth` estimates their overlap); a shape
+    inside a non-convex mesh that touches no triangle has a positive distance.
 
     Raises ModuleNotFoundError without coal.
     """
@@ -282,6 +287,28 @@ class MeshCheck:
                 return apart, self._normal(one, two, apart) if plane else None
         apart = self._apart(part.geometry, a, other, b)
         return apart, self._normal(part.geometry, other, apart) if plane else None
+
+    def depth(self, i: int, o: int, k: int, at: Places) -> float:
+        """Return the penetration depth [m] of parts i and o at time index k, 0 if they are apart.
+
+        o: index of a part. The distance gives it, except for two non-convex meshes that overlap: then it is the length of the
+        shortest translation, of SHIFTS along DIRECTIONS, that separates them, at least 1 mm.
+        """
+        count = len(self.bodies)
+        apart = self.distance(i, count + o, k, at)[0]
+        one, two = self.parts[i].geometry, self.parts[o].geometry
+        if apart != 0.0 or is_convex(one) or is_convex(two):
+            return max(-apart, 0.0)
+        a, b = at.placed(self.parts[i], i, k), at.placed(self.parts[o], o, k)
+        request, result = self.coal.CollisionRequest(), self.coal.CollisionResult()
+        for length in SHIFTS:
+            for shift in length * DIRECTIONS:
+                result.clear()
+                if not self.coal.collide(
+                    one, pose(a.getRotation(), a.getTranslation() + shift), two, b, request, result
+                ):
+                    return float(length)
+        return float(SHIFTS[-1])
 
     def _normal(self, one: Any, two: Any, distance: float) -> Array | None:
         """Return the unit normal (3,) in the world, from ``one`` to ``two``, of the last computed distance.

@@ -176,8 +176,9 @@ def check_self_collision(model: Model, qs: Array) -> SelfCollisionCheck:
     """Check configurations qs (M, nq), by true shapes where capsules overlap; the latest result is cached.
 
     Bodies with their parents, the ground if the base floats, pairs that overlap in almost every posture, and overlaps up to TOUCH
-    are ignored. Two non-convex meshes give no overlap, as their distance is never negative. The result is unchecked, with the
-    reason, without a robot file, shapes, or the packages that read them, and if capsules overlap and coal is missing.
+    are ignored. The depth of two non-convex meshes is approximate (:meth:`~trajopt.collisions.mesh_check.MeshCheck.depth`); one
+    that is inside the other and touches no triangle of it gives no overlap. The result is unchecked, with the reason, without a
+    robot file, shapes, or the packages that read them, and if capsules overlap and coal is missing.
     """
     qs = np.ascontiguousarray(qs, float)
     key = (*_identity(model), hash(qs.tobytes()))
@@ -349,9 +350,9 @@ def _touching(check: MeshCheck, pair: Pair, knots: Array, qs: Array) -> dict[int
     for k, knot in enumerate(knots.tolist()):
         for i in parts[1]:
             for j in parts[0]:
-                apart, _ = check.distance(i, j, k, places)
-                if apart < -TOUCH and -apart > found.get(knot, (0.0,))[0]:
-                    found[knot] = -apart, check.parts[j].link, check.parts[i].link
+                depth = check.depth(i, j, k, places)
+                if depth > max(TOUCH, found.get(knot, (0.0,))[0]):
+                    found[knot] = depth, check.parts[j].link, check.parts[i].link
     return found
 
 

@@ -113,14 +113,16 @@ def pose(R: Array, p: Array) -> Any:
 
 
 def hull_geometry(points: Array) -> Any:
-    """Create the coal geometry of the triangles of the convex hull of points (n, 3), by :func:`mesh_geometry`.
+    """Create the coal geometry of the convex hull of points (n, 3), by :func:`mesh_geometry` of the hull's vertices and triangles.
 
-    It is a solid only if all points are near the surface of the hull; points well inside the hull make it a surface of triangles.
     Raises SciPy's QhullError for points in one plane.
     """
     from scipy.spatial import ConvexHull
 
-    return mesh_geometry(points, ConvexHull(points).simplices)
+    hull = ConvexHull(points)
+    number = np.full(len(points), -1)
+    number[hull.vertices] = np.arange(len(hull.vertices))
+    return mesh_geometry(points[hull.vertices], number[hull.simplices])
 
 
 @lru_cache(maxsize=64)

@@ -24,7 +24,7 @@ from trajopt.collisions.mesh_check import MeshCheck
 from trajopt.collisions.mesh_motion import BlockBounds, Part, Places
 from trajopt.collisions.poses import body_poses
 from trajopt.collisions.self_collision import pairs_not_disabled, self_pairs
-from trajopt.collisions.true_shapes import geometry_of, hull_around
+from trajopt.collisions.true_shapes import geometry_of, hull_around, hull_geometry, pose
 from trajopt.guesses.rrt_connect import rrt_connect, short_cut
 
 needs_coal = pytest.mark.skipif(find_spec("coal") is None, reason="the package coal is not installed")
@@ -727,3 +727,14 @@ def test_each_body_gets_a_slot_first(slots, has_coarse):
         pairs = set(zip(found.slot[own].tolist(), found.piece[own].tolist(), found.core[own].tolist(), strict=True))
         assert pairs == by_words(gaps[m][np.ix_(PIECE, CORE)], coarse[m, 1, CORE] if has_coarse else None, slots)
     assert slots > 12 or len(found.knot) > 20
+
+
+def test_the_hull_of_points_with_points_inside_is_solid():
+    """A ball in the middle of a cube overlaps it by half the cube's edge plus the ball's radius."""
+    coal = pytest.importorskip("coal")
+    corners = np.array([[x, y, z] for x in (-1.0, 1.0) for y in (-1.0, 1.0) for z in (-1.0, 1.0)])
+    inside = np.random.default_rng(0).uniform(-0.5, 0.5, (20, 3))
+    hull = hull_geometry(np.vstack([inside, corners]))
+    rest = pose(np.eye(3), np.zeros(3))
+    apart = coal.distance(coal.Sphere(0.2), rest, hull, rest, coal.DistanceRequest(), coal.DistanceResult())
+    assert apart == pytest.approx(-1.2, abs=1e-3)

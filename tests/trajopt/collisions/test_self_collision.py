@@ -120,6 +120,26 @@ def test_links_that_overlap_in_every_posture_are_ignored(load):
     assert check_self_collision(load(file(last=hood)), ROLLED) == ((), "")
 
 
+def two_boxes(path, size):
+    """Write a mesh of two boxes on one axis, the second one wider, so not convex; return it and the boxes as shapes of a link."""
+    trimesh = pytest.importorskip("trimesh")
+    parts = [((0.06, 0.06, size), size / 2.0), ((0.12, 0.12, 0.04), size - 0.02)]
+    boxes = [trimesh.creation.box(extents).apply_translation([0.0, 0.0, z]) for extents, z in parts]
+    trimesh.util.concatenate(boxes).export(path)
+    shape = '<collision><origin xyz="0 0 {}"/><geometry><box size="{} {} {}"/></geometry></collision>'
+    mesh = f'<collision><geometry><mesh filename="{path}"/></geometry></collision>'
+    return mesh, "".join(shape.format(z, *extents) for extents, z in parts)
+
+
+def test_meshes_that_are_not_convex_overlap_as_the_boxes_they_consist_of(load, tmp_path):
+    pytest.importorskip("coal")
+    mesh, boxes = two_boxes(tmp_path / "bar.stl", 0.4)
+    by_mesh, by_boxes = (check_self_collision(load(file(shape, shape)), ROLLED) for shape in (mesh, boxes))
+    (found,), (expected,) = by_mesh.collisions, by_boxes.collisions
+    assert found.links == expected.links and found.knots == expected.knots > 1
+    assert expected.depth <= found.depth < 1.5 * expected.depth
+
+
 def test_a_changed_file_is_read_again(tmp_path):
     pytest.importorskip("coal")
     path = tmp_path / "bars.urdf"
