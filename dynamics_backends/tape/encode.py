@@ -121,7 +121,8 @@ class _Values:
             operands = [self._placed(x, places) for x in op.operands[: 1 if op.name == RESULT else None]]
             if op.name == RESULT:
                 operands.append(int(op.operands[1]))  # type: ignore[arg-type]
-            shared = op.name in ("DIV", "INV") and op.operands[-1] in self._shared
+            divisor = op.operands[-1] if op.name in ("DIV", "INV") else 1.0
+            shared = not isinstance(divisor, float) and divisor in self._shared
             places.append(self._quotient(op.name, operands) if shared else self._operation(op.name, operands))
         self.outputs = [[self._placed(x, places) for x in output] for output in t.outputs]
 

@@ -83,7 +83,10 @@ class TracedMap:
     def _complex(self, rows: list[Array], sizes: Sizes) -> Array:
         """Complex rows (n_out, N) from rows of which some are complex, by the tape on pairs (re, im)."""
         paired = tuple(np.iscomplexobj(r) for r in rows)
-        arrays = [np.ascontiguousarray(a).view(float) for a in _batch_first(rows)]
+        arrays = [
+            np.ascontiguousarray(a, complex if pair else float).view(float)
+            for a, pair in zip(_batch_first(rows), paired, strict=True)
+        ]
         return self._tape("complex", paired, sizes).rows(*arrays)[0].view(complex)[..., 0].T
 
     def _dual(self, rows: list[Any], sizes: Sizes) -> Dual:

@@ -15,6 +15,7 @@ because a displacement of k rotates everything below it rigidly and changes m th
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -50,6 +51,23 @@ def point_of_frame(
         raise ValueError(f"frame {frame!r} is fixed to the world and cannot touch it; name a frame of a moving body")
     x, y, z = (f.p + f.R @ np.asarray(offset, float)).tolist()
     return Point(name or frame, f.body, (x, y, z))
+
+
+def points_of_frames(model: Model, points: Sequence[str | tuple[str, Sequence[float]]]) -> tuple[Point, ...]:
+    """Points that touch the ground: names of frames, or pairs (frame, offset (3,) [m] in its axes).
+
+    A point is named by its frame; several points of one frame are numbered, such as "foot 1" and "foot 2". Raises ValueError for no
+    points, and the errors of :func:`point_of_frame`.
+    """
+    if not points:
+        raise ValueError("points is empty; name the frames that touch the ground, or use FreeBody")
+    placed = [(p, (0.0, 0.0, 0.0)) if isinstance(p, str) else p for p in points]
+    count, seen = Counter(frame for frame, _ in placed), Counter[str]()
+    found = []
+    for frame, offset in placed:
+        seen[frame] += 1
+        found.append(point_of_frame(model, frame, offset, f"{frame} {seen[frame]}" if count[frame] > 1 else frame))
+    return tuple(found)
 
 
 def field_at(m: Motion, p: Vec) -> Vec:

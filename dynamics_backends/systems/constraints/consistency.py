@@ -54,7 +54,7 @@ def redundant_constraints(
     """Rows of J at a state x (nx,) that are combinations of earlier rows, in order; empty if J has full row rank.
 
     A row counts if the remainder of its least-squares fit by earlier independent rows is at most ``tolerance`` times its norm.
-    Rows of zeros, also those of inactive constraints, count. A row is contradictory if its gamma differs from the same
+    Rows of zeros count, but not those of inactive constraints. A row is contradictory if its gamma differs from the same
     combination of gammas by more than ``tolerance`` times 1 + max |gamma|. p: run-time parameters, each (n,). Raises ValueError
     for a contact with kp (not zero) but no reference.
     """
@@ -62,11 +62,12 @@ def redundant_constraints(
     names = [(c.name, label) for c in constraints.bound for label in c.labels]
     independent: list[int] = []
     dependent = []
-    for r, row in enumerate(J):
+    for r in np.flatnonzero(_active_rows(constraints, p)):
+        row = J[r]
         size = np.linalg.norm(row)
         weights = np.linalg.lstsq(J[independent].T, row, rcond=None)[0] if independent else np.zeros(0)
         if size > 0 and np.linalg.norm(row - weights @ J[independent]) > tolerance * size:
-            independent.append(r)
+            independent.append(int(r))
             continue
         used = [
             k for k, w in zip(independent, weights, strict=True) if abs(w) * np.linalg.norm(J[k]) > tolerance * size
@@ -102,14 +103,21 @@ MAX_ERROR = 1e-13
 
 
 def errors_at(constraints: ConstraintSet, x: Array, p: Mapping[str, Array] | None = None) -> Array:
-    """Position errors [m, rad] (rows,) of all constraints at a state x (nx,), active or not, with any kp.
+    """Position errors [m, rad] (rows,) of all constraints at a state x (nx,), with any kp; zero for inactive constraints.
 
     p: run-time parameters, each (n,). Raises ValueError for a contact without a reference, also if its kp is zero.
     """
     q, v = np.split(np.asarray(x, float)[:, None], [constraints.model.nq])
     fields = started(constraints.model, q, v)
     parameters = {k: np.asarray(value, float)[:, None] for k, value in (p or {}).items()}
-    return np.array([np.ravel(e)[0] for c in constraints.bound for e in c.error(fields, q, parameters).value])
+    errors = np.array([np.ravel(e)[0] for c in constraints.bound for e in c.error(fields, q, parameters).value])
+    return np.where(_active_rows(constraints, p), errors, 0.0)
+
+
+def _active_rows(constraints: ConstraintSet, p: Mapping[str, Array] | None) -> Array:
+    """Boolean array (rows,): True for rows of active constraints, by the run-time parameters p "active[name]", each (n,)."""
+    active = [bool(np.any((p or {}).get(f"active[{c.name}]", 1.0))) for c in constraints.bound]
+    return np.repeat(active, [len(c.labels) for c in constraints.bound])
 
 
 def closed_state(
@@ -118,9 +126,8 @@ def closed_state(
     """State (nx,) near x (nx,) that satisfies the constraints: q by full Gauss-Newton steps, at most ``iterations``, until all
     position errors are below MAX_ERROR, then v by its projection v - J^+ J v.
 
-    p: run-time parameters, each (n,). Raises ValueError if the steps do not converge: the constraints contradict each other, x is
-    too far from them, or a constraint with an error is inactive (its rows of J are zero). Raises ValueError for a contact without
-    a reference, also if its kp is zero.
+    p: run-time parameters, each (n,). Raises ValueError if the steps do not converge: the constraints contradict each other, or x
+    is too far from them. Raises ValueError for a contact without a reference, also if its kp is zero.
     """
     model, x = constraints.model, np.array(x, dtype=float)
     manifold = configuration_manifold(model)

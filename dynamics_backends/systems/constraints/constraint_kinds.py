@@ -106,7 +106,7 @@ class BoundConstraint:
         given = p.get(f"reference[{self.name}]", default)
         if given is None:
             raise ValueError(
-                f"constraint {self.name!r} has kp = {self.gains[0]} but no reference; give it one, or the run-time "
+                f"constraint {self.name!r} has no reference, and its position error needs one; give it one, or the run-time "
                 f"parameter 'reference[{self.name}]'"
             )
         return given
@@ -383,9 +383,14 @@ class FrameLoop:
 
     def bind(self, model: Model) -> BoundConstraint:
         """Bind to a model; the default name is "frame_a-frame_b". Raises UnknownName for an unknown frame, ValueError for a frame
-        of the world.
+        of the world, and if only one of the two bodies is carried by the floating base.
         """
         a, b = (_place(model, f) for f in (self.frame_a, self.frame_b))
+        if model.floating_base and (0 in model.ancestors(a.body)) != (0 in model.ancestors(b.body)):
+            raise ValueError(
+                f"a loop of frames {self.frame_a!r} and {self.frame_b!r}: one moves with the floating base, the other does not; "
+                "use PointLoop for points of the two bodies"
+            )
         return BoundFrame(model, self.name or f"{self.frame_a}-{self.frame_b}", _SIX, self.gains, a, b, None)
 
 
@@ -405,8 +410,10 @@ class JointRelation:
 
     def bind(self, model: Model) -> BoundConstraint:
         """Bind to a model; the default name is "joint~source". Raises UnknownName for an unknown joint, ValueError for a joint
-        that has not exactly one degree of freedom.
+        that has not exactly one degree of freedom, and for a relation of a joint with itself.
         """
+        if self.joint == self.source:
+            raise ValueError(f"a relation of joint {self.joint!r} with itself; name two joints")
         ids = [model.joint_id(j) for j in (self.joint, self.source)]
         for j, b in zip((self.joint, self.source), ids, strict=True):
             if len(model.dofs(b)) != 1:

@@ -205,8 +205,7 @@ class Slopes(NamedTuple):
 
     @classmethod
     def from_law(cls, c: Touch, d: Derivatives, psid: Any) -> Slopes:
-        """Compute the derivatives of a contact from those of the law, d; psid: field psidot of the velocity V (see the module).
-        """
+        """Compute the derivatives of a contact from those of the law, d; psid: field psidot of the velocity V (see the module)."""
         m = c.motion
         velocity = slopes_in_q(m, m.velocity, m.axes, rows_of_dofs(psid, list(m.J)))
         in_p = in_position(d, c.surface)

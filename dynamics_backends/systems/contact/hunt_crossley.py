@@ -140,8 +140,7 @@ class HuntCrossley:
 
 
 def _positive(z: Scalar, s: float) -> tuple[Scalar, Scalar, Scalar]:
-    """Smooth max(z, 0), (z + sqrt(z^2 + s^2)) / 2, without cancellation for negative z, and its first and second derivative in z.
-    """
+    """Smooth max(z, 0), (z + sqrt(z^2 + s^2)) / 2, without cancellation for negative z, and its derivatives up to the second."""
     size = sm.select(z, z, -z)
     r = sm.sqrt(z * z + s * s)
     value = sm.select(z, 0.5 * (size + r), 0.5 * s * s / (size + r))

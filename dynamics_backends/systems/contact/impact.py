@@ -112,8 +112,7 @@ class Impact(WholeMap, ConstrainedDerivatives):
     def _solved(
         self, q: Rows, v: Rows, p: Mapping[str, Rows], equations: Callable[..., dict[str, Any]] = started
     ) -> _Jump:
-        """Solve for the velocity jump and the impulses at x = (q, v). equations: the recursion that computes the fields at v = 0.
-        """
+        """Solve for the velocity jump and the impulses at x = (q, v). equations: recursion that computes the fields at v = 0."""
         rest = 0.0 * v
         fields = equations(self._weightless, q, rest, self.driver)
         constraint_states = self.constraints.constraint_states(fields, q, rest, p, with_errors=False)

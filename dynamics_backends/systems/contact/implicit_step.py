@@ -157,7 +157,7 @@ def solved(m: ContactProblem, v: Sequence[Scalar]) -> list[Scalar]:
     """
     plain = m.real()
     delta = _iterated(plain, [sm.real(x) for x in v])
-    for _ in range(max(map(_orders, (*m.drive, *(c.gap for c in m.arrivals), *v)))):
+    for _ in range(max(map(_orders, (*m.drive, *(c.gap for c in m.arrivals), *v, *m.p.values())))):
         w = velocities_after(m, delta)
         found = [m.law.slopes(c.gap, c.normal, at, m.p) for c, at in zip(m.arrivals, w, strict=True)]
         step = direction(m, delta, [force for force, _ in found], [slope.w for _, slope in found])

@@ -138,8 +138,7 @@ class RelaxedCone:
         return parameter(p, IMPLICIT_STEP, 0.0) + parameter(p, _DISSIPATION, self.dissipation)
 
     def _normal(self, y: Scalar, p: Mapping[str, Rows]) -> tuple[Scalar, Scalar, Scalar]:
-        """Normal force N = k/2 (S - y) [N] at the relaxed gap y, without cancellation, and its first and second derivative in y.
-        """
+        """Normal force N = k/2 (S - y) [N] at the relaxed gap y, without cancellation, and its first and second derivative in y."""
         k = parameter(p, "contact_stiffness", self.stiffness)
         kappa = parameter(p, "contact_relaxation", self.relaxation)
         S = sm.sqrt(y * y + 4.0 * kappa / k)

@@ -40,7 +40,7 @@ from dynamics_backends.rigid_body.contact.contact_points import (
     force_at,
     ground_forces,
     point_motion,
-    point_of_frame,
+    points_of_frames,
 )
 from dynamics_backends.rigid_body.derivatives.fd_derivatives import ForwardDynamicsDerivatives
 from dynamics_backends.rigid_body.model.model import Model
@@ -78,11 +78,11 @@ class _Solved(NamedTuple):
 class SoftContact(WholeMap, ActuatedBody):
     """System of a robot whose points touch soft ground.
 
-    ``points``: names of frames, or (frame, offset (3,) [m] in its axes); of several points of one frame, results by name contain
-    the last only. ``ground`` (default: Plane()) and ``law`` (default: SoftContactLaw()): see their modules; further arguments are
-    those of ActuatedBody. Run-time parameters, all optional: those of the ground (ground_height, and ground_slope of a Plane) and
-    of the law, such as contact_stiffness. Raises UnknownName for an unknown frame, ValueError for no point or one of a frame that
-    is fixed to the world, and the errors of ActuatedBody.
+    ``points``: names of frames, or (frame, offset (3,) [m] in its axes); they are named by their frames, several of one frame
+    "frame 1", "frame 2". ``ground`` (default: Plane()) and ``law`` (default: SoftContactLaw()): see their modules; further
+    arguments are those of ActuatedBody. Run-time parameters, all optional: those of the ground (ground_height, and ground_slope of
+    a Plane) and of the law, such as contact_stiffness. Raises UnknownName for an unknown frame, ValueError for no point or one of a
+    frame that is fixed to the world, and the errors of ActuatedBody.
     """
 
     stiff = "contacts"
@@ -99,11 +99,7 @@ class SoftContact(WholeMap, ActuatedBody):
         friction_velocity: float | None = None,
     ) -> None:
         super().__init__(model, actuated=actuated, damping=damping, friction_velocity=friction_velocity)
-        if not points:
-            raise ValueError("points is empty; name the frames that touch the ground, or use FreeBody")
-        self.points = tuple(
-            point_of_frame(model, p) if isinstance(p, str) else point_of_frame(model, *p) for p in points
-        )
+        self.points = points_of_frames(model, points)
         self.ground = ground or Plane()
         self.law: ContactLaw = law or SoftContactLaw()
 
@@ -112,8 +108,7 @@ class SoftContact(WholeMap, ActuatedBody):
         return contact_gaps(self.model, self.points, self.ground, x, p or {})
 
     def state_warnings(self, x: Array, p: Parameters) -> Iterator[str]:
-        """Yield a warning if the lowest contact point at x (nx,) is more than 2 cm below the ground, or more than 5 cm above it.
-        """
+        """Yield a warning if the lowest contact point at x (nx,) is more than 2 cm below the ground, or more than 5 cm above it."""
         return gap_warnings(self.gaps(x, p))
 
     # -- values -------------------------------------------------------------------------------------------------------
@@ -164,8 +159,7 @@ class SoftContact(WholeMap, ActuatedBody):
     def _first_derivatives(
         self, s: _Solved, fields: Mapping[str, Any], p: Mapping[str, Rows]
     ) -> ForwardDynamicsDerivatives:
-        """Accelerations and their derivatives in q and v at fixed joint forces tau, and in tau; fields: those of CONTACT_FINISH.
-        """
+        """Accelerations and their derivatives in q and v at fixed joint forces tau, and in tau; fields: those of CONTACT_FINISH."""
         n = self.model.nv
         dq, dv = ([[M[i][j] for j in range(n)] for i in range(n)] for M in (fields["dtau_dq"], fields["dtau_dv"]))
         for c in s.touches:

@@ -48,7 +48,7 @@ from dynamics_backends.rigid_body.contact.contact_points import (
     force_at,
     ground_forces,
     point_motion,
-    point_of_frame,
+    points_of_frames,
 )
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.rigid_body.passes.drivers import Driver, WithArmature
@@ -116,8 +116,8 @@ class Linear(NamedTuple):
 class SteppedContact(WholeMap, ActuatedBody):
     """System of a robot whose points touch the ground in long time steps, for the integrator semi_implicit_euler.
 
-    ``points``: names of frames, or (frame, offset (3,) [m] in its axes); of several points of one frame, results by name contain
-    the last only. ``ground`` (default: Plane()): see its module; ``law`` (default: RelaxedCone()): a
+    ``points``: names of frames, or (frame, offset (3,) [m] in its axes); they are named by their frames, several of one frame
+    "frame 1", "frame 2". ``ground`` (default: Plane()): see its module; ``law`` (default: RelaxedCone()): a
     :class:`~dynamics_backends.systems.contact.contact_law.StepLaw`; ``step`` [s]: step length of accelerations and forces
     computed outside of a time step. Further arguments are those of ActuatedBody. Run-time parameters, all optional: IMPLICIT_STEP
     (the step length in place of ``step``), and those of the ground (ground_height, and ground_slope of a Plane) and of the law.
@@ -141,13 +141,9 @@ class SteppedContact(WholeMap, ActuatedBody):
         friction_velocity: float | None = None,
     ) -> None:
         super().__init__(model, actuated=actuated, damping=damping, friction_velocity=friction_velocity)
-        if not points:
-            raise ValueError("points is empty; name the frames that touch the ground, or use FreeBody")
         if not step > 0:
             raise ValueError(f"step = {step}; it must be a positive number of seconds")
-        self.points = tuple(
-            point_of_frame(model, p) if isinstance(p, str) else point_of_frame(model, *p) for p in points
-        )
+        self.points = points_of_frames(model, points)
         self.ground = ground or Plane()
         self.law: StepLaw = law or RelaxedCone()
         self.step = step
@@ -160,8 +156,7 @@ class SteppedContact(WholeMap, ActuatedBody):
     stiff = "contacts"
 
     def state_warnings(self, x: Array, p: Parameters) -> Iterator[str]:
-        """Yield a warning if the lowest contact point at x (nx,) is more than 2 cm below the ground, or more than 5 cm above it.
-        """
+        """Yield a warning if the lowest contact point at x (nx,) is more than 2 cm below the ground, or more than 5 cm above it."""
         return gap_warnings(self.gaps(x, p))
 
     def slower(self, time: float, p: Parameters) -> tuple[SteppedContact, Parameters]:

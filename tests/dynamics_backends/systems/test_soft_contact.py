@@ -324,6 +324,18 @@ def test_wrong_arguments_raise_errors():
         SoftContactLaw(friction=0.0)
 
 
+def test_several_points_of_one_frame_have_names_of_their_own():
+    """As the corners of a flat foot: each has its gap and its force."""
+    model = hyq()
+    corners = [("lf_foot", (0.1, 0.0, 0.0)), ("lf_foot", (-0.1, 0.0, 0.0)), "rf_foot"]
+    system = SoftContact(model, corners)
+    x, u, _ = arguments(system, FEET)
+    names = ["lf_foot 1", "lf_foot 2", "rf_foot"]
+    assert list(system.gaps(x[0])) == names and len(set(system.gaps(x[0]).values())) == 3
+    forces = system.outputs(x[:1].T, u[:1].T, np.zeros(1), {})
+    assert list(forces) == names and not np.allclose(forces["lf_foot 1"], forces["lf_foot 2"])
+
+
 @pytest.mark.parametrize("damping", [True, False])
 def test_a_fully_driven_copy_is_damped_as_the_system_is(damping):
     model = hyq().replace(damping=np.full(18, 0.5))

@@ -196,6 +196,19 @@ def test_derivatives_at_run_time_parameters_of_a_standing_robot():
     assert deviation(make_backend(system, "analytic").jacobians(x, u), own) > 1e-3
 
 
+def test_derivatives_in_the_parameters_of_the_law():
+    system = SteppedContact(hyq(), FEET)
+    x, u, _ = arguments(system, FEET)
+    rows = [a[:1].T for a in (x, u)]
+
+    def accelerations(friction):
+        return system(*rows, np.zeros(1), {"contact_friction": np.array([[friction]])})[system.model.nv :, 0]
+
+    slope = (accelerations(0.3 + 1e-5) - accelerations(0.3 - 1e-5)) / 2e-5
+    assert np.abs(slope).max() > 0.1
+    np.testing.assert_allclose(accelerations(0.3 + 1e-30j).imag / 1e-30, slope, rtol=1e-5, atol=1e-5)
+
+
 def test_a_plane_is_tilted_at_run_time():
     x, u, _ = arguments(SteppedContact(hyq(), FEET), FEET)
     given = {"ground_height": np.array([0.02]), "ground_slope": np.array([0.1, -0.2])}
