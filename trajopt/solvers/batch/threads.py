@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -35,8 +35,8 @@ ENDED, STOP = range(2)
 def run_workers(work: Callable[[Array], None], threads: int, on_finished: ProgressCallback) -> Ran:
     """Run ``work(shared)`` on each of ``threads`` threads, and report progress; Ctrl-C sets the stop flag.
 
-    shared: integers at the indices ENDED (number of finished problems) and STOP. An exception of ``on_finished`` also sets
-    the stop flag. The first exception of a thread is raised after all threads have finished.
+    shared: integers at the indices ENDED (number of finished problems) and STOP. An exception of ``on_finished`` or
+    of a thread also sets the stop flag, and is raised after all threads have finished.
     """
     shared = np.zeros(2, np.int64)
     with running(), ThreadPoolExecutor(threads, thread_name_prefix="batch") as pool:
@@ -51,13 +51,13 @@ def run_workers(work: Callable[[Array], None], threads: int, on_finished: Progre
 def wait_for(futures: list[Any], shared: Array, on_finished: ProgressCallback) -> None:
     """Wait for all futures, and report shared[ENDED] to ``on_finished``; raises the exception of a future.
 
-    Ctrl-C, also if raised by ``on_finished``, sets the stop flag, so that running iterations finish. Any other exception of
-    ``on_finished`` also sets it and is raised.
+    Ctrl-C, also if raised by ``on_finished``, and an exception of a future set the stop flag, so that running iterations finish.
+    Any other exception of ``on_finished`` also sets it and is raised.
     """
     while True:
         try:
-            unfinished = wait(futures, timeout=POLL).not_done
-            if interrupted():
+            finished, unfinished = wait(futures, timeout=POLL, return_when=FIRST_EXCEPTION)
+            if interrupted() or any(future.exception() for future in finished):
                 shared[STOP] = 1
             if on_finished is not None and not shared[STOP]:
                 on_finished(int(shared[ENDED]))

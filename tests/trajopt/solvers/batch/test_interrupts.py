@@ -2,6 +2,7 @@
 
 import signal
 import threading
+import time
 from dataclasses import replace
 
 import numpy as np
@@ -11,7 +12,7 @@ from batch_cases import N, swing, varied
 import trajopt as to
 from trajopt import Batch, StatusCode
 from trajopt.solvers import auto
-from trajopt.solvers.batch import interior, newton, processes, shooting
+from trajopt.solvers.batch import interior, newton, processes, shooting, threads
 from trajopt.solvers.batch.interrupts import deferred_interrupts, interrupted, raising, running
 
 SOLVERS = {"slq": shooting.ShootingBatch, "ddp": newton.NewtonBatch, "ipm": interior.InteriorBatch}
@@ -164,3 +165,17 @@ def test_another_thread_and_another_handler_are_left_alone():
     finally:
         signal.signal(signal.SIGINT, before)
     assert seen == [False, "own"]
+
+
+def test_an_exception_of_a_thread_stops_the_other_threads():
+    turns = iter(range(2))
+
+    def work(shared):
+        """The first thread fails; the second one works until it is told to stop."""
+        if next(turns) == 0:
+            raise ZeroDivisionError("of a thread")
+        while not shared[threads.STOP]:
+            time.sleep(0.01)
+
+    with pytest.raises(ZeroDivisionError, match="of a thread"):
+        threads.run_workers(work, 2, None)
