@@ -176,7 +176,7 @@ def chosen_pairs(
     FARTHER), so that other cores tend to get a slot first. piece, core: indices of the link's capsules, and of the cores to choose
     from. slots: number of slots. coarse: gaps (M, C, O) [m] of coarse capsules, or None for none; ``link`` is the index of the
     link's. A core farther than FAR from it pairs with the coarse capsule only, and then the smallest of all gaps of the link to
-    the core counts. A slot stays empty if its pair has a gap of ``reach`` [m] or more.
+    the core counts. Pairs with a gap of ``reach`` [m] or more get no slot.
     """
     (M, P, O), C = gaps.shape, 0 if coarse is None else coarse.shape[1]
     found, workspace = np.empty((M, slots), LONG), np.empty((2, len(piece) + 1, len(core)))

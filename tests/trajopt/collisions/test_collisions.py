@@ -711,8 +711,8 @@ def by_words(gaps, coarse, slots):
         step = SPREAD + FARTHER * np.clip(min(column), 0.0, REACH)
         for rank, i in enumerate(sorted(range(len(column)), key=lambda i, column=column: column[i])):
             costs.append((column[i] + rank * step if slots > 1 else column[i], i, j, column[i]))
-    best = sorted(costs)[:slots]
-    return {(slot, i, j) for slot, (_, i, j, gap) in enumerate(best) if gap < REACH}
+    best = sorted(cost for cost in costs if cost[-1] < REACH)[:slots]
+    return {(slot, i, j) for slot, (_, i, j, _) in enumerate(best)}
 
 
 @pytest.mark.parametrize("slots", [1, 2, 5, 20])

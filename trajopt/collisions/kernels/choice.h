@@ -54,12 +54,12 @@ EXPORT void chosen_pairs(const choice_t *g)
         if (g->slots > 1) cost(g, rows);
         const double *costs = g->slots > 1 ? g->costs : g->values;
         for (long c = 0; c < all; c++) {
+            if (!(g->values[c] < g->reach)) continue;
             if (known == most && !(costs[c] < costs[chosen[known - 1]])) continue;
             long at = known < most ? known++ : known - 1;
             for (; at > 0 && costs[c] < costs[chosen[at - 1]]; at--) chosen[at] = chosen[at - 1];
             chosen[at] = c;
         }
-        for (long s = 0; s < g->slots; s++)
-            if (s >= known || !(g->values[chosen[s]] < g->reach)) chosen[s] = -1;
+        for (long s = known; s < g->slots; s++) chosen[s] = -1;
     }
 }
