@@ -1,14 +1,16 @@
 """Derivative check of a problem against complex step: dynamics, time steps, cost terms and constraints.
 
-First order: fx, fu of the dynamics, A, B of the time step, rx, ru of the residuals.  Second order, as DDP and exact Hessians
-use them: lam' f, lam' x_next, the Hessian of each cost term and lam' g of each constraint, see
-:mod:`~dynamics_backends.derivative_check`.  An error is the largest entry of the difference over the largest entry of the block,
-at the worst of some random points near the guess.
+First order: fx, fu of the dynamics, A, B of the time step, rx, ru of the residuals.  Second order, as DDP and exact Hessians use
+them: lam' f, lam' x_next, the Hessian of each cost term and lam' g of each constraint, see
+:mod:`~dynamics_backends.derivative_check`.  An error is the largest entry of the difference over the largest entry of the
+reference, at the worst of some random points near the guess; it is absolute for a zero reference, and rounding errors are
+allowed for. Second derivatives are compared by their products with a few random directions. User-defined backends without a
+system are compared with central differences of their values, in first order only.
 
-On large robots, part of the comparisons is skipped (:class:`Extent`); a line reports each skipped part.
+On large problems, part of the comparisons is skipped (:class:`Extent`); lines report the skipped parts.
 
-A comparison of backends needs one number (:func:`derivative_error`): the error of the linearized time steps along a trajectory. Its
-reference applies complex step in NumPy to the source of the dynamics, which is all that it shares with a backend.
+A comparison of backends needs one number (:func:`derivative_error`): the error of the linearized time steps along a trajectory.
+Its reference applies complex step in NumPy to the source of the dynamics, which is all that it shares with a backend.
 """
 
 from __future__ import annotations
@@ -58,29 +60,30 @@ from trajopt.step.other_backend import with_backend
 from trajopt.step.sensitivities import SampledSystem, contraction_of
 
 SPREAD = 0.1
-"""Standard deviation of the random points around the guess [rad, m, ...]; for controls, relative to their size."""
+"""Standard deviation of the random points around the guess [rad, m, ...]; for controls u, relative to max(1, |u|)."""
 REACH = 10.0
-"""Maximum displacement of a coordinate in a time step from a random point, relative to max(1, |x|). With a stiff contact, larger
-steps leave no correct digits to compare."""
+"""Maximum change of a coordinate in a time step from a random point x, relative to max(1, max |x_i|), if HALVINGS suffice. With a
+stiff contact, larger steps leave no correct digits to compare."""
 HALVINGS = 12
 """Maximum number of halvings of the step from the guess to a random point."""
 LARGE = 20
 """Size ndx + nu from which a problem is checked in part: 48 for quadrupeds, 21 for arms of seven joints, 18 for six."""
 FEW = 2
-"""Number of points for first derivatives on a large robot."""
+"""Maximum number of points for first derivatives in a check in part (:class:`Extent`)."""
 DIRECTIONS = 2
-"""Number of directions along which second derivatives are compared."""
+"""Number of random directions along which second derivatives are compared."""
 TIME_STEP, WEIGHT = "step length", "weight of the term"
-"""Parameters of the maps that serve as references of time steps and cost terms."""
+"""Names of parameters of the maps that serve as references of time steps and cost terms."""
 
 
 class Extent(NamedTuple):
     """Extent of a derivative check.
 
-    method: derivative method of the problem. methods, second: methods of first and of second derivatives to check. points: number
-    of points for second derivatives. substeps: maximum number of substeps of a time step, or None. part: check a large problem in
-    part: one dynamics per kind (contact modes), time steps with ``method`` only, and all but the first derivatives of the dynamics
-    in NumPy, since kernels that no solve calls would take most of the time to trace.
+    method: derivative method of the problem. methods, second: methods of first and of second derivatives to check. points:
+    maximum number of points for second derivatives. substeps: maximum number of substeps of a time step, None for no limit.
+    part: check a large problem in part: of dynamics whose maps have the same class (contact modes) only the first, and time
+    steps with ``method`` only. Then everything but first derivatives of dynamics and time steps by ``method`` runs in NumPy,
+    since kernels that no solve calls would take most of the time to trace.
     """
 
     method: str
@@ -92,9 +95,10 @@ class Extent(NamedTuple):
 
     @classmethod
     def for_problem(cls, ocp: OCP, method: str, whole: bool = False) -> Extent:
-        """Return the extent of a check of derivatives by ``method``: full for ndx + nu below LARGE, else in part.
+        """Return the extent of a check of derivatives by ``method``: full if ndx + nu < LARGE or ``whole``, else in part.
 
-        whole: check everything, however long it takes.
+        Full: ``method`` and all built-in methods, in both orders. In part: ``method`` in both orders, and central differences in
+        first order.
         """
         small = ocp.manifold.ndx + ocp.nu < LARGE
         if small or whole:
@@ -115,11 +119,14 @@ def check_derivatives(
 ) -> Iterator[DerivativeCheck]:
     """Compare derivatives of dynamics, time steps, cost terms and constraints with complex step, in first and second order.
 
-    guess: center of the random points; default: x0 and zero controls. method, engine: derivatives to check; default: those of the
-    backend of the first phase. Small problems are checked with all other methods too. points: number of points for first
-    derivatives. whole: skip nothing on a large robot. Yields each result as soon as it is computed. Raises TypeError if ``ocp``
-    is not an OCP, ValueError if ``method`` is missing and no time step has a backend. First derivatives of user-defined backends,
-    whose dynamics no other method can evaluate, are compared with central differences of their values.
+    guess: center of the random points; default: x0 and zero controls. method, engine: derivatives to check; default: those of
+    the first backend in the phases. Small problems (ndx + nu < LARGE) are checked with all other built-in methods too. points:
+    number of points of each phase for first derivatives, on larger problems at most FEW. seed: of the random points. whole:
+    check a larger problem like a small one. Returns an iterator that computes each result when it is requested. First
+    derivatives of user-defined backends, whose dynamics no other method can evaluate, are compared with central differences of
+    their values; user-defined time steps are skipped. Raises TypeError if ``ocp`` is not an OCP. Raises ValueError if ``method``
+    is missing and no time step has a backend, and for a problem with compiled backends if
+    :func:`~trajopt.step.other_backend.with_backend` cannot replace the backends of all phases.
 
     >>> import trajopt as to
     >>> cart = to.FunctionMap(lambda x, u, t, p: [x[1], u[0]], 2, 1, second_order=True)
@@ -151,8 +158,8 @@ def random_points(
 ) -> Points:
     """Draw ``count`` points near the guess at random knots of a phase with these dynamics; knots: slice of the phase's knots.
 
-    States from which a time step would move too far (REACH) are drawn closer to the guess, up to HALVINGS times; the last ones
-    may still move farther. Controls stay.
+    The displacement from the guess of a state from which a time step would move too far (REACH) is halved, up to HALVINGS times;
+    then the step may still move farther. Controls stay as drawn.
     """
     manifold = ocp.manifold
     chosen = rng.integers(knots.start, knots.stop, count)
@@ -170,7 +177,10 @@ def random_points(
 
 
 def _out_of_reach(dynamics: object, at: Points, p: Parameters) -> Array:
-    """Return a mask (N,) of the points whose time step moves a coordinate farther than REACH; none for user-defined maps."""
+    """Return a mask (N,) of the points whose time step is not finite or moves a coordinate farther than REACH.
+
+    All False for user-defined time steps.
+    """
     if not isinstance(dynamics, (SampledSystem, ImpactStage)):
         return np.zeros(len(at.x), bool)
     with np.errstate(all="ignore"):
@@ -179,7 +189,7 @@ def _out_of_reach(dynamics: object, at: Points, p: Parameters) -> Array:
 
 
 def _phase_parameters(ocp: OCP, knots: Array) -> dict[str, Array]:
-    """Return the dynamics parameters at knots of one phase, that of the first knot."""
+    """Return the dynamics parameters at knots of one phase, that of the first knot; empty if no phase contains it."""
     for phase, where in zip(ocp.phases, ocp.phase_slices, strict=True):
         if where.start <= knots[0] < where.stop:
             return {k: _at(v, knots - where.start) for k, v in phase.parameters.items()}
@@ -187,12 +197,12 @@ def _phase_parameters(ocp: OCP, knots: Array) -> dict[str, Array]:
 
 
 def _at(value: Array, knots: Array) -> Array:
-    """Rows of a parameter at some knots; a constant parameter is returned unchanged."""
+    """Rows of a parameter (knots, size) at some knots of its phase; a constant parameter (size,) is returned unchanged."""
     return value[knots] if value.ndim == 2 else value
 
 
 class _Check(NamedTuple):
-    """Check of a problem in both orders, at ``points`` random points of each phase."""
+    """Check of a problem in both orders, at ``points`` random points of each phase. engine: of the derivatives to check."""
 
     ocp: OCP
     guess: Guess
@@ -215,9 +225,10 @@ class _Check(NamedTuple):
     # -- dynamics and time steps -----------------------------------------------------------------------------------
 
     def dynamics(self) -> Iterator[DerivativeCheck]:
-        """Check the dynamics and time steps of each phase; shared dynamics are checked once, user-defined maps are skipped.
+        """Check dynamics and time steps of each phase; shared ones are checked once, user-defined time steps are skipped.
 
-        A check in part covers one dynamics of each kind. Time steps of registered backends are not checked.
+        A check in part covers the first of the dynamics whose maps have the same class, and reports the others as skipped. Time
+        steps are checked only if ``extent.method`` is a built-in method.
         """
         seen: set[int] = set()
         kinds: set[object] = set()
@@ -242,7 +253,11 @@ class _Check(NamedTuple):
     def _check_system(
         self, dynamics: SampledSystem | ImpactStage, at: Points, p: Parameters, label: str
     ) -> Iterator[DerivativeCheck]:
-        """Yield results for the continuous dynamics, or for the jump, of a time step: fx, fu, and second derivatives."""
+        """Yield results for the continuous dynamics, or for the jump, of a time step: fx, fu, and second derivatives.
+
+        Also lines for methods that are skipped or cannot differentiate it. Of a user-defined backend without a system only fx
+        and fu are checked, against central differences. label: suffix of its name.
+        """
         system, what = source_of(dynamics.backend), f"{_noun(dynamics)}{label}"
         if system is None:
             yield from user_backend_checks(what, dynamics.backend, at, p)
@@ -284,7 +299,11 @@ class _Check(NamedTuple):
     def _check_step(
         self, dynamics: SampledSystem | ImpactStage, at: Points, p: Parameters, label: str
     ) -> Iterator[DerivativeCheck]:
-        """Yield results for a time step: A, B, and second derivatives of lam' x_next."""
+        """Yield results for a time step: A, B, and second derivatives of lam' x_next.
+
+        A time step with more than ``extent.substeps`` substeps is replaced by its first ones, and a line reports the others as
+        skipped. label: suffix of its name.
+        """
         what, system = f"time step{label}", dynamics.backend.map
         if isinstance(dynamics, SampledSystem) and self.extent.substeps and dynamics.substeps > self.extent.substeps:
             note = f"{dynamics.substeps - self.extent.substeps} of its {dynamics.substeps} substeps"
@@ -320,7 +339,10 @@ class _Check(NamedTuple):
     # -- cost terms and constraints --------------------------------------------------------------------------------
 
     def residuals(self) -> Iterator[DerivativeCheck]:
-        """Check the residual of each cost term and constraint: running ones in their first phase, then the terminal ones."""
+        """Check the residual of each cost term and constraint: those of the phases, then those of the final knot.
+
+        Running parts whose residual was checked in an earlier phase are skipped.
+        """
         ocp, seen = self.ocp, set()
         if self.extent.part and self.engine != "numpy":
             yield DerivativeCheck("terms and constraints", "", LEFT_OUT, None, "residuals in C (compared in NumPy)")
@@ -344,7 +366,8 @@ class _Check(NamedTuple):
     ) -> Iterator[DerivativeCheck]:
         """Yield results for a term or constraint: rx, ru and second derivatives.
 
-        local: indices of the points' knots within the phase. label, when: suffix and prefix of its name.
+        The latter are the exact Hessian of a term, and lam' g of a constraint by forward_ad. local: indices of the points' knots
+        within the phase. label, when: suffix and prefix of its name.
         """
         residual, p = part.residual, {k: _at(v, local) for k, v in part.parameters.items()}
         what = f"{when}{'term' if isinstance(part, CostTerm) else 'constraint'} {part.name!r}{label}"
@@ -367,9 +390,10 @@ class _Check(NamedTuple):
             )
 
     def _cost_hessian(self, what: str, term: CostTerm, at: Points, local: Array) -> Iterator[DerivativeCheck]:
-        """Check the exact Hessian of 1/2 sum_i w_i r_i^2, or of sum_i w_i f_i, as solvers compute it.
+        """Check the exact Hessian of 1/2 sum_i w_i r_i^2, or of sum_i w_i r_i if the term is not squared, as NumPy computes it.
 
-        local: indices of the points' knots within the phase.
+        Errors are relative to the larger of the exact and the Gauss-Newton Hessian. local: indices of the points' knots within
+        the phase.
         """
         residual, count, knots = term.residual, len(at.x), local[: len(at.x)]
         p = {k: _at(v, knots) for k, v in term.parameters.items()}
@@ -384,7 +408,7 @@ class _Check(NamedTuple):
         )
 
         def expanded(hessian: str) -> Hessians:
-            """Hessian of the term, "exact" or "gauss_newton", as solvers compute it."""
+            """Hessian of the term, "exact" or "gauss_newton", by the function that NumPy stages use."""
             e = quadratize(there, at.x, at.u, at.t, hessian=hessian)
             return Hessians(e.lxx, e.lux, e.luu)
 
@@ -400,7 +424,7 @@ class _Check(NamedTuple):
     def _check_contractions(
         self, what: str, map: Map, at: Points, p: Parameters, backends: Mapping[str, Any]
     ) -> Iterator[DerivativeCheck]:
-        """Yield results for second derivatives of lam' f of a map, with random lam."""
+        """Yield results for second derivatives of lam' f of a map, with random lam, by each of ``backends`` (by method)."""
         few = at.first(self.extent.points)
         own = {k: _leading_rows(v, len(few.x)) for k, v in p.items()}
         probe = Probe.random(map, len(few.x), DIRECTIONS, self.rng)
@@ -431,7 +455,7 @@ class _Check(NamedTuple):
 
 
 def _leading_rows(value: Array, count: int) -> Array:
-    """First rows of a parameter with rows by point; a constant parameter is returned unchanged."""
+    """First ``count`` rows of a parameter (points, size); a constant parameter (size,) is returned unchanged."""
     return value[:count] if value.ndim == 2 else value
 
 
@@ -441,7 +465,7 @@ def _noun(dynamics: SampledSystem | ImpactStage) -> str:
 
 
 def _step_map(dynamics: SampledSystem | ImpactStage) -> Map:
-    """Return the map x_next (-) p["x_next"]; its derivatives at zero are those of the time step."""
+    """Return the map x_next (-) p["x_next"], whose derivatives are A, B of the time step where p["x_next"] is its next state."""
     system, manifold = dynamics.backend.map, dynamics.manifold
 
     def difference(x, u, t, p):
@@ -459,20 +483,21 @@ def _step_map(dynamics: SampledSystem | ImpactStage) -> Map:
 
 
 def _weighted_sum(residual: Map, squared: bool, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Rows:
-    """Return 1/2 sum_i w_i r_i^2 if ``squared``, else sum_i w_i f_i, with the weights w as the parameter WEIGHT."""
+    """Return the row 1/2 sum_i w_i r_i^2 if ``squared``, else sum_i w_i r_i, with the weights w as the parameter WEIGHT."""
     r, w = residual(x, u, t, {k: v for k, v in p.items() if k != WEIGHT}), p[WEIGHT]
     return stack([sum(w[i] * (0.5 * r[i] * r[i] if squared else r[i]) for i in range(residual.n_out))])
 
 
 KNOTS = 4
-"""Number of evenly spaced knots per phase to compare; the reference at all knots of a humanoid takes minutes."""
+"""Maximum number of evenly spaced knots per phase to compare; the reference at all knots of a humanoid takes minutes."""
 
 
 def derivative_error(evaluator: StageEvaluator, reference: OCP, xs: Array, us: Array) -> float:
-    """Return the largest error of A = dx_next/dx and B = dx_next/du along xs (N + 1, nx), us (N, nu), at KNOTS knots per phase.
+    """Return the largest error of A, B, derivatives of x_next (-) xs[k + 1] in x and u, at up to KNOTS knots per phase.
 
-    evaluator: linearizes the problem with its backend and engine. reference: the problem with derivatives of :data:`REFERENCE` in
-    NumPy. Errors are relative to the largest entry of the matrix at the same knot.
+    xs (N + 1, nx), us (N, nu): trajectory. evaluator: linearizes the problem with its backend and engine. reference: the problem
+    with derivatives of :data:`REFERENCE` in NumPy. Errors are relative to the largest entry of the reference matrix at the same
+    knot, or absolute if it is zero; infinite for a value that is not finite.
     """
     with np.errstate(all="ignore"):
         lq, worst = evaluator.expand(xs, us).lq, 0.0

@@ -1,8 +1,8 @@
 """Compare backends, solvers and Hessians on one problem: a table, a CSV file, and a convergence plot.
 
 A row reports the Hessian, integrator and engine that ran, which may differ from those requested. A row is comparable with the
-first finished row if both solve the same model: the same time steps and cost along the guess, integrator and Hessian. Otherwise
-its notes give the difference. A combination that cannot run is a row with the reason.
+first finished row if both have the same sizes, integrator and Hessian, and the same time steps and cost along the guess of that
+row, up to the tolerance SAME. Otherwise its notes give the difference. A combination that cannot run is a row with the reason.
 """
 
 from __future__ import annotations
@@ -55,16 +55,16 @@ COLUMNS = (
     *(f"time_{phase}" for phase in (*PHASES, OTHER)),
 )
 NOTES = "notes"
-"""The last column of the CSV file; sentences under the Markdown table."""
+"""Name of the last column of the CSV file; in Markdown, the notes are sentences under the table."""
 IMPOSSIBLE, DEFECT = "not possible", "error"
-"""Statuses of rows without a solution: the combination cannot run; an unexpected exception."""
+"""Statuses of rows without a solution: the combination cannot run (IMPOSSIBLE), or an unexpected exception was raised."""
 CANNOT_RUN = (ValueError, OSError, ImportError, TraceError)
-"""Exceptions that mean that a combination cannot run."""
+"""Exceptions that, raised while a problem is built or solved, mean that the combination cannot run."""
 SAME = 1e-6
-"""Tolerance on differences of states and costs between engines and methods, relative to max(1, size); covers rounding."""
+"""Tolerance on differences of next states and costs between rows, relative to max(1, value of the first row); covers rounding."""
 PLOTS: Registry[Any] = Registry("plot", "plots")
-"""Registered plots, from packages above this one. "comparison": function of a path, histories by (solver, backend), and a
-title."""
+"""Registered plots, from packages above this one. "comparison": function of a path, histories by :attr:`Run.key`, and a title,
+which writes the plot and returns its path."""
 
 
 class PosedProblem(Protocol):
@@ -79,7 +79,7 @@ class PosedProblem(Protocol):
 @dataclass(frozen=True)
 class Variant:
     """A combination to run. problem: name of the problem. backend, engine, solver: names. options: options of the solver.
-    hessian: requested Hessian, "" for the solver's default. reason: why the combination cannot run, or ""."""
+    hessian: requested Hessian, "" for that of the options. reason: why the combination cannot run, or ""."""
 
     problem: str
     backend: str
@@ -91,11 +91,11 @@ class Variant:
 
     @abstractmethod
     def posed(self) -> PosedProblem:
-        """Return the problem with this variant's backend. Raises the errors of its construction."""
+        """Return the problem with this variant's backend and its initial guess. Raises the errors of its construction."""
 
     @abstractmethod
     def solved(self, posed: PosedProblem) -> Solution:
-        """Return the solution. Code is compiled before the timed solve."""
+        """Return the solution of a problem from :meth:`posed`. Functions are traced and compiled before the timed solve."""
 
     @abstractmethod
     def reference(self) -> OCP:
@@ -104,7 +104,7 @@ class Variant:
 
 @dataclass(frozen=True)
 class OCPVariant(Variant):
-    """A combination for an OCP built in a script. backend_choice: None for the backends of the OCP."""
+    """A combination for an OCP built in a script, with its initial guess. backend_choice: None for the backends of the OCP."""
 
     ocp: OCP = field(kw_only=True)
     guess: Guess = field(kw_only=True)
@@ -117,7 +117,7 @@ class OCPVariant(Variant):
         return replace(self, ocp=with_backend(self.ocp, self.backend_choice), backend_choice=None)
 
     def solved(self, posed: PosedProblem) -> Solution:
-        """Trace or compile the functions that the solver calls, then solve the problem."""
+        """Trace and compile the functions that the solver calls, then solve the problem; returns the solution."""
         prepare(posed.ocp, posed.guess, self.options)
         return solve(posed.ocp, posed.guess, self.options, solver=self.solver)
 
@@ -128,11 +128,12 @@ class OCPVariant(Variant):
 
 @dataclass(frozen=True)
 class Components:
-    """Engine, integrator and solver that a combination ran with.
+    """Engine, integrator, solver and Hessian that a combination ran with, and the error of its derivatives.
 
-    engine: "compiled", "numpy", or "compiled in part". integrator: scheme, substeps and control hold.
-    hessian: see :class:`~trajopt.results.solution.Solution`. solver: name, with the methods that ``auto`` ran.
-    derivative_error: see :mod:`trajopt.comparison.check_derivatives`.
+    engine: "numpy" if all backends request it, else "compiled", or "compiled in part" if a phase or a part of it ran in NumPy.
+    integrator: scheme, substeps and control hold. hessian: see :class:`~trajopt.results.solution.Solution`. solver: name, with
+    the methods that ``auto`` ran. derivative_error: see :func:`~trajopt.comparison.check_derivatives.derivative_error`; NaN
+    without a reference.
     """
 
     engine: str
@@ -144,8 +145,9 @@ class Components:
 
 @dataclass(frozen=True)
 class Run:
-    """One row. number: starts at 1. solution, facts: None if the combination did not run. comparable: "no" if the model differs
-    from that of the first finished row; ``notes`` give the difference. error: an unexpected exception."""
+    """One row. number: starts at 1. solution, facts: None if the combination did not run or an exception was raised; facts are
+    None also after an interrupt. comparable: "no" if the model differs from that of the first finished row, with the difference
+    in ``notes``, else "yes"; "" without facts. error: an unexpected exception."""
 
     number: int
     variant: Variant
@@ -162,9 +164,11 @@ class Run:
         return f"{row['solver']} {row['hessian']}".strip(), row["backend"]
 
     def row(self) -> dict[str, Any]:
-        """Return the values of :data:`COLUMNS` by name; NaN for those of a solution if the combination did not run ("" for texts).
+        """Return the values of :data:`COLUMNS` by name.
 
-        Times are in seconds; gradient (of the Lagrangian) and violation are those of the last iterate.
+        Times are in seconds. gradient (of the Lagrangian) and violation (the larger one of defects and constraints) are those of
+        the last record of the history, NaN without one. Without facts the row has the requested solver, engine and Hessian, the
+        status IMPOSSIBLE or DEFECT, no integrator (""), and NaN for all numbers.
         """
         variant, s, facts = self.variant, self.solution, self.facts
         row: dict[str, Any] = dict.fromkeys(COLUMNS, float("nan"))
@@ -192,9 +196,11 @@ def variants_of(
     hessians: Sequence[str],
     options: Mapping[str, Mapping[str, Any]],
 ) -> list[Variant]:
-    """Combine every solver with every Hessian and every backend for an OCP.
+    """Return the combinations of every solver with every Hessian and every backend for an OCP, in this order of nesting.
 
-    No backends: those of the OCP; no solvers: the default one; no Hessians: those of the solvers. Raises as :func:`compare`.
+    No backends: those of the OCP; no solvers: the default one; no Hessians: those of the solvers. A Hessian that a solver lacks
+    gives a variant with the reason. options: by solver; those of solvers that are not compared are ignored. Raises as
+    :func:`compare`.
     """
     samplings = [s for s in (phase.dynamics.sampling for phase in ocp.phases) if s is not None]
     own = " + ".join(dict.fromkeys(s.backend.name for s in samplings)) or type(ocp.phases[0].dynamics).__name__
@@ -223,7 +229,10 @@ def variants_of(
 
 
 def require_hessians(hessians: Sequence[str], requested: Iterable[tuple[str, Any, str, str]]) -> None:
-    """Raise UnknownName for a Hessian that no solver has. requested: solver, options, Hessian, and the reason against it or ""."""
+    """Raise UnknownName for a Hessian that no solver has.
+
+    requested: combinations of solver, its options, Hessian, and the reason why the solver lacks this Hessian, or "".
+    """
     rows = list(requested)
     for hessian in hessians:
         if all(reason for _, _, asked, reason in rows if asked == hessian):
@@ -239,7 +248,7 @@ def has_hessian(kind: Any, hessian: str) -> bool:
 def run_all(variants: Sequence[Variant]) -> Iterator[Run]:
     """Run the combinations one after the other and yield a row for each.
 
-    Ctrl-C ends the comparison without the interrupted row. An exception in one combination becomes its row.
+    Ctrl-C ends the comparison without the interrupted row. An exception in one combination becomes a row with its message.
     """
     comparison = _Comparison()
     for number, variant in enumerate(variants, 1):
@@ -255,7 +264,7 @@ def run_all(variants: Sequence[Variant]) -> Iterator[Run]:
 class _Comparison:
     """State of a comparison. first: number, problem and facts of the first finished row, None before.
 
-    exact: problem with reference derivatives, None before its first use.
+    exact: problem with reference derivatives, None until it is built.
     """
 
     def __init__(self) -> None:
@@ -265,9 +274,10 @@ class _Comparison:
     def run(self, number: int, variant: Variant) -> Run:
         """Solve one variant (problem, backend and solver) and return its row of the table; number: that of the row.
 
-        The first row that finishes is stored in ``first``; later ones are compared with it. A variant that cannot run, or raises an
-        exception, gives a row with the reason; an unexpected exception is stored in the row's ``error``. An interrupted solve gives
-        a row without facts.
+        The first row that finishes, with any status but "interrupted", is stored in ``first``; later ones are compared with it.
+        A variant that cannot run (CANNOT_RUN), or raises another exception, gives a row with the reason; the other exception is
+        stored in the row's ``error``. An interrupted solve gives a row without facts. Raises KeyboardInterrupt outside of a
+        solve.
         """
         if variant.reason:
             return Run(number, variant, notes=(variant.reason,))
@@ -305,9 +315,9 @@ class _Comparison:
         )
 
     def _error(self, variant: Variant, posed: PosedProblem, solution: Solution) -> float:
-        """Return the derivative error at the solution; NaN if the reference cannot run.
+        """Return the derivative error along the solution; NaN if the problem with reference derivatives cannot be built.
 
-        At the guess if the solution is not finite or has another horizon, as in refined problems.
+        Along the guess if the solution is not finite or has another horizon, as in refined problems.
         """
         if self.exact is None:
             try:
@@ -337,7 +347,10 @@ def _reason(error: Exception) -> str:
 
 
 def integrator_of(ocp: OCP, options: Any) -> str:
-    """Return the schemes of a problem's phases, with their substeps if several, and "first-order hold" if the options select it."""
+    """Return the different schemes of a problem's phases, with their substeps if several, joined by " + ".
+
+    A user-defined time step is named by its class. ", first-order hold" follows if the solver options select it.
+    """
     names: dict[str, None] = {}
     for phase in ocp.phases:
         sampling, substeps = phase.dynamics.sampling, getattr(phase.dynamics, "substeps", 1)
@@ -348,7 +361,10 @@ def integrator_of(ocp: OCP, options: Any) -> str:
 
 
 def _other_problem(first: PosedProblem, other: OCP) -> Iterator[str]:
-    """Yield the differences between two problems: their sizes, or time steps and cost along the guess of the first, beyond SAME."""
+    """Yield the differences between two problems: of their sizes, or else of time steps and cost along the guess of ``first``.
+
+    Next states and costs that differ by SAME or less are equal.
+    """
     one = first.ocp
     sizes = [(o.horizon, o.manifold.nx, o.manifold.ndx, o.nu, len(o.phases)) for o in (one, other)]
     if sizes[0] != sizes[1]:
@@ -367,14 +383,21 @@ def _other_problem(first: PosedProblem, other: OCP) -> Iterator[str]:
 
 
 def _difference(here: Any, there: Any) -> float:
-    """Return the largest difference relative to max(1, size); infinite if only one side is finite, 0 if neither is."""
+    """Return the largest entry of |here - there| / max(1, |there|); 0 for arrays without entries.
+
+    An entry counts as infinite if only one side is finite, and as 0 if neither is.
+    """
     size = np.abs(np.subtract(here, there)) / np.maximum(1.0, np.abs(there))
     neither = ~(np.isfinite(here) | np.isfinite(there))
     return float(np.where(np.isfinite(size), size, np.where(neither, 0.0, np.inf)).max(initial=0.0))
 
 
 def _remarks(variant: Variant, ocp: OCP, solution: Solution, facts: Components) -> Iterator[str]:
-    """Yield notes about a Hessian that differs from the requested one or the backend's, and about uncompiled parts."""
+    """Yield notes about time steps without second derivatives, and about parts that ran in NumPy although not requested.
+
+    If a time step has no second derivatives: a note where those of an exact Hessian came from, or for the option hessian = "auto"
+    which other Hessian the solver used, with the reason.
+    """
     asked, lacking = getattr(variant.options, "hessian", "auto"), missing_curvature(ocp)
     if lacking is not None and facts.hessian == "exact":
         yield f"second derivatives come from the source of the dynamics, not from the backend: {lacking}"
@@ -384,7 +407,7 @@ def _remarks(variant: Variant, ocp: OCP, solution: Solution, facts: Components) 
 
 
 def markdown(runs: Sequence[Run]) -> str:
-    """Format rows as a Markdown table, followed by their notes."""
+    """Format rows as a Markdown table, followed by their notes; each different note once, with the numbers of its rows."""
     lines = ["| " + " | ".join(COLUMNS) + " |", "|" + "---|" * len(COLUMNS)]
     lines += ["| " + " | ".join(map(_cell, run.row().values())) + " |" for run in runs]
     rows: dict[str, list[int]] = {}
@@ -396,7 +419,7 @@ def markdown(runs: Sequence[Run]) -> str:
 
 
 def _cell(value: Any) -> str:
-    """Format a value for a table, numbers with six digits; NaN becomes empty."""
+    """Format a value for a table, floats with six significant digits; NaN becomes empty."""
     if isinstance(value, float):
         return "" if np.isnan(value) else f"{value:.6g}"
     return str(value)
@@ -404,7 +427,7 @@ def _cell(value: Any) -> str:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Finished rows of a comparison; printed as a Markdown table. title: title of the plot."""
+    """Rows of a comparison, also of combinations that could not run; printed as a Markdown table. title: title of the plot."""
 
     runs: tuple[Run, ...]
     title: str = ""
@@ -423,7 +446,7 @@ class Comparison:
 
     @property
     def solutions(self) -> list[Solution | None]:
-        """Solution of each row; None if the combination did not run."""
+        """Solution of each row; None if the combination did not run or an exception was raised."""
         return [run.solution for run in self.runs]
 
     def write_csv(self, path: str | Path) -> Path:
@@ -437,7 +460,8 @@ class Comparison:
     def plot(self, path: str | Path) -> Path | None:
         """Write a plot of cost and gradient over iterations and time by the registered plot "comparison".
 
-        Returns its path, or None if no row has iterations.
+        Of several rows with the same solver, Hessian and backend only the last is in the plot. Returns its path, or None,
+        without a plot, if no row has iterations.
         """
         histories = {r.key: r.solution.history for r in self.runs if r.solution is not None and r.solution.history}
         return PLOTS["comparison"](Path(path), histories, self.title) if histories else None
@@ -475,13 +499,14 @@ def compare(
     problem: an OCP, or a problem of :func:`trajopt.load_problem`, whose solver options are used. guess: states (N + 1, nx) and
     controls (N, nu); default: that of the problem; for an OCP, x0 at every knot. backends: names, or mappings with "name",
     "engine" and options; default: those of the problem. solvers: names; default: that of the problem; for an OCP, "auto".
-    hessians: for solvers with this option; default: those of the solvers. options: further options by solver, such as
-    ``{"dms": {"max_iterations": 50}}``.
+    hessians: names; default: those of the solvers; a solver without this Hessian gives a row with this reason. options: further
+    options by solver, such as ``{"dms": {"max_iterations": 50}}``.
 
-    Returns the rows, printed as the table of ``trajopt compare``: components, comparability with the first row, status,
-    iterations, cost, derivative error and times. A combination that cannot run, or raises, is a row with the reason.
-    After Ctrl-C the finished rows are returned. Raises UnknownName for an unknown backend or solver, or a Hessian of no solver;
-    ConfigError instead for a loaded problem, also for wrong options.
+    Returns the rows, printed as the table of ``trajopt compare``: components, comparability with the first finished row, status,
+    iterations, cost, derivative error and times. A combination that cannot run, or raises, is a row with the reason. After Ctrl-C
+    the finished rows are returned. Raises TypeError for a guess that is no trajectory. For an OCP, raises UnknownName for an
+    unknown backend, solver or option, or a Hessian of no solver, and ValueError for a wrong value of an option; for a loaded
+    problem, ConfigError in these cases.
 
     >>> import trajopt as to
     >>> cart = to.FunctionMap(lambda x, u, t, p: [x[1], u[0]], 2, 1, second_order=True)

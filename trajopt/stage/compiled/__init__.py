@@ -1,1 +1,1 @@
-"""Stages as compiled libraries: their functions, their compilation, and substitutes until they are compiled."""
+"""Stages in the package's C library: their functions as tapes, and stages of which only a part is compiled."""

@@ -1,6 +1,6 @@
-"""Stages with compiled time steps, and cost terms and constraints in NumPy.
+"""Stages with compiled time steps, cost terms partly compiled and partly in NumPy, and constraints in NumPy.
 
-New terms run in NumPy until their code is compiled. A term that cannot be compiled stays in NumPy.
+They serve phases that cannot be compiled as a whole (:mod:`trajopt.stage.compiled.choice`).
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ from trajopt.stage.stages import StageDerivatives, StageValues, Trials, workspac
 
 
 class BareStages:
-    """Evaluation of the K knots of a phase by compiled time steps, and terms and constraints in NumPy.
+    """Evaluation of the K knots of a phase: time steps and some cost terms compiled, other terms and constraints in NumPy.
 
-    steps: time steps and the compiled cost terms, without constraints. plain: the remaining terms and all constraints, in NumPy.
+    steps: the time steps and the compiled cost terms, maybe none, without constraints. plain: the remaining terms and all
+    constraints, in NumPy.
     """
 
     compiled = True
@@ -52,7 +53,7 @@ class BareStages:
     ) -> StageDerivatives:
         """Return values and first derivatives, in ``out`` if given, with Q, S, R of the cost if ``quadratic``.
 
-        ``pool`` is not used.
+        ``pool`` is not used: the result is valid on return.
         """
         nx, n, m, ng = self._sizes
         K, out = len(x), out or workspace_for(len(x), (nx, n, n, m, ng), quadratic)
@@ -66,9 +67,9 @@ class BareStages:
         return out
 
     def _sum(self, x: Array, u: Array, nodes: Array, out: StageDerivatives, quadratic: bool) -> StageDerivatives:
-        """Write the derivatives of the compiled step, the sum of compiled and NumPy costs, and the constraints to ``out``.
+        """Write values and first derivatives of steps, of the sum of compiled and NumPy costs, and of constraints to ``out``.
 
-        Return it.
+        Returns ``out``. Q, S and R are written only if ``quadratic``.
         """
         step = self.steps.first(x, u, nodes, quadratic=quadratic)
         own = self._costs.first(x, u, nodes, quadratic=quadratic)
@@ -91,10 +92,11 @@ class BareStages:
         first: int = 0,
         out: Hessians | None = None,
     ) -> Hessians:
-        """Return the Hessian blocks of sigma l + lam'(x_next (-) node) + y'g: steps compiled, NumPy terms and constraints in NumPy.
+        """Return the Hessian blocks of sigma l + lam'(x_next (-) node) + y'g, in ``out`` if given.
 
-        lam, y: None omits a part. first: index of the first knot if x has fewer rows than there are knots; then terms and
-        constraints in NumPy are omitted. out: output arrays.
+        The part of lam and compiled terms come from ``steps``, the other terms and y from ``plain``. lam, y: None omits a part.
+        first: index of the first knot if x has fewer rows than there are knots, for lam alone: NumPy terms and constraints are
+        then omitted.
         """
         if not sigma and y is None:
             return self.steps.second(x, u, nodes, 0.0, lam, None, first, out)
@@ -108,21 +110,27 @@ class BareStages:
         return result
 
     def sweep_part(self, x: Array, u: Array, nodes: Array) -> tuple[Any, Any] | None:
-        """Return the second derivatives of the compiled time steps for a C sweep; None if they are not compiled."""
+        """Return the CurvaturePart with which a C sweep evaluates second derivatives of the time steps, and its memory.
+
+        See :meth:`CompiledStages.sweep_part`. Returns None if these second derivatives are not compiled.
+        """
         return self.steps.sweep_part(x, u, nodes)
 
     def finer(self, pieces: int) -> BareStages:
-        """Return stages with ``pieces`` times as many substeps in each time step, for rollouts."""
+        """Return stages with ``pieces`` times as many substeps in each compiled time step, for rollouts."""
         return BareStages(self.steps.finer(pieces), self.plain)
 
     def shortened(self, share: float) -> BareStages:
-        """Return stages with the time steps multiplied by ``share``."""
+        """Return stages with the time steps multiplied by ``share``.
+
+        So are the costs of compiled terms; those of NumPy terms are not if their weights ``plain.scale`` are given.
+        """
         return BareStages(self.steps.shortened(share), replace(self.plain, dt=share * self.plain.dt))
 
     def rollout(self, trials: Trials) -> Array:
-        """Write the trajectories of ``trials`` over these knots by compiled code.
+        """Write the trajectories of ``trials`` over these knots by compiled code, in place.
 
-        Returns their costs (L,), NumPy terms included.
+        Returns the costs (L,) of these knots, NumPy terms included.
         """
         compiled, p = self.steps.rollout(trials), self.plain
         knots = slice(p.start, p.start + len(p.t))

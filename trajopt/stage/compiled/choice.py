@@ -1,4 +1,4 @@
-"""Choice of the library of a phase, and what NumPy evaluates beside it."""
+"""Choice of the compiled library of a phase, and of its parts that run in NumPy."""
 
 from __future__ import annotations
 
@@ -23,10 +23,11 @@ from trajopt.stage.stages import Stages
 
 
 class CompiledChoice:
-    """A phase of a problem and the libraries that can evaluate it.
+    """A phase of a problem, of sampled dynamics, and the libraries that can evaluate it.
 
-    plain, end: NumPy stages of the phase and of the final knot. kinds: candidate libraries, the best first: True for one with
-    second derivatives, and its Hessian of the cost. required: raise an error if the phase cannot be compiled.
+    i: index of the phase. plain, end: NumPy stages of the phase and of the final knot. kinds: a pair for each candidate library,
+    the best first: True for one with second derivatives, and its Hessian of the cost ("gauss_newton" or "exact"). required: raise
+    an error instead of running parts in NumPy.
     """
 
     def __init__(
@@ -47,7 +48,10 @@ class CompiledChoice:
         self.shapes = [self._shape(second, hessian) for second, hessian in kinds]
 
     def _shape(self, second: bool, hessian: str) -> StageShape:
-        """Return the structure of the phase that determines its library; second: with second derivatives; hessian: of the cost."""
+        """Return the structure of the phase that determines its library, with all its terms and constraints.
+
+        second: with second derivatives of dynamics and constraints. hessian: of the cost, "gauss_newton" or "exact".
+        """
         plain, end = self._plain, self._end
         groups: tuple[Any, ...] = (plain.terms, end.terms, plain.constraints, end.constraints)
         running, terminal, path, final = (tuple(TermShape.of(part) for part in group) for group in groups)
@@ -55,11 +59,10 @@ class CompiledChoice:
         return StageShape(self.scheme, sizes, self._ocp.nu, running, terminal, path, final, hessian, second)
 
     def stages(self) -> tuple[Stages, Stages] | None:
-        """Return the stages of the phase and of the final knot, compiled as far as possible, by the first usable library.
+        """Return the stages of the phase and of the final knot, by the first candidate library that can be compiled.
 
-        If terms or constraints cannot be compiled, they and the final knot run in NumPy, with a report; None, also with a report,
-        if the time steps are not compiled. Raises TooLong, TraceError if compiled code is required and the phase cannot be compiled
-        as a whole.
+        If none can, only a part of the phase is compiled (:meth:`_in_part`), with a report. Returns None, also with a report, if
+        that is impossible too. If compiled code is required, raises TooLong or TraceError, the failure of the first candidate.
         """
         reason: Exception
         for shape in self.shapes:
@@ -78,9 +81,9 @@ class CompiledChoice:
     def _in_part(self, reason: Exception) -> tuple[Stages, Stages] | None:
         """Return the stages of a phase of which only a part can be compiled, and those of the final knot.
 
-        Compiled are the time steps with the cost terms that can be traced, or with no terms if the code is too long. The other
-        terms, the constraints and the final knot run in NumPy, with a report that gives the reason. None, also with a report, if
-        the time steps cannot be compiled.
+        Compiled are the time steps with the cost terms that can be traced, or with no terms if ``reason`` is a TooLong. The
+        other terms, all constraints and the final knot run in NumPy. Returns None if the time steps with these terms cannot be
+        compiled. Either result is reported with ``reason``, why the phase is not compiled as a whole.
         """
         long = isinstance(reason, TooLong)
         terms = [] if long else [term for term in self._plain.terms if works_on_symbols(term)]
@@ -105,13 +108,14 @@ class CompiledChoice:
         return None
 
     def _stages(self, library: Library, plain: NumpyStages) -> CompiledStages:
-        """Return the compiled stages of a library; plain: NumPy stages with the terms and constraints that it contains."""
+        """Return the compiled stages of the phase by a library; plain: NumPy stages with the library's terms and constraints."""
         return CompiledStages(library, self._ocp, self._i, plain, self._curved, self._report_second)
 
     def _curved(self) -> Library | None:
-        """Return the library of second derivatives of the time step alone.
+        """Return the library of the time step with its second derivatives, without cost terms and constraints.
 
-        Returns None if they are finite differences or cannot be compiled.
+        Returns None if the backend has no second derivatives to compile (``has_contraction``), or if compilation fails; the
+        failure is stored for :meth:`_report_second`.
         """
         if not has_contraction(self.backend):
             return None
@@ -124,5 +128,8 @@ class CompiledChoice:
             return None
 
     def _report_second(self) -> None:
-        """Report, with the reason, that NumPy evaluates the second derivatives of the phase."""
+        """Report that NumPy evaluates the second derivatives of the phase.
+
+        The reason is the last failure to compile them, or else that the derivative method has finite differences only.
+        """
         report_not_compiled(self._ocp, self._i, self._second_refused or by_differences(self.backend), SECOND)

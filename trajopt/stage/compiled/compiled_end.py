@@ -17,12 +17,15 @@ from trajopt.stage.stages import StageDerivatives, StageValues, Trials, workspac
 
 
 def shapes_of(plain: NumpyStages) -> tuple[list[TermShape], list[TermShape]]:
-    """Return the compiled structure (residual, parameter sizes) of each term and of each constraint of a stage, as two lists."""
+    """Return the :class:`TermShape` of each cost term and of each constraint of a stage, as two lists."""
     return [*map(TermShape.of, plain.terms)], [*map(TermShape.of, plain.constraints)]
 
 
 def _end_values(plain: NumpyStages) -> tuple[Array, ...]:
-    """Return the values of a final knot: its time, weights and parameters of the cost terms, parameters of the constraints."""
+    """Return the values of a final knot: its time t (1,), and rows (1, size) of concatenated numbers.
+
+    These are the weights and parameters of the cost terms, and the parameters of the constraints.
+    """
     return plain.t, theta_of(plain.terms, 1), constraint_theta(plain.constraints, 1)
 
 
@@ -39,26 +42,32 @@ class CompiledEnd:
         self._ng = sum(c.residual.n_out for c in plain.constraints)
 
     def matches(self, plain: NumpyStages) -> bool:
-        """True if the final knot ``plain`` has the same residuals and parameter sizes of terms and constraints."""
+        """True if terms and constraints of the final knot ``plain`` have the same shapes (:class:`TermShape`)."""
         return self._structure == shapes_of(plain)
 
     def load_values(self, plain: NumpyStages) -> None:
-        """Load time, weights and parameters of another final knot of the same structure, in place."""
+        """Load time, weights and parameters of another final knot of the same structure, in place.
+
+        ``plain`` replaces the NumPy stages.
+        """
         self.plain, (t, theta, final) = plain, self._values
         t[:] = plain.t
         theta_of(plain.terms, 1, theta)
         constraint_theta(plain.constraints, 1, final)
 
     def values(self, x: Array, u: Array, nodes: Array) -> StageValues:
-        """Return cost and constraints at the final state x (1, nx); no next state and no defects."""
+        """Return cost and constraints at the final state x (1, nx); next states and defects have no columns.
+
+        u and nodes are not read.
+        """
         x, cost, g = np.ascontiguousarray(x), np.empty(1), np.empty((1, self._ng))
         self._values_of(x, 0, cost, g)
         return StageValues(np.zeros((1, 0)), np.zeros((1, 0)), cost, g)
 
     def _values_of(self, x: Array, stride: int, cost: Array, g: Array | None) -> None:
-        """Evaluate costs and, unless None, constraints of len(cost) final states; writes cost and g.
+        """Write the costs of len(cost) final states to ``cost``, and their constraints to ``g`` unless it is None.
 
-        stride: numbers from a state in x to the next.
+        stride: offset between successive states in memory, in doubles; x begins with the first.
         """
         to = (address(cost), None if g is None else address(g), address(self.library.workspaces[0]))
         self.library.end_values(ctypes.byref(self.data), address(x), stride, len(cost), *to)
@@ -75,7 +84,7 @@ class CompiledEnd:
     ) -> StageDerivatives:
         """Return cost and constraints with their derivatives in the final state, and Q of the cost, in ``out`` if given.
 
-        Q is always computed; ``pool`` is not used.
+        Q is always written, also without ``quadratic``, so ``out`` needs memory for it. u, nodes and ``pool`` are not used.
         """
         x, result = np.ascontiguousarray(x), out or workspace_for(1, (0, self._n, 0, 0, self._ng))
         arrays = (result.values.cost, result.values.g, result.lx, result.gx, result.Q)
@@ -96,9 +105,10 @@ class CompiledEnd:
         first: int = 0,
         out: Hessians | None = None,
     ) -> Hessians:
-        """Return the Hessian blocks of sigma l + y'g in the final state; those in controls are empty, ``lam`` and ``out`` unused.
+        """Return the Hessian blocks of sigma l + y'g in the final state: xx (1, n, n), and empty ux, uu; y: None omits its part.
 
-        A library without second derivatives gives sigma Q, or NumPy evaluates y and exact Hessians.
+        If the library has no second derivatives: xx = sigma Q if y is None and the Hessian is Gauss-Newton, else computed in
+        NumPy. u, nodes, lam and first do not matter; ``out`` is not written.
         """
         if not self.library.shape.second:
             if y is not None or self.plain.hessian == "exact":

@@ -1,9 +1,9 @@
 """Stages of a phase in the package's C library: see :mod:`trajopt.stage.stages`. Results equal those of NumPy to rounding.
 
-Time steps must use a backend that :mod:`~dynamics_backends.compiled.sources.dynamics_source` traces. Numbers that change between
-solves (dt, weights, references, parameters, bounds) are inputs, so functions are traced once for the structure of a phase. First
-derivatives store the substeps of the integrator. Second derivatives at the same point reuse them and need only the backward sweep
-through the substeps.
+Time steps must use a backend that :mod:`~dynamics_backends.compiled.sources.dynamics_source` can compile. Numbers that change
+between solves (dt, weights, references, parameters, bounds) are inputs, so functions are traced once for the structure of a
+phase. If the library has second derivatives of the whole stage, first derivatives store the substeps of the integrator. Second
+derivatives at the same point reuse them and need only the backward sweep through the substeps.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ _DOUBLE = 8
 class CompiledStages:
     """Compiled evaluation of the K knots of a phase, see :class:`~trajopt.stage.stages.Stages`.
 
-    library: library of the phase's structure. plain: NumPy stages of the phase, with its terms and constraints, for operations that
-    the library lacks. curved: returns the library of second derivatives of the step alone, for a library without them. report:
-    called when NumPy evaluates second derivatives.
+    library: library of the phase's structure. index: of the phase in ``ocp``. plain: NumPy stages with the library's terms and
+    constraints, for second derivatives that the library lacks. curved: returns the library of second derivatives of the time step
+    alone, or None, and is called if ``library`` has none. report: called when NumPy evaluates second derivatives.
     """
 
     compiled = True
@@ -81,12 +81,15 @@ class CompiledStages:
     def matches(self, plain: NumpyStages, phase: Phase) -> bool:
         """True if ``phase``, with NumPy stages ``plain``, has the same structure, so that its values can be loaded.
 
-        Structure: dynamics, knots, parameter sizes, residuals of terms and constraints.
+        Structure: dynamics with their integration, number of knots, parameter sizes, and shapes of terms and constraints.
         """
         return self._structure == _structure(plain, phase)
 
     def load_values(self, plain: NumpyStages, phase: Phase) -> None:
-        """Load times, weights and parameters of another phase of the same structure, in place; cached derivatives are dropped."""
+        """Load times, weights and parameters of another phase of the same structure, in place; cached derivatives are dropped.
+
+        ``plain`` replaces the NumPy stages.
+        """
         self.plain, self._stored_at, self._last = plain, b"", (b"", None)
         t, weight, p, theta, path = self._values
         t[:], weight[:] = plain.t, phase.weights
@@ -95,7 +98,7 @@ class CompiledStages:
         constraint_theta(plain.constraints, len(t), path)
 
     def _at(self, library: Library, first: int) -> ctypes.Structure:
-        """Return the struct stages_t of a library that begins at the knot ``first``; cached."""
+        """Return the struct stages_t of a library that begins at the knot ``first`` of the phase; cached."""
         if (library, first) not in self._from_knot:
             self._from_knot[library, first] = self._make_data(library, first)
         return self._from_knot[library, first]
@@ -107,7 +110,7 @@ class CompiledStages:
 
     # -- values and first order -----------------------------------------------------------------------------------------
     def values(self, x: Array, u: Array, nodes: Array) -> StageValues:
-        """Return next states, defects, costs and constraints at K knots, x (K, nx), u (K, nu).
+        """Return next states, defects, weighted costs and constraints at K knots, x (K, nx), u (K, nu).
 
         nodes (K, nx): states from which defects are measured, the next states of the trajectory or chart origins.
         """
@@ -131,8 +134,8 @@ class CompiledStages:
     ) -> StageDerivatives:
         """Return values and first derivatives, in ``out`` if given, with Q, S, R of the cost if ``quadratic``.
 
-        With a pool the work is added to it, and the arrays are valid after its run. A library with second derivatives also stores
-        its substeps for :meth:`second`.
+        With a pool the work is added to it, and the arrays are valid after its run. Without one, the substeps, or the Q, S, R of
+        a library without second derivatives, are cached for :meth:`second` at the same point.
         """
         over = out or workspace_for(len(x), self._sizes, quadratic)
         work, point = self._first_work(x, u, nodes, over, quadratic)
@@ -165,11 +168,14 @@ class CompiledStages:
     def _part(
         self, function: Any, at: ctypes.Structure, results: ctypes.Structure, references: Any = None
     ) -> Callable[[int, int, Array], None]:
-        """Return a function of a range of knots that calls a library function at a point; it keeps ``references`` alive."""
+        """Return a function (first, last, workspace) that calls a library function for these knots of the point ``at``.
+
+        It keeps ``references``, ``at`` and ``results`` alive.
+        """
         stages, point, out = ctypes.byref(self.data), ctypes.byref(at), ctypes.byref(results)
 
         def part(first: int, last: int, workspace: Array) -> None:
-            """Evaluate the knots ``first`` to ``last``."""
+            """Evaluate the knots ``first`` to ``last`` - 1."""
             function(stages, point, first, last, out, address(workspace))
 
         part.references = (references, at, results)  # type: ignore[attr-defined]
@@ -195,11 +201,12 @@ class CompiledStages:
         first: int = 0,
         out: Hessians | None = None,
     ) -> Hessians:
-        """Return the Hessian blocks of sigma l + lam'(x_next (-) node) + y'g; lam, y: None omits a part.
+        """Return the Hessian blocks of sigma l + lam'(x_next (-) node) + y'g, in ``out`` if given; lam, y: None omits a part.
 
-        Without compiled second derivatives NumPy evaluates them, with a report, or for the cost alone the Gauss-Newton blocks of
-        first derivatives. Reuses the substeps that :meth:`first` stored at the same point. first: index of the first knot if x has
-        fewer rows than knots.
+        If the library has no second derivatives, lam alone (sigma 0, y None) uses the library of the time step, if that exists;
+        a Gauss-Newton cost alone (lam, y None) gives sigma times Q, S, R of first derivatives, in new arrays; NumPy evaluates
+        all else, with a report. A library with second derivatives reuses the substeps that :meth:`first` stored at the same
+        point, or computes them. first: index of the first knot if x has fewer rows than knots, for lam alone.
         """
         alone = not sigma and y is None
         library = self.curved if alone else self.library if self.library.shape.second else None
@@ -223,7 +230,7 @@ class CompiledStages:
         function, head = library.second, (ctypes.byref(stages), ctypes.byref(at))
 
         def part(begin: int, end: int, workspace: Array) -> None:
-            """Evaluate the Hessians of the knots ``begin`` to ``end``."""
+            """Evaluate the Hessians of the knots ``begin`` to ``end`` - 1."""
             function(*head, begin, end, ctypes.byref(results), address(workspace))
 
         over_threads(part, K, library.lanes, library.second_workspaces(self._n_substeps))
@@ -242,7 +249,10 @@ class CompiledStages:
 
     @property
     def curved(self) -> Library | None:
-        """Library with second derivatives of the time step: that of the stage, or one of the step alone; None if not compiled."""
+        """Library with second derivatives of the time step: that of the stage if it has them, else one of the step alone.
+
+        None if neither is compiled.
+        """
         return self.library if self.library.shape.second else self._curved_alone()
 
     @property
@@ -252,7 +262,11 @@ class CompiledStages:
         return None if library is None else self._at(library, 0)
 
     def sweep_part(self, x: Array, u: Array, nodes: Array) -> tuple[CurvaturePart, Any] | None:
-        """Return the second derivatives of the time steps for a C sweep, and the objects they point to; None if not compiled."""
+        """Return the CurvaturePart by which a C sweep evaluates second derivatives of the time steps, and its memory.
+
+        The sweep evaluates those of lam' (x_next (-) node) knot by knot, with its lam, as long as the returned objects are alive.
+        Returns None if no second derivatives are compiled.
+        """
         library = self.curved
         if library is None:
             return None
@@ -271,7 +285,7 @@ class CompiledStages:
         return result
 
     def shortened(self, share: float) -> CompiledStages:
-        """Return a copy with the time steps multiplied by ``share``; weights of the cost do not change."""
+        """Return a copy with the time steps multiplied by ``share``, and so the running costs, which dt weights."""
         result = self._view()
         t, weight, *others = self._values
         result._values = [t, share * weight, *others]
@@ -288,7 +302,8 @@ class CompiledStages:
     def rollout(self, trials: Trials) -> Array:
         """Write the trajectories of ``trials`` over these knots, in place; returns their costs (L,).
 
-        Each lane holds a step length and a segment; segments lie between nodes with linear gaps.
+        Each lane rolls out one segment with one step length. With linear gaps, shooting nodes begin new segments; with nonlinear
+        gaps there is one segment.
         """
         N, count, first = len(trials.us), len(trials.alphas), self._first_knot
         last = first + len(self._values[0])
@@ -311,7 +326,7 @@ class CompiledStages:
         head = [ctypes.byref(s) for s in (self.data, all_of, parts)]
 
         def part(begin: int, end: int, workspace: Array) -> None:
-            """Roll out the tasks ``begin`` to ``end``."""
+            """Roll out the tasks ``begin`` to ``end`` - 1."""
             self.library.rollout(*head, begin, end, address(workspace))
 
         knots = max((last - first) * count // len(cost), 1)
@@ -320,9 +335,10 @@ class CompiledStages:
 
 
 def _values_of(phase: Phase, plain: NumpyStages) -> tuple[Array, ...]:
-    """Return the values of a phase by knot: t, weights, parameters of the dynamics, theta of cost terms, and of constraints.
+    """Return the values of a phase at its K knots: t (K,), weights (K,) of the running cost, and three arrays (K, size).
 
-    theta: weights (of cost terms) and parameters, concatenated.
+    These contain the parameters of the dynamics, the weights and parameters of all cost terms, and the parameters of all
+    constraints, concatenated.
     """
     K = phase.knots
     p, theta, path = (
@@ -334,7 +350,7 @@ def _values_of(phase: Phase, plain: NumpyStages) -> tuple[Array, ...]:
 
 
 def _structure(plain: NumpyStages, phase: Phase) -> tuple[Any, ...]:
-    """Return the structure of a phase: everything that compiled code and memory addresses depend on, for comparison."""
+    """Return the structure of a phase, for comparison: dynamics, integration, knots, parameter sizes, terms and constraints."""
     sizes = [(name, value.shape[-1]) for name, value in phase.parameters.items()]
     return phase.dynamics, phase.dynamics.sampling, phase.knots, sizes, *shapes_of(plain)
 
@@ -347,7 +363,7 @@ def _point(x: Array, u: Array, nodes: Array) -> tuple[ctypes.Structure, list[Arr
 
 @lru_cache(maxsize=32)
 def node_flags(nodes: tuple[int, ...], N: int) -> Array:
-    """Return flags (N + 1,), 1 at the shooting nodes and 0 elsewhere; cached, so do not change them."""
+    """Return int8 flags (N + 1,), 1 at the knots ``nodes`` and 0 elsewhere; cached, so do not change them."""
     flags = np.zeros(N + 1, np.int8)
     flags[list(nodes)] = 1
     return flags
@@ -357,7 +373,8 @@ def node_flags(nodes: tuple[int, ...], N: int) -> Array:
 def _tasks(shooting: Any, first: int, last: int, trials: int) -> tuple[Array, Array, Array]:
     """Return the first knot, end knot and trial index of each rollout task of a phase: one for each segment and trial; cached.
 
-    Trials of a segment are adjacent.
+    Trials of a segment are adjacent. shooting: a Shooting. first, last: knots of the horizon where the phase begins and ends.
+    trials: number of step lengths.
     """
     starts, stops = (np.array(part, _LONG) for part in shooting.parts(first, last))
     return np.repeat(starts, trials), np.repeat(stops, trials), np.tile(np.arange(trials, dtype=_LONG), len(starts))

@@ -39,17 +39,20 @@ _SEVERAL = ("rollout.h", "in_lanes.h")
 
 
 def stages_source(*more: str) -> str:
-    """Return the C source of the stage kernels, which needs groups.h and functions.h before it; more: further kernel files."""
+    """Return the C source of the stage kernels.
+
+    It must follow the headers of :func:`_templates`. more: names of further files of the folder kernels, appended in this order.
+    """
     return kernel_text("trajopt.stage", *_KERNELS, *more)
 
 
 def source() -> str:
-    """Return the C source of all stage kernels with their headers, for the package's library."""
+    """Return the C source of all stage kernels, those of rollouts and for lanes of problems included, after their headers."""
     return "\n".join([*_templates(), stages_source(*_SEVERAL)])
 
 
 def _templates() -> list[str]:
-    """Return the C sources of the headers that the stage kernels need."""
+    """Return the C sources of the headers that must precede the stage kernels, in this order."""
     headers = map(template, ("lanes/rows.h", "lanes/function.h", "lanes/context.h", "lanes/groups.h"))
     return [prelude(), *headers, kernel_text("trajopt.stage", "functions.h")]
 
@@ -74,10 +77,11 @@ StagesData, PointData, ValuesData, FirstData, SecondData, SweepData, TrialsData,
 
 
 class Library:
-    """Compiled functions of a phase's structure, and the C kernels of the stages that call them.
+    """Functions of a phase's structure, as tapes or in the package's C library, and the C kernels of the stages that call them.
 
-    Every phase contains the functions of the final knot. Functions named ``..._in_lanes`` take arrays of structs, one for the
-    problem in each lane. Raises TooLong, TraceError for functions without a tape.
+    Functions of the terminal cost and of final constraints are included. Kernels of second derivatives are attributes only if
+    ``shape.second``. Kernels named ``..._in_lanes`` evaluate one problem in each lane and take an array with a struct for each.
+    Raises TooLong if a function has too many operations, TraceError if it cannot be traced.
     """
 
     def __init__(self, backend: Any, shape: StageShape) -> None:
@@ -124,7 +128,10 @@ class Library:
             self._second_workspaces: dict[int, Workspaces] = {}
 
     def second_workspaces(self, substeps: int) -> Workspaces:
-        """Return the workspaces of second derivatives, one for each thread; cached by the number of substeps."""
+        """Return the workspaces of second derivatives for time steps of this many substeps, cached by this number.
+
+        The i-th workspace serves the i-th range of knots of a parallel evaluation. Only for a library with ``shape.second``.
+        """
         if substeps not in self._second_workspaces:
             self._second_workspaces[substeps] = Workspaces(
                 int(self._second_workspace(self.structure, substeps)) * self.lanes
@@ -137,9 +144,10 @@ _known: dict[tuple[Any, StageShape], Library | Exception] = {}
 
 
 def library_of(backend: Any, shape: StageShape) -> Library:
-    """Return the library of a structure, cached for problems that differ in values only, as are failures.
+    """Return the library of a backend and a structure, cached in memory; problems that differ in values only share it.
 
-    Raises TooLong, TraceError if it cannot be compiled.
+    Failures are cached too. A full cache drops its oldest entry. Raises TooLong if a function of the phase has too many
+    operations, TraceError if it cannot be traced.
     """
     key = backend, shape
     if key not in _known:

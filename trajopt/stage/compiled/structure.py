@@ -1,4 +1,6 @@
-"""Structure of a phase in C: sizes, factors of the manifold and integration scheme (kernels/structure.h)."""
+"""Structure of a phase in C: sizes, factors of the manifold and integration scheme, the struct structure_t of
+kernels/structure.h.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,11 @@ _StructureData, FunctionsData = structs_in(
 
 
 class Structure(NamedTuple):
-    """Structure of a phase: numbers of structure_t, Runge-Kutta coefficients by name, and the factors of the manifold."""
+    """Structure of a phase, for the C struct structure_t.
+
+    numbers: its int members (sizes and flags) by name. tableau: Runge-Kutta coefficients A, B, C, and AI of implicit damping.
+    factors: of the manifold. curved: those of them in which x (+) d is not a sum.
+    """
 
     numbers: dict[str, int]
     tableau: dict[str, Array]
@@ -43,7 +49,11 @@ class Structure(NamedTuple):
 
     @classmethod
     def of(cls, system: Map, shape: StageShape) -> Structure:
-        """Return the structure of a phase from the system that its steps evaluate and its terms and constraints."""
+        """Return the structure of a phase.
+
+        system: map that its time steps evaluate. shape: integration scheme, parameters, controls, terms and constraints. Jumps
+        and the semi-implicit Euler method have the tableau of the Euler method. Raises KeyError for an unknown scheme.
+        """
         manifold, offsets = system.manifold, damping_offsets(system)
         factors = factors_of(manifold)
         curved = [f for f in factors if f.is_curved]
@@ -79,9 +89,11 @@ class Structure(NamedTuple):
         return cls(numbers, coefficients, factors, curved)
 
     def data(self, lanes: int | None, functions: int, workspace: int, registers: int) -> StructureMemory:
-        """Create the struct structure_t, with the memory that it points to; lanes: SIMD width, None for the default.
+        """Create the struct structure_t, with the arrays of factors and coefficients that it points to.
 
-        functions: address of functions_t. workspace, registers: vectors that the functions and a block of their tapes need.
+        lanes: SIMD width of the C code that reads it, None for the default. functions: address of a struct functions_t, which
+        the caller must keep alive. workspace: vectors of workspace that the functions need, at any number of blocks. registers:
+        vectors that functions for several blocks need for each block.
         """
         factors, curved = (factor_array(part, lanes) for part in (self.factors, self.curved))
         tables = {"factors": ctypes.addressof(factors), "curved": ctypes.addressof(curved)}
@@ -92,18 +104,20 @@ class Structure(NamedTuple):
         return StructureMemory(data, (factors, curved, self.tableau))
 
     def stage_workspace(self, rows: int) -> int:
-        """Return the workspace of the stages in vectors, with first derivatives but without the workspace of their functions.
+        """Return the vectors of workspace that values and first derivatives of the stages need, for one block of knots.
 
-        rows: computed rows of xdot.
+        The workspace of the functions of dynamics, terms and constraints is not included, nor memory for contact forces and for
+        second derivatives of path constraints. rows: the functions of the dynamics compute the last ``rows`` rows of xdot.
         """
         functions = FunctionsData(rows=rows)
         own = self.data(None, ctypes.addressof(functions), 0, 0)
         return int(bound(kernels(), "stage_workspace", "p", ctypes.c_long)(ctypes.addressof(own.data)))
 
     def source(self, workspace: str) -> str:
-        """Return the C source of the constant ``structure``, to be placed after the functions of a phase and structure.h.
+        """Return the C source of the constant ``structure`` (structure_t) and of the arrays that it points to.
 
-        workspace: a C expression.
+        It must follow :meth:`groups_source`, structure.h, and the constant ``stage_functions`` (functions_t). workspace: C
+        expression of the member ``workspace``; the member ``registers`` is 0.
         """
         groups = [factors_in_c("factors", self.factors), factors_in_c("curved", self.curved)]
         arrays = [f"static const double tableau_{key}[] = {{{_list(values)}}};" for key, values in self.tableau.items()]
@@ -119,27 +133,33 @@ class Structure(NamedTuple):
         return "\n".join([*groups, *arrays, f"static const structure_t structure = {{{fields}}};"])
 
     def groups_source(self) -> str:
-        """Return the C source of the curved Lie groups of the manifold, to be placed before a phase's functions and structure.h."""
+        """Return the C source of groups.h and of the functions of each curved Lie group of the manifold.
+
+        It must precede structure.h and the functions of a phase.
+        """
         return "\n".join(groups_source(dict.fromkeys(f.group for f in self.curved)))
 
 
 class StructureMemory(NamedTuple):
-    """Struct structure_t, and the memory that it points to."""
+    """Struct structure_t (``data``), and the arrays of factors and coefficients that it points to (``memory``).
+
+    Its functions_t is not included.
+    """
 
     data: Any
     memory: Any
 
 
 def _square(rows: Any, n: int) -> Array:
-    """Return the matrix (n, n) of the rows of a strictly lower triangle, with zeros elsewhere."""
+    """Return the matrix (n, n) of n rows, each of at most n entries, with zeros behind them."""
     return np.array([[*row, *[0.0] * (n - len(row))] for row in rows])
 
 
 def _parameters(constraints: Any) -> int:
-    """Return the number of parameters of all constraints."""
+    """Return the total number of components of the parameters of all constraints."""
     return sum(size for c in constraints for _, size in c.parameters)
 
 
 def _list(values: Array) -> str:
-    """Return the entries of an array as a comma-separated list of C constants."""
+    """Return the entries of an array, by rows, as a comma-separated list of C constants."""
     return ", ".join(constant(x) for x in values.ravel().tolist())

@@ -1,7 +1,8 @@
 """Functions of a phase as tapes: kernels/functions.h.
 
-Dynamics of free robots are in the package's library; all others, costs and constraints are tapes, which may call the library's
-kernels. Tapes are cached on disk, so that a second process need not trace.
+Costs, constraints and most dynamics are tapes, which may call kernels of the package's library. The library itself contains all
+dynamics of free robots with analytic derivatives or finite differences, and their second derivatives for any method; robots with
+very few joints are tapes. Tapes are cached on disk, so that a second process need not trace.
 """
 
 from __future__ import annotations
@@ -41,8 +42,9 @@ ALONG = "dynamics_along"
 class TapedFunctions(NamedTuple):
     """Functions of a phase: tapes by their names in functions_t.
 
-    rows: computed rows of xdot. directions: struct directions_t of partial derivatives by complex or dual numbers, whose tape is
-    named :data:`ALONG`. forces: force_rows, force_columns and curved_forces of functions_t.
+    rows: the dynamics compute the last ``rows`` rows of xdot. directions: struct directions_t of partial derivatives by complex
+    or dual numbers, whose tape is named :data:`ALONG`; None for other methods. forces: the members force_rows, force_columns and
+    curved_forces of functions_t, for contact forces that the running cost reads.
     """
 
     tapes: dict[str, Tape]
@@ -51,10 +53,10 @@ class TapedFunctions(NamedTuple):
     forces: tuple[int, int, int] = (0, 0, 0)
 
     def members(self, lanes: int) -> dict[str, tuple[int | None, int, int | None]]:
-        """Return code, data and code for blocks (run, self, run_blocks) of each member of the C struct functions_t, by name.
+        """Return code, data and code for blocks (run, self, run_blocks) of the members of functions_t that have tapes, by name.
 
-        Partial derivatives by complex or dual numbers refer to the C function that calls the tape :data:`ALONG`; lanes selects its
-        version.
+        Code and data are addresses, None for no code. With ``directions``, "dynamics_partials" is the C function that calls the
+        tape :data:`ALONG`, and ``directions`` gets the addresses of this tape. lanes: SIMD width of this function.
         """
         found = {name: tape.function for name, tape in self.tapes.items()}
         if self.directions is not None:
@@ -64,14 +66,14 @@ class TapedFunctions(NamedTuple):
 
     @property
     def registers(self) -> int:
-        """Largest workspace of the tapes for a block of knots, in vectors."""
+        """Largest workspace of the tapes for a block of knots, in vectors; 0 without tapes."""
         return max((tape.registers for tape in self.tapes.values()), default=0)
 
 
 def taped_functions(backend: Any, shape: StageShape) -> TapedFunctions:
     """Return the tapes of a phase's functions: dynamics outside the package's library, costs and constraints.
 
-    Raises TooLong, TraceError for functions without a tape.
+    Raises TooLong for a function with too many operations, TraceError for one that cannot be traced.
     """
     map, sizes = unwrapped(backend.map), dict(shape.parameters)
     manifold = map.manifold
@@ -85,16 +87,18 @@ def taped_functions(backend: Any, shape: StageShape) -> TapedFunctions:
 def _dynamics(
     backend: Any, shape: StageShape, *, forces: bool, curved_forces: bool
 ) -> tuple[dict[str, Tape], int, float]:
-    """Return tapes of the dynamics, the number of computed rows of xdot, and the size of a perturbation; tapes are cached on disk.
+    """Return tapes of the dynamics, cached on disk, the number of computed rows of xdot, and the size of a perturbation.
 
-    No tapes, and half of the tangent's dimension as rows, if the dynamics are in the package's library. forces: contact forces are
-    a result too. curved_forces: second derivatives take multipliers of these forces.
+    If the dynamics are in the package's library: no tapes, and ndx / 2 rows. Second derivatives have a tape only if
+    ``shape.second``, and not if the library contains them or all are zero. The perturbation is 1 for dual numbers, and 0 for
+    methods other than complex and dual numbers. forces: contact forces are a result of value and analytic partial derivatives
+    too. curved_forces: second derivatives include those of these forces, whose multipliers are a further argument.
     """
     if dynamics_in_library(backend):
         return {}, unwrapped(backend.map).manifold.ndx // 2, 0.0
 
     def traced() -> list[Any]:
-        """Trace the dynamics; returns tapes as JSON value, rows and perturbation."""
+        """Trace the dynamics; returns the JSON value of the tapes, the number of rows, and the size of a perturbation."""
         with tracing:
             parts = traced_dynamics(
                 backend, dict(shape.parameters), second=shape.second, forces=forces, curved_forces=curved_forces
@@ -120,11 +124,11 @@ def _affine(contracted: TracedFunction) -> bool:
 def _running(moving: Map | None, manifold: Manifold, shape: StageShape) -> tuple[dict[str, Tape], tuple[int, int, int]]:
     """Return the tapes of the running cost, cached on disk, and ``forces`` of :class:`TapedFunctions`.
 
-    moving: system whose time step provides its contact forces, None for none.
+    moving: system whose time step provides the contact forces to terms that read them, None for none.
     """
 
     def traced() -> list[Any]:
-        """Trace the running cost; returns tapes as JSON value and sizes of the forces."""
+        """Trace the running cost; returns the JSON value of its tapes, and ``forces`` of :class:`TapedFunctions` as a list."""
         with tracing:
             given = "running", shape.running, manifold, shape.nu
             source = term_source(*given, running=True, hessian=shape.hessian, moving=moving, curved=shape.second)
@@ -139,9 +143,9 @@ def _running(moving: Map | None, manifold: Manifold, shape: StageShape) -> tuple
 
 
 def _other_terms(manifold: Manifold, shape: StageShape) -> dict[str, Tape]:
-    """Return the tapes of the terminal cost and the constraints, cached on disk.
+    """Return the tapes of the terminal cost, with its Hessian, and of the constraints, cached on disk.
 
-    Second derivatives only if the shape asks for them.
+    Second derivatives of constraints have tapes only if ``shape.second``.
     """
     orders = ["value", "first", *(["second"] if shape.second else [])]
     writers: dict[str, tuple[Callable[..., TermSource], Any, dict[str, Any]]] = {
@@ -158,16 +162,16 @@ def _other_terms(manifold: Manifold, shape: StageShape) -> dict[str, Tape]:
 
 
 def _functions(write: Callable[..., TermSource], given: tuple[Any, ...], options: dict[str, Any]) -> Any:
-    """Trace functions by ``write`` and return the JSON value of their tapes.
+    """Trace functions by write(*given, **options) and return the JSON value of their tapes.
 
-    Raises TooLong for more instructions than a tape may have, TraceError for a function that symbols cannot pass through.
+    Raises TooLong for a function with too many operations, TraceError for one that cannot be traced.
     """
     with tracing:
         return _encoded(write(*given, **options).functions)
 
 
 def _encoded(functions: Sequence[TracedFunction]) -> list[Any]:
-    """Return the JSON value of the tapes of functions: name and data of each that has results."""
+    """Return the JSON value of the tapes of functions: name and data of each function that has results; others are left out."""
     return [[f.name, Tape.of(f.trace, f.sizes).data()] for f in functions if any(f.trace.outputs)]
 
 
