@@ -66,15 +66,20 @@ def _by_differences(method: Callable[..., FiniteDifference], map: Map, engine: s
 
 
 def _analytic(map: Map, engine: str, **options: Any) -> DynamicsBackend:
-    """Backend with the map's analytic derivatives; the engine evaluates its recursions, or a map without recursions as a whole.
+    """Backend with the map's analytic derivatives, by the library or by a tape of the map as a whole if the engine is not numpy.
 
     Raises MissingCapability for a map without analytic derivatives.
     """
-    if not _is_traced(map, engine) or not isinstance(map, HasPartials):
-        return Analytic.of(on_engine(map, engine), **options)
-    from dynamics_backends.tape.traced_analytic import TracedAnalytic
+    if _is_traced(map, engine) and isinstance(map, HasPartials):
+        from dynamics_backends.tape.traced_analytic import TracedAnalytic
 
-    return TracedAnalytic.of(map, **options)
+        return TracedAnalytic.of(map, **options)
+    if engine != "numpy":
+        from dynamics_backends.compiled.sources.free_body_analytic import FreeBodyAnalytic, has_library_derivatives
+
+        if has_library_derivatives(map):
+            return FreeBodyAnalytic(on_engine(map, engine), **options)
+    return Analytic.of(on_engine(map, engine), **options)
 
 
 def _casadi_ad(map: Map, engine: str, **options: Any) -> DynamicsBackend:

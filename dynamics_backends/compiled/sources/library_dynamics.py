@@ -118,8 +118,10 @@ _HEADERS = "lanes/function.h", "lanes/groups.h", _DIFFERENCES_KERNEL
 
 
 def differences_source() -> str:
-    """C source, for the package's library, of derivatives by finite differences and by complex and dual numbers."""
-    kernels = *_HEADERS, "differences/rows_by_differences.h", "differences/partials_along.h"
+    """C source, for the package's library, of derivatives by finite differences and by complex and dual numbers, and of functions
+    for many rows.
+    """
+    kernels = *_HEADERS, "lanes/rows.h", "lanes/function_rows.h", "differences/partials_along.h"
     return "\n".join([prelude(), *map(template, kernels)])
 
 

@@ -6,7 +6,7 @@ The surface has the gap g(p) [m] and the unit normal n(p) at a point p,
     Terrain   g = p_z - height - h(x, y), n = (-h_x, -h_y, 1) / |.|     for a smooth function h
 
 The gap of a plane is the distance from it, that of a terrain is the vertical height above it.  ``height`` [m] may be given at run
-time as the parameter ground_height (1).  The parameter ground_slope (2), the rise of a plane for each metre along x and y,
+time as the parameter ground_height (1).  The parameter ground_slope (2), the rise of a plane for each meter along x and y,
 replaces the normal of a Plane; a Terrain ignores it.  The derivatives of h come from Taylor polynomials of third order in two
 variables (:mod:`~dynamics_backends.scalars.taylor`), over any scalar.
 

@@ -1,5 +1,6 @@
-"""Inertial parameters at run time: the motion equals that of a robot with these inertias."""
+"""Free bodies: derivatives by the library, and inertial parameters at run time."""
 
+import pickle
 from dataclasses import replace
 
 import numpy as np
@@ -36,3 +37,30 @@ def test_motion_and_derivatives_are_those_of_the_robot_with_these_inertias(float
         for found, exact in ((first.fx, expected.fx), (first.fu, expected.fu), (second.xx, contraction.xx)):
             scale = np.abs(np.array(exact)).max()
             np.testing.assert_allclose(np.array(found)[..., i], np.array(exact)[..., 0], rtol=0, atol=1e-11 * scale)
+
+
+@pytest.mark.parametrize("floating", [False, True])
+@pytest.mark.parametrize("size", [0, 1, 8, 21])
+def test_derivatives_by_the_library_equal_those_by_numpy(floating, size):
+    rng = np.random.default_rng(size)
+    model = to.random_tree(rng, 5, KINDS, floating_base=floating)
+    system = to.FreeBody(model, damping=True)
+    x = np.hstack(
+        [model.random_configuration(rng, size).reshape(size, model.nq), rng.standard_normal((size, model.nv))]
+    )
+    u, lam = rng.standard_normal((size, system.nu)), rng.standard_normal((size, system.n_out))
+    library, by_numpy = (to.make_backend(system, "analytic", engine=engine) for engine in ("compiled", "numpy"))
+    for backend in (library, pickle.loads(pickle.dumps(library))):
+        first, second = backend.hessian_contraction(x, u, 0.0, None, lam)
+        expected, exact = by_numpy.hessian_contraction(x, u, 0.0, None, lam)
+        results = (*backend.jacobians(x, u), *first, *second)
+        for found, known in zip(results, (*expected, *expected, *exact), strict=True):
+            assert found.shape == known.shape
+            np.testing.assert_allclose(found, known, rtol=0, atol=1e-11 * (1.0 + np.abs(known).max(initial=0.0)))
+
+
+def test_multipliers_of_a_wrong_shape_are_refused():
+    system = to.FreeBody(to.chain(3))
+    backend = to.make_backend(system, "analytic", engine="compiled")
+    with pytest.raises(ValueError, match="the arguments have shapes"):
+        backend.hessian_contraction(np.zeros((2, 6)), np.zeros((2, 3)), 0.0, None, np.zeros((2, 3)))
