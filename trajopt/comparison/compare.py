@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import csv
 from abc import abstractmethod
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
@@ -221,6 +222,8 @@ def variants_of(
         choices: Sequence[BackendChoice | None] = backends or [None]
         for choice in choices:
             table = {"name": choice} if isinstance(choice, str) else dict(choice or {"name": own})
+            if "name" not in table:
+                raise ValueError(f"a backend has no name: {table}; give a name, or a mapping with the key 'name'")
             if choice is not None:
                 METHODS[table["name"]]  # raises UnknownName
             names = ocp.name, table["name"], table.get("engine", engine), solver, chosen, hessian, reason
@@ -460,10 +463,15 @@ class Comparison:
     def plot(self, path: str | Path) -> Path | None:
         """Write a plot of cost and gradient over iterations and time by the registered plot "comparison".
 
-        Of several rows with the same solver, Hessian and backend only the last is in the plot. Returns its path, or None,
-        without a plot, if no row has iterations.
+        Rows with the same solver, Hessian and backend are numbered. Returns its path, or None, without a plot, if no row has
+        iterations.
         """
-        histories = {r.key: r.solution.history for r in self.runs if r.solution is not None and r.solution.history}
+        shown = [(r, r.solution.history) for r in self.runs if r.solution is not None and r.solution.history]
+        count = Counter(r.key for r, _ in shown)
+        histories = {
+            (r.key[0], f"{r.key[1]} (row {r.number})" if count[r.key] > 1 else r.key[1]): history
+            for r, history in shown
+        }
         return PLOTS["comparison"](Path(path), histories, self.title) if histories else None
 
 

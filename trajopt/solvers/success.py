@@ -208,7 +208,8 @@ def with_goals(ocp: OCP, solution: Solution) -> Solution:
     xs, times = solution.xs, np.asarray(ocp.times_of(solution.xs))
     missed = [s for goal in goals_of(ocp) for s in goal.missed(xs, times)]
     found = Measures(None, 0.0, 0.0)
-    return replace(solution, status=checked_status(solution.status, found, (), missed)) if missed else solution
+    status = checked_status(solution.status, found, (), missed)
+    return replace(solution, status=replace(status, kkt=solution.status.kkt)) if missed else solution
 
 
 def unchecked(solution: Solution) -> Solution:

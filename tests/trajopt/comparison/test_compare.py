@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import trajopt as to
-from trajopt.comparison.compare import COLUMNS, NOTES
+from trajopt.comparison.compare import COLUMNS, NOTES, PLOTS
 
 SYSTEM = to.FunctionMap(lambda x, u, t, p: [x[1], u[0] - 2.0 * to.sin(x[0])], 2, 1, second_order=True)
 
@@ -111,6 +111,20 @@ def test_the_rows_of_a_comparison(registered, tmp_path):
     with found.write_csv(tmp_path / "a.csv").open() as file:
         assert [row["backend"] for row in csv.DictReader(file)] == [row["backend"] for row in rows]
     assert found.plot(tmp_path / "a.png").stat().st_size > 10_000
+
+
+def test_rows_that_differ_in_the_engine_alone_are_both_in_the_plot(registered, tmp_path, monkeypatch):
+    drawn = []
+    monkeypatch.setitem(PLOTS, "comparison", lambda path, histories, title: drawn.append(histories))
+    backends = [{"name": "forward_ad", "engine": engine} for engine in ("numpy", "compiled")]
+    to.compare(swing(), backends=backends, solvers=["slq"]).plot(tmp_path / "a.png")
+    (histories,) = drawn
+    assert [key[1] for key in histories] == ["forward_ad (row 1)", "forward_ad (row 2)"]
+
+
+def test_a_backend_without_a_name_is_refused():
+    with pytest.raises(ValueError, match="a backend has no name"):
+        to.compare(swing(), backends=[{"engine": "numpy"}], solvers=["slq"])
 
 
 def test_the_defaults_are_those_of_the_problem():
