@@ -421,7 +421,10 @@ class Batch(NamedTuple):
 
 
 def _parameter_rows(name: str, value: Array, n: int) -> Array:
-    """Rows (n, N) of a parameter (n,) or (N, n); a number counts as (1,). Raises ValueError for another batch size."""
+    """Rows (size, n) of a parameter (size,), repeated, or (n, size), for a batch of n; a number counts as (1,).
+
+    Raises ValueError for another batch size.
+    """
     value = np.asarray(value, float)
     if value.ndim <= 1:
         return np.broadcast_to(np.atleast_1d(value)[:, None], (value.size, n))

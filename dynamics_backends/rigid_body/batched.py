@@ -154,7 +154,7 @@ def mass_matrix(model: Model, q: Array) -> Array:
 
 @_for_numbers("to.FreeBody(model)")
 def solve_mass_matrix(model: Model, q: Array, x: Array) -> Array:
-    """M(q)^-1 x, (N, nv), by the branch-sparse factorization; (nv,) for one point q (nq,)."""
+    """M(q)^-1 x, (N, nv), by the branch-sparse factorization; (nv,) for one q (nq,) and one x (nv,)."""
     c = _Call(model, q=q, x=x)
     factor = ltl.factor(crba(model, c.rows["q"]), model.dof_parent.tolist())
     return c.out(np.stack(ltl.solve(factor, list(c.rows["x"]))))

@@ -161,7 +161,7 @@ class _Unrolled:
             self.fields[name] = list(previous) if previous else [None] * self.count[FIELDS[name].axis]
 
     def _store(self, outputs: tuple[str, ...], results: tuple[Any, ...], b: int) -> None:
-        """Store the results of a step at body b."""
+        """Store the results of a step at body b; those of DoFs at each DoF of its joint."""
         for name, result in zip(outputs, results, strict=True):
             if FIELDS[name].axis is Axis.BODY:
                 self.fields[name][b] = result

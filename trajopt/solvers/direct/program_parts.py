@@ -89,7 +89,7 @@ def with_rows(ocp: OCP) -> list[tuple[Constraint, ...]]:
 def coordinate_bounds(ocp: OCP) -> Iterator[tuple[str, slice, list[int], Array, Array]]:
     """Yield the constraints that bound state components: name, knots, indices of the components, lower and upper bounds (K, count).
 
-    Knot 0 is excluded, because x0 is given. On a Lie group there are none.
+    Knot 0 is excluded, because x0 is given. Yields none on a Lie group, where such constraints have rows.
     """
     if not ocp.manifold.is_flat:
         return

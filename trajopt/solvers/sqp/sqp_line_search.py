@@ -74,7 +74,10 @@ class LineSearch:
         return Taken(None, 0.0, 0.0, broken)
 
     def polished(self, at: Iterate, step: Step, test: Acceptance, noise: float) -> Taken | None:
-        """Return the full step if the residual falls and the relative increase of the merit is at most ``noise``, else None."""
+        """Return the full step if the residual falls and the value of the test rises by at most ``noise`` (1 + its size).
+
+        Else None, also if numbers at the end of the step are not finite.
+        """
         tried, start = self._trial(at, step.d), test.value(at.f, at.theta)
         if not (tried.finite and test.value(tried.f, tried.theta) <= start + noise * (1.0 + abs(start))):
             return None

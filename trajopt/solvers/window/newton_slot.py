@@ -104,7 +104,7 @@ def sizes_of(ocp: OCP, lengths: int) -> Sizes:
 
 
 def serves(evaluators: Sequence[Evaluator], curved: bool) -> bool:
-    """True if all stages of all evaluators are compiled; curved: also requires second derivatives of the time steps."""
+    """True if all stages of all evaluators are compiled; curved: also requires compiled second derivatives of the time steps."""
     return all(type(e) is StageEvaluator and _is_compiled(e, curved) for e in evaluators)
 
 

@@ -303,5 +303,5 @@ def lengths(max_backtracks: int) -> Array:
 
 
 def reads_linear_steps(ocp: OCP, o: SLQOptions) -> bool:
-    """True if rollouts need dx and du, not only du - K dx: they start at nodes, or the state space is not flat."""
+    """True if rollouts may need dx and du, not only du - K dx: gaps are linear, or the state space is not flat."""
     return o.gaps == "linear" or not ocp.manifold.is_flat

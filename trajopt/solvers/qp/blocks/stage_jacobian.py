@@ -109,9 +109,9 @@ class StageJacobian:
         return places.stages.scattered(z)
 
     def squares(self, weights: Array) -> Array:
-        """Return sum_i rho_i a_i a_i' of the rows a_i within stages, as blocks (N + 1, n + m, n + m); weights: rho (m,).
+        """Return sum_i rho_i a_i a_i' of the rows a_i within stages, as blocks (N + 1, n + m, n + m).
 
-        Weights of the dynamics have no effect.
+        n, m: numbers of states and controls. weights: rho, one for each row; those of the dynamics have no effect.
         """
         rho = np.append(weights, 0.0)[self.places.within]
         return self.G.transpose(0, 2, 1) @ (rho[:, :, None] * self.G)
