@@ -65,7 +65,7 @@ def between_knots(ocp: OCP, xs: Array, us: Array, evaluator: StageEvaluator) -> 
     violations at both ends of the step is subtracted. evaluator: evaluates parts of the time steps of the problem.
     """
     excess = [[np.zeros((phase.knots, c.residual.n_out)) for c in phase.constraints] for phase in ocp.phases]
-    states = [evaluator.within_steps(xs, us, fraction) for fraction in FRACTIONS]
+    inside = [evaluator.within_steps(xs, us, fraction) for fraction in FRACTIONS]
     times, found = np.asarray(ocp.times_of(xs)), BetweenKnots(())
     for i, (phase, knots) in enumerate(zip(ocp.phases, ocp.phase_slices, strict=True)):
         for j, c in enumerate(phase.constraints):
@@ -73,18 +73,17 @@ def between_knots(ocp: OCP, xs: Array, us: Array, evaluator: StageEvaluator) -> 
                 continue
             at = _Inequality(c, us[knots], ocp.t[knots], phase.dt)
             ends = slice(knots.start + 1, knots.stop + 1)
-            before, values = at.excess(xs[knots], 0.0)
-            given = 0.0 if c.residual.nu else np.maximum(before, at.excess(xs[ends], 1.0)[0])
-            allowed = np.maximum(TOLERANCE * np.maximum(1.0, np.abs(values).max(axis=0)), OF_BOUND * at.limits)
-            for fraction, within in zip(FRACTIONS, states, strict=True):
-                over = np.maximum(at.excess(within[knots], fraction)[0] - given, 0.0)
-                excess[i][j] = np.maximum(excess[i][j], over)
-                ratio = over / allowed
-                k, row = (int(v) for v in np.unravel_index(int(np.argmax(ratio)), ratio.shape))
-                if ratio[k, row] > found.ratio:
-                    first, last = times[knots.start + k : knots.start + k + 2]
-                    worst = float(ratio[k, row]), float(over[k, row]), c.component_names[row], knots.start + k
-                    found = BetweenKnots((), *worst, float(first + fraction * (last - first)))
+            within = np.stack([xs[knots], *(states[knots] for states in inside), xs[ends]])
+            (before, *over, after), values = at.excess(within, np.array([0.0, *FRACTIONS, 1.0]))
+            given = 0.0 if c.residual.nu else np.maximum(before, after)
+            allowed = np.maximum(TOLERANCE * np.maximum(1.0, np.abs(values[0]).max(axis=0)), OF_BOUND * at.limits)
+            added = np.maximum(np.array(over) - given, 0.0)
+            excess[i][j], ratio = added.max(axis=0), added / allowed
+            f, k, row = (int(v) for v in np.unravel_index(int(np.argmax(ratio)), ratio.shape))
+            if ratio[f, k, row] > found.ratio:
+                first, last = times[knots.start + k : knots.start + k + 2]
+                worst = float(ratio[f, k, row]), float(added[f, k, row]), c.component_names[row], knots.start + k
+                found = BetweenKnots((), *worst, float(first + FRACTIONS[f] * (last - first)))
     return found._replace(excess=tuple(map(tuple, excess)))
 
 
@@ -99,17 +98,24 @@ class _Inequality:
         bounds = [np.where(np.isfinite(b), np.abs(b), 0.0) for b in (self._low, self._high)]
         self.limits = np.maximum(*bounds)
 
-    def excess(self, x: Array, fraction: float) -> tuple[Array, Array]:
-        """Return violations (K, nr) by states x (K, nx) after a fraction of the steps, and the values (K, nr) of the constraint.
+    def excess(self, x: Array, fractions: Array) -> tuple[Array, Array]:
+        """Return violations (F, K, nr) by states x (F, K, nx) after fractions (F,) of the steps, and the values of the constraint.
 
         Parameters are interpolated between the knots of a step; the looser bound of both knots counts. Violations are 0 for
         equations, and violations and values for values that are not finite.
         """
-        c = self.c
-        p = {key: v + fraction * (_next_rows(v) - v) if v.ndim == 2 else v for key, v in c.parameters.items()}
+        c, (F, K) = self.c, x.shape[:2]
+        share = fractions[:, None, None]
+
+        def rows(values: Array) -> Array:
+            """Rows (F K, n) from values (F, K, n), or (K, n) for all fractions."""
+            return np.broadcast_to(values, (F, K, values.shape[-1])).reshape(F * K, -1)
+
+        p = {key: rows(v + share * (_next_rows(v) - v)) if v.ndim == 2 else v for key, v in c.parameters.items()}
+        t = (self.t + fractions[:, None] * self.dt).ravel()
         with np.errstate(all="ignore"):
-            batch = residual_batch(c.residual, x, self.us, self.t + fraction * self.dt, p)
-            g = np.asarray(c.residual(*batch)).T
+            batch = residual_batch(c.residual, rows(x), rows(self.us), t, p)
+            g = np.asarray(c.residual(*batch)).T.reshape(F, K, -1)
             over = np.maximum(np.maximum(self._low - g, g - self._high), 0.0)
         return np.where(np.isfinite(over) & self._imposed, over, 0.0), np.where(np.isfinite(g), g, 0.0)
 
