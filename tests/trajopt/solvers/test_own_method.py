@@ -12,6 +12,7 @@ import trajopt as to
 from trajopt.config.config import read_config
 from trajopt.solvers import registry
 from trajopt.solvers.methods import GAUSS_NEWTON, Accept, End, FirstGains, Start, Step
+from trajopt.solvers.methods.requests import AcceptOnBounds, Gains, OnBounds, Roll
 
 EXAMPLE = Path(__file__).resolve().parents[3] / "docs" / "examples" / "own_method.py"
 
@@ -167,3 +168,33 @@ def test_a_config_takes_it():
     values = tomllib.loads((EXAMPLE.parents[2] / "problems" / "configs" / "ur5_reach.toml").read_text())
     config = read_config(values | {"solver": {"name": "full_steps", "max_iterations": 7}})
     assert config.solver_name == "full_steps" and config.solver_options.max_iterations == 7
+
+
+FULL = Step(0, GAUSS_NEWTON, GAUSS_NEWTON + 1)
+
+
+@pytest.mark.parametrize(
+    "requests, message",
+    [
+        ([FirstGains(0.0)], "comes before the first Start"),
+        ([Start(), FirstGains(0.0), Step(5, GAUSS_NEWTON, GAUSS_NEWTON + 1)], "the place must be 0 or 1"),
+        ([Start(), FirstGains(0.0), Step(0, GAUSS_NEWTON, 7)], "the fractions with indices"),
+        ([Start(), FirstGains(0.0), Accept(0, 0, 1 << GAUSS_NEWTON)], "no Step in place 0"),
+        ([Start(), FirstGains(0.0), FULL, Accept(0, 100_000, 1 << GAUSS_NEWTON)], "have rows 0 to 0"),
+        ([Start(), FirstGains(0.0), FULL, Accept(0, 0, 64)], "fractions must have at least one of the bits"),
+        ([Start(), FirstGains(0.0), FULL, Roll(0, -1, 3)], "first must be at least 0"),
+        ([Start(), FirstGains(0.0), OnBounds()], "the controls have no bounds"),
+        ([Start(), FirstGains(0.0), AcceptOnBounds()], "it must follow OnBounds"),
+        ([Start(), FirstGains(0.0), Gains(9)], "first must be"),
+    ],
+)
+def test_requests_that_cannot_be_answered_are_refused(requests, message):
+    def method(size, options):
+        for request in requests:  # "yield from" a list cannot be sent answers
+            _ = yield request
+        return End.OPTIMAL
+
+    to.register_method("impossible", method)
+    problem = pendulum()
+    with pytest.raises(ValueError, match=message):
+        to.solve(problem, to.constant_guess(problem), solver="impossible")

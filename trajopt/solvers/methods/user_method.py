@@ -8,7 +8,20 @@ from typing import Any
 
 from trajopt.solvers.methods.method import End, Size, Solve
 from trajopt.solvers.methods.newton import Found, Newton
-from trajopt.solvers.methods.requests import Accept, Direction, Gains, Point, Request, Roll, Step
+from trajopt.solvers.methods.requests import (
+    FRACTIONS,
+    Accept,
+    AcceptOnBounds,
+    Direction,
+    Gains,
+    OnBounds,
+    Point,
+    Request,
+    Restore,
+    Roll,
+    Start,
+    Step,
+)
 from trajopt.solvers.options import MethodOptions
 
 OwnSolve = Generator[Request, Any, End]
@@ -28,6 +41,9 @@ class UserMethod(Newton):
         self.method = method
         self._last: tuple[Step, Direction] | None = None
         self._first = 0
+        self._trials = dict[int, int]()
+        self._available = set[int]()
+        self._on_bounds = False
 
     def solve(self, *, gains: bool = True) -> Solve:
         """Forward the requests of the method until it returns an end or a limit is reached; return the result.
@@ -44,7 +60,7 @@ class UserMethod(Newton):
         """Yield the method's requests and send it the answers; return its End, or that of a limit, checked before each Step.
 
         Each Accept request is reported, if ``report`` is set. Raises TypeError if the method is not a generator, yields an object
-        that is not a request, or returns an object that is not an End.
+        that is not a request, or returns an object that is not an End; ValueError for a request that the slot cannot answer.
         """
         method, reply = self.method(self.size, self.options), None
         if not isinstance(method, Generator):
@@ -62,6 +78,7 @@ class UserMethod(Newton):
                 return returned.value
             if not isinstance(request, Request):
                 raise TypeError(f"the method yielded a {type(request).__name__}; expected a request, such as Step(...)")
+            self._require_possible(request)
             if isinstance(request, Step) and (limit := self._limit()) is not None:
                 method.close()
                 return limit
@@ -70,12 +87,54 @@ class UserMethod(Newton):
             reply = yield request
             self._record_answer(request, reply)
 
+    def _require_possible(self, request: Request) -> None:
+        """Raise ValueError for a request before Start, or with a place, row, fraction or number of trials that does not exist."""
+        if not self._available and not isinstance(request, Start):
+            raise ValueError(f"{request} comes before the first Start")
+        least, count, wrong = self.size.widest, len(FRACTIONS), ""
+        if isinstance(request, Step | Roll | Accept) and request.place not in (0, 1):
+            wrong = "the place must be 0 or 1"
+        elif isinstance(request, Step) and not set() < set(range(request.first, request.past)) <= self._available:
+            wrong = f"at this point there are the fractions with indices {sorted(self._available)}"
+        elif isinstance(request, Roll | Accept) and request.place not in self._trials:
+            wrong = f"no Step in place {request.place} since the last Accept has found a direction"
+        elif isinstance(request, Roll) and not (request.first >= 0 and request.max_trials >= 1):
+            wrong = "first must be at least 0, and max_trials at least 1"
+        elif isinstance(request, Accept) and not 0 <= request.row < self._trials[request.place]:
+            wrong = f"the last trials of place {request.place} have rows 0 to {self._trials[request.place] - 1}"
+        elif isinstance(request, Accept | Restore) and not set() < _indices(request.fractions) <= {
+            *range(least, count)
+        }:
+            wrong = f"fractions must have at least one of the bits {least} to {count - 1}, and no others"
+        elif isinstance(request, OnBounds) and not self.size.bounded:
+            wrong = "the controls have no bounds"
+        elif isinstance(request, AcceptOnBounds) and not self._on_bounds:
+            wrong = "it must follow OnBounds"
+        elif isinstance(request, Gains) and not least <= request.first < count:
+            wrong = f"first must be {least} to {count - 1}"
+        if wrong:
+            raise ValueError(f"{request}: {wrong}")
+
     def _record_answer(self, request: Request, reply: Any) -> None:
         """Update the last step, iteration count, relative cost change and current point from the answer to a request.
 
         Each answered Point becomes the current point, also that of OnBounds; after the first one, only points with ``found``. An
-        Accept request with such an answer counts as an iteration.
+        Accept request with such an answer counts as an iteration. Also stores which trials and curvature fractions exist.
         """
+        if isinstance(request, Start):
+            self._available = {*range(self.size.widest, len(FRACTIONS))}
+            self._trials.clear()
+        elif isinstance(request, Restore) and reply.found:
+            self._available = _indices(request.fractions)
+        elif isinstance(request, Step):
+            self._trials.pop(request.place, None)
+            self._trials |= {} if reply is None else {request.place: 1}
+        elif isinstance(request, Roll):
+            self._trials[request.place] = len(reply)
+        elif isinstance(request, Accept):
+            self._available = _indices(request.fractions)
+            self._trials.clear()
+        self._on_bounds = isinstance(request, OnBounds)
         if isinstance(request, Step):
             self._last, self._first = (None if reply is None else (request, reply)), 0
         elif isinstance(request, Roll):
@@ -99,3 +158,8 @@ class UserMethod(Newton):
         alpha = step.longest * 0.5 ** (self._first + row)
         lengths = step.slope, step.longest, step.size, alpha
         self._report(Found(request.place, row, step.fraction, asked.delta, *lengths, nan, nan))
+
+
+def _indices(fractions: int) -> set[int]:
+    """Indices of the curvature fractions in a bit mask."""
+    return {i for i in range(fractions.bit_length()) if fractions >> i & 1}
