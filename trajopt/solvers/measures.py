@@ -13,8 +13,8 @@ the costates small. The gradient yields two numbers without units:
     scaled KKT error    max |g_i| / s_i, s_i the largest sum of the absolute terms of g_i; complementarity |y| dist / max(1, |J|)
     cost sensitivity    max |g_i| U_i / max(1, |J|), U_i the largest |u_i| along the trajectory
 
-If a gradient pushes a control against a bound, it is the multiplier of the bound, and |g_i| dist / max(1, |J|) replaces the
-relative gradient if it is smaller, as the distance dist from the bound replaces U_i.
+If a gradient pushes a control against a bound at the distance dist, dist replaces U_i. Near the bound (ACTIVE) the gradient may be
+its multiplier, so that |g_i| dist / max(1, |J|) replaces the relative gradient if it is smaller.
 
 On unstable dynamics, rounding errors make the gradient large. The scaling removes this effect, but hides a significant gradient if
 costates overflow. The cost sensitivity is therefore limited as well: it is the relative first-order change of the cost if a control
@@ -40,6 +40,9 @@ from trajopt.stage.stages import StageDerivatives, Stages
 
 NEAR_BOUND = 1e-5
 """Controls closer to a bound than this, relative to bounds beyond 1, have no feedback in the adjoint sweep."""
+
+ACTIVE = 1e-2
+"""Largest distance from a bound, as a fraction of the control's range, at which a gradient may be the multiplier of the bound."""
 
 
 class Violation(NamedTuple):
@@ -115,7 +118,8 @@ class _Measured:
         scale = max(1.0, abs(self.cost))
         distance = self._bound_distances(gradient)
         # at an optimum the gradient is zero, or the multiplier of an active bound
-        relative = np.minimum(relative, np.where(np.isfinite(distance), np.abs(gradient) * distance / scale, np.inf))
+        active = distance <= ACTIVE * self._control_ranges()
+        relative = np.where(active, np.minimum(relative, np.abs(gradient) * distance / scale), relative)
         reach = np.minimum(np.abs(self.us).max(axis=0, initial=0.0), distance)
         sensitivity = float((np.abs(gradient) * reach).max(initial=0.0)) / scale
         kkt = max(float(relative.max(initial=0.0)), complementarity / scale)
@@ -249,6 +253,14 @@ class _Measured:
             return np.zeros(self.us.shape, bool)
         near = [np.abs(self.us - b) <= NEAR_BOUND * np.maximum(1.0, np.abs(b)) for b in bounds]
         return np.asarray(near[0] | near[1])
+
+    def _control_ranges(self) -> Array:
+        """Return the ranges (nu,) of the controls between their bounds; one bound alone counts as at least 1, none as 0."""
+        if self.ocp.control_bounds is None:
+            return np.zeros(self.ocp.nu)
+        lower, upper = self.ocp.control_bounds
+        sizes = np.maximum(1.0, np.fmax(*(np.where(np.isfinite(b), np.abs(b), 0.0) for b in (lower, upper))))
+        return np.where(np.isfinite(upper - lower), upper - lower, sizes)
 
     def _bound_distances(self, gradient: Array) -> Array:
         """Return the distances (N, nu) of controls from the bound in the direction of -gradient; infinite without a bound."""

@@ -234,3 +234,22 @@ def test_scripts_report_goals_out_of_reach(goal, message):
     assert any(message in f.message for f in to.validate(ocp))
     found = to.solve(ocp, solver="ddp", options={"max_iterations": 3})
     assert not found.status.acceptable and message in found.report()
+
+
+@pytest.mark.parametrize("weight", [1.0, 1e-5])
+def test_a_guess_that_was_not_solved_is_not_converged_however_small_the_weights(weight):
+    """Bounds far from the controls do not hide the gradient."""
+    pendulum = to.FunctionMap(lambda x, u, t, p: [x[1], u[0] - 2.0 * to.sin(x[0])], 2, 1, second_order=True)
+    ocp = to.OCP.single_phase(
+        to.SampledSystem(pendulum, "rk4"),
+        [0.0, 0.0],
+        20,
+        0.1,
+        [to.control_cost(1, weight=weight)],
+        [to.state_cost(2, [1.6, 0.0], 30.0 * weight)],
+        u_lower=-2.5,
+        u_upper=2.5,
+    )
+    stopped = to.solve(ocp, solver="ddp", options={"max_iterations": 0})
+    assert not stopped.status.success and stopped.meta["measures"]["kkt"] > 0.1
+    assert to.solve(ocp, solver="ddp").status.code is to.StatusCode.CONVERGED
