@@ -119,12 +119,16 @@ class UserSecondOrderBackend(UserBackend):
     ) -> tuple[Jacobians, Hessians]:
         """First derivatives, and the second derivatives of lam' f for lam (N, n_out). Raises ValueError for wrong shapes."""
         b = Batch.of(self.map, x, u, t, p)
-        first, second = self.own.hessian_contraction(*batch_first(b), np.asarray(lam, float))
+        found, what = self.own.hessian_contraction(*batch_first(b), np.asarray(lam, float)), "hessian_contraction"
+        if not (isinstance(found, tuple) and len(found) == 2 and isinstance(found[1], tuple) and len(found[1]) == 3):
+            raise ValueError(
+                f"backend {self.name}: {what} returned {_kind(found)}; expected ((value, fx, fu), (xx, ux, uu))"
+            )
+        first, second = found
         n, ndx, nu = b.size, self.map.manifold.ndx, self.map.nu
         shapes = zip(("xx", "ux", "uu"), second, ((n, ndx, ndx), (n, nu, ndx), (n, nu, nu)), strict=True)
-        what = "hessian_contraction"
         hessians = Hessians(*(shaped(self.name, f"{name} of {what}", part, shape) for name, part, shape in shapes))
-        return self._jacobians(tuple(first), n, what), hessians
+        return self._jacobians(first, n, what), hessians
 
 
 def is_user_backend(given: Any) -> bool:

@@ -155,7 +155,8 @@ def checked_status(
     ):
         if sentences:
             message = f"{title}: {'; '.join(sentences)}. {reason.message}"
-            return replace(reason, code=code, message=message, advice=_ADVICE.get(code, ""), kkt=found.kkt)
+            advice = [*([] if reason.success else [reason.advice]), _ADVICE.get(code, "")]
+            return replace(reason, code=code, message=message, advice=" ".join(filter(None, advice)), kkt=found.kkt)
     kkt = found.kkt
     if reason.code is StatusCode.CONVERGED and reason.kkt is not None:
         kkt = min(kkt, reason.kkt)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -149,6 +150,22 @@ def _structure_problems(ocp: OCP) -> Iterator[str]:
         yield from _term_structure(ocp, term, 1, "terminal", nu=0)
     for constraint in ocp.terminal_constraints:
         yield from _term_structure(ocp, constraint, 1, "terminal", nu=0)
+    for i, phase in enumerate(ocp.phases):
+        yield from _name_errors(f"phase {i}", phase.constraints)
+    yield from _name_errors("terminal", ocp.terminal_constraints)
+
+
+def _name_errors(where: str, constraints: Sequence[Constraint]) -> Iterator[str]:
+    """Yield errors of constraint names, the keys of their multipliers: two equal ones in a group, or one of other multipliers."""
+    for name, count in Counter(c.name for c in constraints).items():
+        if count > 1:
+            yield f"{where} has {count} constraints named {name!r}; give them different names"
+        if name in RESERVED or name.startswith("terminal "):
+            yield f"{where} constraint {name!r}: this is a name of other multipliers; choose another one"
+
+
+RESERVED = ("dynamics", "bounds on x", "bounds on u")
+"""Names of multipliers (:class:`~trajopt.results.solution.Solution`) that constraints must not have."""
 
 
 def _phase_structure(ocp: OCP, phase: Phase, where: str) -> Iterator[str]:

@@ -387,3 +387,19 @@ def test_an_ocp_is_shown_in_one_line():
     assert repr(to.bounded(ocp.terms()[0])) == "Constraint('control': 3 rows, equality)"
     assert repr(to.constant_guess(ocp)) == "Guess(xs (6, 7), us (5, 3))"
     assert repr(_problem()) == "OCP('ocp': 5 knots, 0.5 s, nx = 7, nu = 3, 1 phases, 2 costs, 0 constraints)"
+
+
+@pytest.mark.parametrize(
+    "names, message",
+    [
+        (("c", "c"), "phase 0 has 2 constraints named 'c'; give them different names"),
+        (("bounds on u",), "phase 0 constraint 'bounds on u': this is a name of other multipliers"),
+        (("terminal g",), "phase 0 constraint 'terminal g': this is a name of other multipliers"),
+    ],
+)
+def test_names_of_constraints_are_keys_of_their_multipliers(names, message):
+    step = to.SampledSystem(to.FunctionMap(lambda x, u, t, p: [x[1], u[0]], 2, 1, second_order=True), "rk4")
+    bounds = [to.residual_constraint(name, lambda x, u, t, p: [x[1]], 2, 1, -1.0, 1.0) for name in names]
+    ocp = to.OCP.single_phase(step, [0.0, 0.0], 5, 0.1, [to.control_cost(1)], constraints=bounds)
+    with pytest.raises(to.InvalidProblem, match=message):
+        to.solve(ocp)

@@ -211,6 +211,27 @@ def test_mistakes_of_a_backend_are_found_before_the_solve(backend, message):
         to.solve(swing(backend))
 
 
+@pytest.mark.parametrize(
+    ("found", "message"),
+    [
+        (
+            lambda first, second: (first, *second),
+            r"hessian_contraction returned a tuple.*; expected \(\(value, fx, fu\), \(xx, ux, uu\)\)",
+        ),
+        (lambda first, second: None, "hessian_contraction returned"),
+        (lambda first, second: (first, (second[0][:1], *second[1:])), "xx of hessian_contraction has shape"),
+    ],
+)
+def test_mistakes_in_second_derivatives_are_found_before_the_solve(found, message):
+    class Wrong(CurvedPendulum):
+        def hessian_contraction(self, x, u, t, p, lam):
+            """Another result than expected."""
+            return found(*super().hessian_contraction(x, u, t, p, lam))
+
+    with pytest.raises(to.InvalidProblem, match=message):
+        to.solve(swing(Wrong()), solver="ddp")
+
+
 def test_objects_that_are_no_backend_are_rejected():
     class Sizeless:
         f = jacobians = Pendulum.f

@@ -29,8 +29,8 @@ from trajopt.stage.numpy_stages import NumpyStages
 from trajopt.stage.stages import StageDerivatives, Stages, StageValues
 
 RELAXED = 1e-10
-"""Relative (below magnitude 1: absolute) relaxation of bounds, which gives an interior to states that equations put on a bound.
-(IPOPT's bound_relax_factor is 1e-8.)
+"""Relaxation of bounds, which gives an interior to states that equations put on a bound: relative to max(1, |bound|), or to the
+range between two bounds if that is smaller. (IPOPT's bound_relax_factor is 1e-8.)
 """
 EXACT, GAUSS_NEWTON, MIXED = "exact", "gauss_newton", "mixed"
 """Kinds of Hessians: of the Lagrangian, Gauss-Newton of the cost, and Gauss-Newton plus the curvature of the time steps."""
@@ -244,10 +244,11 @@ class StageProgram:
         self.any_read = bool(self.still_read.any())
 
     def _relax_and_bind(self) -> None:
-        """Widen finite bounds by the relative tolerance RELAXED, fill the C struct with addresses, count equations by knot."""
+        """Widen finite bounds by RELAXED, fill the C struct with addresses, count equations by knot."""
+        between = np.where(self.upper > self.lower, self.upper - self.lower, np.inf)
         for own, way in ((self.lower, -1.0), (self.upper, 1.0)):
             bounded = np.isfinite(own)
-            own[bounded] += way * RELAXED * np.maximum(1.0, np.abs(own[bounded]))
+            own[bounded] += way * RELAXED * np.minimum(np.maximum(1.0, np.abs(own[bounded])), between[bounded])
         numbers = self.lower, self.upper, self.target, self.fixed_at
         arrays = self.row, self.fix, self.fixed, self.kind, self.held, *numbers
         given = self.N, self.rows, len(self.fixed), self.n, self.m, *map(address, arrays)
