@@ -3,9 +3,9 @@
     minimize    sum_i  sum_k  (T_i / T0_i) dt_k l(x_k, u_k, t_k, p)  +  price_i T_i   +   terminal cost
     subject to  dx/dtau = (T_i / T0_i) f_i(x, u, t, p),   shortest_i <= T_i <= longest_i,   and all constraints of the fixed problem
 
-T0_i is the duration of phase i on the fixed grid. The grid and its time t are unchanged, so functions of t are stretched with the
-phase. The durations are appended to the state, and an additional first stage without duration sets them as controls
-(:mod:`dynamics_backends.stretched_map`). Jumps of the state, such as impacts, are unchanged.
+T0_i is the duration of phase i on the fixed grid. The grid and its time t are unchanged, so costs and constraints that read t are
+stretched with the phase; dynamics that read t are refused. The durations are appended to the state, and an additional first stage
+without duration sets them as controls (:mod:`dynamics_backends.stretched_map`). Jumps of the state, such as impacts, are unchanged.
 """
 
 from __future__ import annotations
@@ -218,8 +218,8 @@ def free_time(ocp: OCP, durations: Sequence | Array | None = None, price: float 
     Solve ``ocp`` of the result from the guess ``with_durations(guess)``; ``without(solution)`` returns the motion on the given grid
     and its durations. durations: shortest and longest duration [s], (2,) for all phases that take time, or (n, 2) for each; default
     a third to three times the given duration. price: cost of a second, for all phases or for each. Raises MissingCapability for
-    dynamics with steps of fixed length and for trapezoidal quadrature, ValueError for durations or prices of invalid shape or
-    value, and if no phase takes time.
+    dynamics with steps of fixed length or that read the time t, and for trapezoidal quadrature, ValueError for durations or prices
+    of invalid shape or value, and if no phase takes time.
 
     >>> import trajopt as to
     >>> robot = to.FreeBody(to.chain(2))
@@ -237,6 +237,7 @@ def free_time(ocp: OCP, durations: Sequence | Array | None = None, price: float 
         raise MissingCapability(
             "trapezoidal quadrature needs time steps of fixed length; use quadrature = 'rectangle' with a free duration"
         )
+    _require_autonomous(ocp)
     planned = np.array([phase.dt.sum() for phase in ocp.phases if phase.dynamics.takes_time])
     if not len(planned):
         raise ValueError("no phase of the problem has a duration")
@@ -256,6 +257,26 @@ def free_time(ocp: OCP, durations: Sequence | Array | None = None, price: float 
             f"price = {prices.tolist()}; expected a number of at least 0, or one for each of {len(planned)} phases"
         )
     return FreeTime(ocp, np.broadcast_to(ranges, (len(planned), 2)), np.broadcast_to(prices, planned.shape))
+
+
+def _require_autonomous(ocp: OCP) -> None:
+    """Raise MissingCapability for dynamics that read the time t, which is not in seconds: their values near x0 change with t."""
+    rng = np.random.default_rng(0)
+    x = ocp.manifold.integrate(ocp.x0[:, None], 0.1 * rng.standard_normal((ocp.manifold.ndx, 1)))
+    u = 0.1 * rng.standard_normal((ocp.nu, 1))
+    for i, phase in enumerate(ocp.phases):
+        map = _sampling(phase).backend.map
+        p = {key: (v[0] if v.ndim == 2 else v)[:, None] for key, v in phase.parameters.items()}
+        try:
+            with np.errstate(all="ignore"):
+                before, after = (np.asarray(map(x, u[: map.nu], np.array([t]), p)) for t in (0.0, 0.37))
+        except Exception:  # validation reports errors of user functions
+            continue
+        if not np.array_equal(before, after, equal_nan=True):
+            raise MissingCapability(
+                f"the dynamics of phase {i} depend on the time t, which is not in seconds if durations are free; add a state with "
+                "the rate 1, and read it in place of t"
+            )
 
 
 def _is_half_step(term: CostTerm) -> bool:

@@ -201,3 +201,11 @@ def test_maxima_of_arrays_like_the_state_are_traced():
     assert not map.called.why
     np.testing.assert_allclose(found.fx[0], [[0.0, 1.0], [0.6, 0.0]])
     np.testing.assert_allclose(found.fu[0], [[0.0], [2.8]])
+
+
+def test_dynamics_that_read_the_time_are_refused():
+    """Their plan would be wrong in seconds."""
+    driven = to.FunctionMap(lambda x, u, t, p: [x[1], u[0] + to.sin(4.0 * t)], 2, 1, second_order=True)
+    ocp = to.OCP.single_phase(to.SampledSystem(driven, "rk4"), [0.0, 0.0], 20, 0.05, [to.control_cost(1)])
+    with pytest.raises(to.MissingCapability, match="depend on the time t, .*; add a state with the rate 1"):
+        to.free_time(ocp)
