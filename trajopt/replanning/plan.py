@@ -1,7 +1,7 @@
 """Plans in absolute time, horizons (the problem at a time), and warm starts from plans.
 
-A plan is valid from its start on. Between knots, states are interpolated on geodesics, and controls and gains are constant. A plan
-is executed with feedback about its states x_ref(t),
+A plan is valid from its start on. Between knots, states are interpolated on geodesics; gains are constant, and so are controls
+without a first-order hold. A plan is executed with feedback about its states x_ref(t),
 
     u(t) = us_k + K_k (x (-) x_ref(t)),     t_k <= t - start < t_(k+1),
 
@@ -23,7 +23,7 @@ from trajopt.guesses.guesses import WarmStart, reached_knots, resampled_guess, t
 from trajopt.problem.ocp import OCP, Phase
 from trajopt.problem.terms import CostTerm
 from trajopt.replanning.workers import SAME_TIME
-from trajopt.results.solution import Solution
+from trajopt.results.solution import LAST_CONTROL, Solution
 from trajopt.results.status import StatusCode
 
 MIN_STEP = 0.5
@@ -34,7 +34,8 @@ MIN_STEP = 0.5
 class Plan:
     """Trajectory with feedback gains from the time ``start`` [s] on; arrays as in a Solution, with times from 0 at its first knot.
 
-    problem: the solved problem, if known.
+    problem: the solved problem, if known. last_control (nu,): control at the last knot, to which the controls are interpolated
+    (first-order hold); None for constant controls.
     """
 
     start: float
@@ -44,6 +45,7 @@ class Plan:
     K: Array
     multipliers: Mapping[str, Array] = field(default_factory=dict)
     problem: OCP | None = None
+    last_control: Array | None = None
     _between: dict[Any, Array] = field(default_factory=dict, init=False, repr=False)
     """Cached tangent vectors between knots (ndx, N), by manifold."""
     _last: dict[tuple[float, Any], Array] = field(default_factory=dict, init=False, repr=False)
@@ -52,7 +54,9 @@ class Plan:
     @classmethod
     def from_solution(cls, solution: Solution, start: float, problem: OCP | None = None) -> Plan:
         """Plan from a solution of a problem, with its first knot at ``start`` [s]."""
-        return cls(start, solution.times, solution.xs, solution.us, solution.K, solution.multipliers, problem)
+        last = solution.meta.get(LAST_CONTROL)
+        last = None if last is None else np.asarray(last, dtype=float)
+        return cls(start, solution.times, solution.xs, solution.us, solution.K, solution.multipliers, problem, last)
 
     @property
     def end(self) -> float:
@@ -102,7 +106,18 @@ class Plan:
         """Control (nu,) with feedback, us + K (x (-) x_ref), at t [s] in the state x (nx,); not clipped to bounds."""
         k = self.knot(t)
         deviation = np.asarray(manifold.difference(self.reference(t, manifold), x))
-        return self.us[k] + self.K[k] @ deviation
+        return self.feed_forward(t, k) + self.K[k] @ deviation
+
+    def feed_forward(self, t: float, k: int) -> Array:
+        """Control (nu,) at t [s] after knot k, without feedback."""
+        if self.last_control is None:
+            return self.us[k]
+        dt, after = (
+            float(self.times[k + 1] - self.times[k]),
+            self.us[k + 1] if k + 1 < len(self.us) else self.last_control,
+        )
+        fraction = min(max((t - self.start - float(self.times[k])) / dt, 0.0), 1.0) if dt > 0.0 else 0.0
+        return self.us[k] + fraction * (after - self.us[k])
 
     def bounds(self, t: float) -> tuple[Array, Array] | None:
         """Bounds on controls, each (nu,), of the plan's problem at t [s]; None without bounds, or if the problem is unknown."""

@@ -123,7 +123,7 @@ def _setpoint_stream(ocp: OCP, plan: Plan, times: Array, feet: Sequence[str]) ->
 
     def setpoint(i: int, t: float, k: int) -> Setpoint:
         """Setpoint i, at time t [s] after knot k, with joint forces in place of joint accelerations."""
-        u, K, rate, n = plan.us[k], plan.K[k], rates[k], 0 if ocp.model is None else ocp.model.nv
+        u, K, rate, n = plan.feed_forward(t, k), plan.K[k], rates[k], 0 if ocp.model is None else ocp.model.nv
         if k in accelerated:
             rate = np.r_[xs[i, n : 2 * n], u[:n], rate[2 * n :]]
             u, K = _driving_forces(ocp.model, xs[i], u, K)

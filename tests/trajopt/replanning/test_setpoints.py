@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 import numpy as np
@@ -200,3 +201,19 @@ def test_a_loop_returns_setpoints_of_the_current_plan():
     np.testing.assert_allclose(
         [s.control(x, log.manifold) for s, x in zip(setpoints, log.estimates, strict=True)], log.us
     )
+
+
+def test_controls_are_interpolated_with_a_first_order_hold():
+    """Fed to the dynamics, the stream ends where the plan does, and a batch keeps the last control."""
+    pendulum = to.FunctionMap(lambda x, u, t, p: [x[1], u[0] - 2.0 * to.sin(x[0])], 2, 1, second_order=True)
+    step = to.SampledSystem(to.make_backend(pendulum, "forward_ad", engine="numpy"), "rk4")
+    goal = to.bounded(to.state_cost(2, [1.0, 0.0]), name="goal")
+    ocp = to.OCP.single_phase(step, [0.0, 0.0], 10, 0.2, [to.control_cost(1)], terminal_constraints=[goal])
+    options = {"hold": "first_order"}
+    solution = to.solve(ocp, solver="sqp", options=options)
+    x, stream = ocp.x0[None], list(to.setpoints(ocp, solution, rate=1000.0))
+    for now, after in itertools.pairwise(stream):
+        x = step.step(x, 0.5 * (now.u + after.u)[None], 0.0, after.t - now.t)
+    np.testing.assert_allclose(x[0], [1.0, 0.0], atol=1e-4)
+    (again,) = to.solve_batch([ocp], solver="sqp", options=options)
+    np.testing.assert_allclose(again.meta["last_control"], solution.meta["last_control"], atol=1e-8)

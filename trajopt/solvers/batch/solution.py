@@ -13,7 +13,7 @@ import numpy as np
 from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.model.model import Model
 from trajopt.problem.annotations import Annotations
-from trajopt.results.solution import Solution
+from trajopt.results.solution import LAST_CONTROL, Solution
 from trajopt.results.status import Status, StatusCode
 from trajopt.solvers import termination
 from trajopt.solvers.problem_batch import Batch
@@ -24,6 +24,7 @@ MEASURES = ("gradient", "defect", "kkt", "violation")
 _ONE = {f"{name}s": name for name in ("solve_time", *MEASURES)} | {
     "attempts": "attempts",
     "goal_tolerances": "goal_tolerance",
+    "last_controls": LAST_CONTROL,
 }
 """Key in the metadata of a solution for each per-problem list in the metadata of a batch."""
 
@@ -55,6 +56,7 @@ class BatchSolution:
     - "referred", "second_starts": numbers of the problems repeated as single solves, or with nonlinear gaps; absent without any
     - "rounds": number of rounds of inner solves, for augmented Lagrangians
     - "attempts" of the solver "auto", by problem
+    - "last_controls" (n, nu): controls at the last knot with a first-order hold, NaN for problems without a solution; else absent
     - "goal_tolerances" (n,): tolerance of relaxed goals, None for problems without relaxation; absent without any
     - "stopped": True if Ctrl-C ended the batch
     """
@@ -153,6 +155,8 @@ def gathered(
         each["attempts"] = [[] for _ in range(n)]
     if any(isinstance(s, Solution) and s.meta.get("goal_tolerance") is not None for s in found.values()):
         each["goal_tolerances"] = [None] * n
+    if any(isinstance(s, Solution) and LAST_CONTROL in s.meta for s in found.values()):
+        each["last_controls"] = [[np.nan] * nu for _ in range(n)]
     for i, s in found.items():
         if isinstance(s, Status):
             status[i] = s
