@@ -31,7 +31,10 @@ TRIAL, CORRECTED = 8, 3
 
 
 class InteriorNumpy(InteriorSlot):
-    """Slot of the interior-point method that evaluates the stages with NumPy. journal: times the evaluations."""
+    """Slot of the interior-point method whose kernels do not evaluate stages: the program does, by compiled code where it can.
+
+    journal: times the evaluations.
+    """
 
     journal: Journal
 
