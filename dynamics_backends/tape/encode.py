@@ -193,7 +193,7 @@ class _Values:
         return None
 
     def read(self, v: int) -> tuple[int, ...]:
-        """Operands of a value that are values: none for an input or a constant, the call for one of its results."""
+        """Operands of a value that are values: none for an input or a constant; for a result of a call, the call."""
         name = self.names[v]
         if name == _INPUT:
             return ()

@@ -266,7 +266,10 @@ class CollisionPairs:
 
     @cached_property
     def _scene_cores(self) -> _ObstacleCores:
-        """Cores of the scene without displacements of its bodies along their paths; poses have no axis M."""
+        """Cores (box, cylinder or triangle, each with a radius) of the scene, its bodies not displaced along their paths.
+
+        The poses have no axis of configurations.
+        """
         bodies, count = self.scene.bodies, len(self.cores)
         R = np.array([bodies[i].R @ core.R for i, core in self.cores]).reshape(count, 3, 3)
         p = np.array([bodies[i].p + bodies[i].R @ core.p for i, core in self.cores]).reshape(count, 3)

@@ -68,7 +68,8 @@ class Direction(NamedTuple):
     def chord(self, alphas: Array) -> tuple[Array, Array]:
         """Return displacements dx (L or 1, N + 1, ndx), du (L or 1, N, nu) that, times alpha, lead to the trial points.
 
-        alphas (L,): step lengths. Displacements are dx[None], du[None] without a parabola; with one they depend on alpha.
+        alphas (L,): step lengths. They are dx[None], du[None] on a straight line, and depend on alpha on a parabolic path
+        (``parabola``).
         """
         if self.parabola is None:
             return self.dx[None], self.du[None]

@@ -86,7 +86,10 @@ def on_library(ocp: OCP) -> OCP:
 
 
 def _on_library(dynamics: DiscreteMap) -> DiscreteMap:
-    """Dynamics with compiled values and finite differences; unchanged for impacts, user-defined steps and backends."""
+    """Dynamics with values by the C library and derivatives by finite differences.
+
+    Unchanged for impacts, user-defined steps and user-defined backends.
+    """
     if type(dynamics) is not SampledSystem or not is_generic(dynamics.backend.map):
         return dynamics
     backend = make_backend(unwrapped(dynamics.backend.map), "central_difference", engine="compiled")

@@ -44,7 +44,7 @@ _number = count()
 
 
 def symbolic(kernel: Kernel) -> Any:
-    """CasADi function (inputs,) -> (outputs,) that stands for a kernel, of value NaN; it is added to KERNELS.
+    """CasADi function (inputs,) -> (outputs,) that represents a kernel in traces, with the value NaN; it is added to KERNELS.
 
     A trace holds its calls as operations.
     """

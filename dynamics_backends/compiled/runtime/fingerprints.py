@@ -53,7 +53,9 @@ def installed_versions() -> bytes:
 
 
 def _installed(package: str) -> bytes:
-    """Paths, sizes and times of the entries of a package's folder whose name contains the package's; b"" if it is not installed.
+    """Paths, sizes and times of those entries of a package's own folder whose names contain that of the package.
+
+    b"" if the package is not installed.
 
     They identify the installed version without importing it.
     """

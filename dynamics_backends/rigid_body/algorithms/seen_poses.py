@@ -68,7 +68,7 @@ class SeenPose:
         return ca.sparsify(J)
 
     def curvature(self, gradient: Any, n: int) -> Any:
-        """Second derivatives (n, n) in q of the xi of this pose, contracted with a gradient (6)."""
+        """Second derivatives (n, n) in q of the variables xi (6) of this pose, contracted with a gradient (6)."""
         force, moment = _vec(gradient[:3]), _vec(0.5 * gradient[3:])
         H, path = ca.SX(n, n), list(self.motions)
         for at, j in enumerate(path):
@@ -118,7 +118,10 @@ class SeenPoses:
         return ca.vertcat(*(p.jacobian(n) for p in self.poses.values()))
 
     def curvature(self, gradient: Any, n: int) -> Any:
-        """Second derivatives (n, n) in q of the xi of all poses, contracted with a gradient. Needs at least one pose."""
+        """Second derivatives (n, n) in q of the variables xi (6 of each pose) of all poses, contracted with a gradient.
+
+        Needs at least one pose.
+        """
         parts = [p.curvature(gradient[6 * i : 6 * i + 6], n) for i, p in enumerate(self.poses.values())]
         return sum(parts[1:], parts[0])
 

@@ -97,7 +97,7 @@ class AlongPath:
         return self._partials(first, x, u), contraction
 
     def _extended(self, value: Rows, x: Rows, u: Rows) -> Rows:
-        """Rows of the extended xdot: the system's value, sdot and w."""
+        """Rows of the extended xdot: the system's value, the rate sdot of the path parameter, and its acceleration w, a control."""
         n, zero = self.n, 0.0 * x[0]
         return sm.stack([*(value[i] for i in range(n)), x[n + 1], u[self.nu - 1] + zero])
 

@@ -174,7 +174,9 @@ class BoundFrame(BoundConstraint):
         ]
 
     def poses(self, fields: Mapping[str, Any], q: Rows, p: Mapping[str, Rows]) -> tuple[Transform, Transform]:
-        """Poses of the frame and of its target (second frame or reference), about the working origin of a's body [m].
+        """Poses of the frame and of its target, about the working origin of a's body [m].
+
+        Target: the second frame, else the reference by the run-time parameter "reference[name]", or else the default one.
 
         Raises ValueError if there is neither a second frame nor a reference.
         """

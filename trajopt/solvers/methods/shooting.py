@@ -293,8 +293,8 @@ class ShootingMethod:
     def _settled(self) -> Generator[Request, Any, End]:
         """Return to the best iterate, and return the reason after an unsuccessful search.
 
-        NOT_POSITIVE_DEFINITE if model 0 has no step at any regularization. Else ROUNDED if the scaled KKT error is small, or the
-        full step with the least possible regularization promises a negligible decrease; GAPS_OPEN if only short steps were
+        NOT_POSITIVE_DEFINITE if the first model has no step at any regularization. Else ROUNDED if the scaled KKT error is small,
+        or the full step with the least possible regularization promises a negligible decrease; GAPS_OPEN if only short steps were
         accepted; else NO_STEP.
         """
         if not self.is_best:
