@@ -252,6 +252,8 @@ class WarmStart:
     for dms, ipm, sqp and the augmented Lagrangian of the shooting solvers. barrier: initial barrier parameter of dms and ipm, small
     for a guess near the solution. penalty: initial penalty of the augmented Lagrangian. None: the values of the options. cache:
     cached workspaces of earlier solves; None: those of this thread (:mod:`trajopt.stage.solver_cache`).
+
+    Raises ValueError for multipliers that are not finite.
     """
 
     guess: Guess
@@ -260,3 +262,8 @@ class WarmStart:
     barrier: float | None = None
     penalty: float | None = None
     cache: SolverCache | None = None
+
+    def __post_init__(self) -> None:
+        for name, values in self.multipliers.items():
+            if not np.isfinite(values).all():
+                raise ValueError(f"the multipliers {name!r} of the warm start are not finite; leave them out")

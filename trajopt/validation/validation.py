@@ -59,7 +59,7 @@ def validate(ocp: OCP, guess: Guess | None = None) -> list[Finding]:
     if any(f.severity == ERROR for f in findings):
         return findings
     warnings = [*finiteness_warnings(ocp, guess), *length_warnings(ocp), *hessian_warnings(ocp), *_out_of_reach(ocp)]
-    warnings += tiny_distances(ocp)
+    warnings += [*tiny_distances(ocp), *tiny_bounds(ocp)]
     return [*findings, *(Finding(WARNING, m) for m in warnings)]
 
 
@@ -400,6 +400,21 @@ def tiny_distances(ocp: OCP) -> Iterator[str]:
                 f"x0 misses {c.component_names[i]} by {excess[i]:.3g}, less than the tolerance {START_TOLERANCE:g}: it counts as "
                 "reached; choose units in which this distance is near 1"
             )
+
+
+def tiny_bounds(ocp: OCP) -> Iterator[str]:
+    """Yield warnings about inequalities whose two bounds are closer than TINY tolerances of the checks, by name of the row."""
+    for c in dict.fromkeys(ocp.constraints()):
+        width = np.min(np.atleast_2d(c.upper - c.lower), axis=0)
+        for i in np.flatnonzero((width > 0.0) & (width <= TINY * START_TOLERANCE))[:1]:
+            yield (
+                f"the bounds of {c.component_names[i]} are {width[i]:.3g} apart, and violations up to the tolerance "
+                f"{START_TOLERANCE:g} count as none; choose units in which this distance is near 1"
+            )
+
+
+TINY = 100.0
+"""Distance between two bounds, in tolerances of the checks, up to which a warning says that the tolerance matters."""
 
 
 def system_warnings(ocp: Any) -> Iterator[str]:

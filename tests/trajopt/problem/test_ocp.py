@@ -403,3 +403,12 @@ def test_names_of_constraints_are_keys_of_their_multipliers(names, message):
     ocp = to.OCP.single_phase(step, [0.0, 0.0], 5, 0.1, [to.control_cost(1)], constraints=bounds)
     with pytest.raises(to.InvalidProblem, match=message):
         to.solve(ocp)
+
+
+def test_bounds_closer_than_the_tolerance_are_reported():
+    step = to.SampledSystem(to.FunctionMap(lambda x, u, t, p: [x[1], u[0]], 2, 1, second_order=True), "rk4")
+    force = to.residual_constraint("force", lambda x, u, t, p: [u[0]], 2, 1, -1e-6, 1e-6, nu=1)
+    ocp = to.OCP.single_phase(step, [0.0, 0.0], 5, 0.1, [to.control_cost(1)], constraints=[force])
+    (finding,) = [f for f in to.validate(ocp) if "apart" in f.message]
+    assert finding.severity == "warning" and "choose units" in finding.message
+    assert any("apart" in str(message) for message in to.solve(ocp).meta["findings"])
