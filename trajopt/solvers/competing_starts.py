@@ -350,6 +350,16 @@ def may_compete(ocp: OCP, guess: Guess) -> bool:
     return can_be_regridded(ocp) and knots >= max(FACTORS[0] * LEAST_KNOTS, ocp.horizon // 2)
 
 
+PUSH = 1e-2
+"""Moves of the controls of a guess that is a stationary point, relative to controls beyond 1."""
+
+
+def pushed(guess: Guess) -> Guess:
+    """Return the guess with controls moved by random amounts up to PUSH."""
+    moves = np.random.default_rng(0).uniform(-PUSH, PUSH, guess.us.shape)
+    return guess._replace(us=guess.us + moves * np.maximum(1.0, np.abs(guess.us)))
+
+
 def stands_still(guess: Guess) -> bool:
     """True if the states and the controls of a guess are constant."""
     return bool((guess.xs == guess.xs[:1]).all() and (guess.us == guess.us[:1]).all())

@@ -162,7 +162,7 @@ def _auto(ocp: OCP, warm: WarmStart, options: AutoOptions, callback: Callback | 
     If all end infeasible, other starts follow (:func:`_with_other_starts`). With options.starts = 1, or multipliers or a barrier
     in the warm start, it runs from the guess alone.
     """
-    from trajopt.solvers.competing_starts import may_compete
+    from trajopt.solvers.competing_starts import may_compete, stands_still
 
     if options.starts == 1 or warm.multipliers or warm.barrier is not None:
         return _in_turn(ocp, warm, options, callback)
@@ -170,7 +170,29 @@ def _auto(ocp: OCP, warm: WarmStart, options: AutoOptions, callback: Callback | 
         found = _from_best_start(ocp, warm, options, callback)
     else:
         found = _in_turn(ocp, warm, options, callback)
+    if found.status.success and stands_still(warm.guess) and np.abs(found.us - warm.guess.us).max() <= UNMOVED:
+        found = _off_saddle_point(ocp, warm, found, options, callback)
     return _with_other_starts(ocp, warm.guess, found, options, callback)
+
+
+UNMOVED, LOWER = 1e-6, 1e-6
+"""Largest change of the controls of a guess that counts as none, and relative decrease of the cost that shows a saddle point."""
+
+
+def _off_saddle_point(
+    ocp: OCP, warm: WarmStart, found: Solution, options: AutoOptions, callback: Callback | None
+) -> Solution:
+    """Return ``found``, a solution that is the guess itself, or if cheaper, the solution from the guess with pushed controls.
+
+    At a symmetric guess the gradient may be zero although the cost falls to both sides.
+    """
+    from trajopt.solvers.competing_starts import pushed
+
+    again = _in_turn(ocp, replace(warm, guess=pushed(warm.guess)), options, callback)
+    if not (again.status.success and again.cost < found.cost - LOWER * max(1.0, abs(found.cost))):
+        return found
+    message = f"{again.status.message} The guess is a saddle point (cost {found.cost:.4g}): the solve began beside it."
+    return replace(again, status=replace(again.status, message=message))
 
 
 def _with_other_starts(

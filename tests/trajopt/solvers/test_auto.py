@@ -217,3 +217,14 @@ def test_an_interrupt_in_another_start_ends_the_solve():
     found = to.solve(ocp, guess, callback=stop)
     assert found.status.code is StatusCode.INTERRUPTED and len(records) == last + 1
     assert [r.iteration for r in found.history[: last - 3]] == [r.iteration for r in records[: last - 3]]
+
+
+def test_a_guess_at_a_saddle_point_is_left():
+    """Both sides of x = 0 are cheaper, and the gradient there is zero; at rest at a minimum the guess stays."""
+    cart = to.SampledSystem(to.FunctionMap(lambda x, u, t, p: [x[1], u[0]], 2, 1, second_order=True), "rk4")
+    force, bounds = to.control_cost(1, weight=0.01), {"u_lower": -3.0, "u_upper": 3.0}
+    wells = to.objective_term("two wells", lambda x, u, t, p: (x[0] ** 2 - 1.0) ** 2, 2)
+    found = to.solve(to.OCP.single_phase(cart, [0.0, 0.0], 20, 0.1, [force], [wells], **bounds))
+    assert found.status.success and found.cost < 0.01 and "saddle point" in found.status.message
+    rest = to.solve(to.OCP.single_phase(cart, [0.0, 0.0], 20, 0.1, [force], [to.state_cost(2, [0.0, 0.0])], **bounds))
+    assert rest.status.success and rest.iterations == 0 and "saddle" not in rest.status.message
