@@ -105,13 +105,15 @@ class Planning:
         """Add the plan of a finished solve, and start the next solve if it is due, from the state x (nx,) at tick k.
 
         A horizon that follows the state receives it first. If the planner is still running, the due solve is skipped, which becomes
-        an event. A plan that is available immediately is added too. Plans before the one valid at t [s] are dropped.
+        an event; solves that were due during a pause between ticks are left out. A plan that is available immediately is added too.
+        Plans before the one valid at t [s] are dropped.
         """
         if isinstance(self._horizon, Following):
             self._horizon.observe(t, x)
         self._collect(k, t)
         if self._due is not None and t >= self._due - SAME_TIME:
-            self._due += self._timing.period
+            missed = np.floor((t - self._due + SAME_TIME) / self._timing.period)
+            self._due += (1.0 + missed) * self._timing.period
             if self._worker.idle(k):
                 self._start_solve(k, t, x)
                 self._collect(k, t)

@@ -44,12 +44,15 @@ def point_of_frame(
 ) -> Point:
     """Point at ``offset`` (3,) [m] from a frame's origin, in the frame's axes; name: default that of the frame.
 
-    Raises UnknownName for an unknown frame, ValueError for a frame of the world.
+    Raises UnknownName for an unknown frame, ValueError for a frame of the world, and an offset that is not 3 finite numbers.
     """
     f = model.frames[model.frame_id(frame)]
     if f.body < 0:
         raise ValueError(f"frame {frame!r} is fixed to the world and cannot touch it; name a frame of a moving body")
-    x, y, z = (f.p + f.R @ np.asarray(offset, float)).tolist()
+    given = np.asarray(offset, float)
+    if given.shape != (3,) or not np.isfinite(given).all():
+        raise ValueError(f"the offset from frame {frame!r} is {offset}; expected 3 finite numbers [m]")
+    x, y, z = (f.p + f.R @ given).tolist()
     return Point(name or frame, f.body, (x, y, z))
 
 

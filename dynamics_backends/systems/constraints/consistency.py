@@ -129,6 +129,10 @@ def closed_state(
     p: run-time parameters, each (n,). Raises ValueError if the steps do not converge: the constraints contradict each other, or x
     is too far from them. Raises ValueError for a contact without a reference, also if its kp is zero.
     """
+    if not isinstance(constraints, ConstraintSet):
+        raise TypeError(
+            f"constraints is a {type(constraints).__name__}; give the attribute ``constraints`` of the system"
+        )
     model, x = constraints.model, np.array(x, dtype=float)
     manifold = configuration_manifold(model)
     for count in range(iterations + 1):

@@ -18,6 +18,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from dynamics_backends.rigid_body.algorithms import kinematics
 from dynamics_backends.rigid_body.algorithms.pose_error import (
     LogDifferential,
@@ -71,6 +73,11 @@ class BoundConstraint:
     labels: tuple[str, ...]
     gains: Gains
 
+    def __post_init__(self) -> None:
+        found = np.asarray(self.gains, dtype=float)
+        if found.shape != (2,) or not (np.isfinite(found) & (found >= 0.0)).all():
+            raise ValueError(f"constraint {self.name!r} has gains {self.gains}; expected (kp, kd), both at least 0")
+
     def sides(self, fields: Mapping[str, Any], v: Rows) -> list[Side]:
         """Contributions to the constraint's rows, with their derivatives: one of each constrained body, or one of a relation.
 
@@ -122,6 +129,11 @@ class BoundPoint(BoundConstraint):
     points: tuple[Point, ...]
     fixed: tuple[float, ...] | None
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.fixed is not None:
+            _require_numbers(self.name, self.fixed, 3)
+
     def sides(self, fields: Mapping[str, Any], v: Rows) -> list[Side]:
         """Contribution of each point to the rows; that of a second point is subtracted."""
         return [
@@ -144,6 +156,22 @@ class BoundPoint(BoundConstraint):
         return Error([e.x, e.y, e.z], {})
 
 
+ROUNDED = 1e-6
+"""Deviation of a quaternion's norm from 1 that counts as rounding."""
+
+
+def _require_numbers(name: str, values: tuple[float, ...], count: int) -> None:
+    """Raise ValueError unless the reference of a constraint has this many finite numbers."""
+    if np.shape(values) != (count,) or not np.isfinite(values).all():
+        raise ValueError(f"the reference of constraint {name!r} is {values}; expected {count} finite numbers")
+
+
+def _require_two_bodies(frames: tuple[str, str], bodies: tuple[int, int]) -> None:
+    """Raise ValueError if the two frames of a loop are on one body."""
+    if bodies[0] == bodies[1]:
+        raise ValueError(f"frames {frames[0]!r} and {frames[1]!r} are on one body; a loop needs frames of two bodies")
+
+
 class Place(NamedTuple):
     """Frame on a moving body: the body's number, and the frame's pose in the body."""
 
@@ -161,6 +189,15 @@ class BoundFrame(BoundConstraint):
     a: Place
     b: Place | None
     fixed: tuple[float, ...] | None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.fixed is not None:
+            _require_numbers(self.name, self.fixed, 7)
+            if abs(np.linalg.norm(self.fixed[3:]) - 1.0) > ROUNDED:
+                raise ValueError(
+                    f"the quaternion {tuple(self.fixed[3:])} of constraint {self.name!r} is not a unit quaternion"
+                )
 
     def sides(self, fields: Mapping[str, Any], v: Rows) -> list[Side]:
         """Contribution of each frame's body to the rows (angular; linear); that of a second one is subtracted.
@@ -364,10 +401,11 @@ class PointLoop:
 
     def bind(self, model: Model) -> BoundConstraint:
         """Bind to a model; the default name is "frame_a-frame_b". Raises UnknownName for an unknown frame, ValueError for a frame
-        of the world.
+        of the world, and for two frames of one body.
         """
         pairs = ((self.frame_a, self.offset_a), (self.frame_b, self.offset_b))
         points = tuple(point_of_frame(model, f, at) for f, at in pairs)
+        _require_two_bodies((self.frame_a, self.frame_b), (points[0].body, points[1].body))
         return BoundPoint(model, self.name or f"{self.frame_a}-{self.frame_b}", _XYZ, self.gains, points, None)
 
 
@@ -385,9 +423,10 @@ class FrameLoop:
 
     def bind(self, model: Model) -> BoundConstraint:
         """Bind to a model; the default name is "frame_a-frame_b". Raises UnknownName for an unknown frame, ValueError for a frame
-        of the world, and if only one of the two bodies is carried by the floating base.
+        of the world, for two frames of one body, and if only one of the two bodies is carried by the floating base.
         """
         a, b = (_place(model, f) for f in (self.frame_a, self.frame_b))
+        _require_two_bodies((self.frame_a, self.frame_b), (a.body, b.body))
         if model.floating_base and (0 in model.ancestors(a.body)) != (0 in model.ancestors(b.body)):
             raise ValueError(
                 f"a loop of frames {self.frame_a!r} and {self.frame_b!r}: one moves with the floating base, the other does not; "

@@ -387,6 +387,31 @@ def test_relations_of_one_joint_and_frame_loops_across_trees_are_refused():
     assert PointLoop("free tip", "fixed tip").bind(model).labels == ("x", "y", "z")
 
 
+@pytest.mark.parametrize(
+    "constraint, message",
+    [
+        (FrameContact("lf_foot", reference=(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 2.0)), "is not a unit quaternion"),
+        (FrameContact("lf_foot", reference=(0.0, 0.0, 0.0)), "expected 7 finite numbers"),
+        (PointContact("lf_foot", reference=POSE), "expected 3 finite numbers"),
+        (PointContact("lf_foot", reference=(0.0, np.nan, 0.0)), "expected 3 finite numbers"),
+        (PointContact("lf_foot", offset=(0.0, 0.1)), "the offset from frame 'lf_foot' is"),
+        (PointContact("lf_foot", gains=(-1.0, 0.0)), r"expected \(kp, kd\), both at least 0"),
+        (PointContact("lf_foot", gains=(1.0,)), r"expected \(kp, kd\), both at least 0"),
+        (PointLoop("lf_foot", "lf_foot", offset_a=(0.1, 0.0, 0.0)), "are on one body"),
+        (FrameLoop("lf_foot", "lf_foot"), "are on one body"),
+    ],
+)
+def test_numbers_that_make_no_constraint_are_refused(constraint, message):
+    with pytest.raises(ValueError, match=message):
+        constraint.bind(hyq())
+
+
+def test_a_system_is_no_set_of_constraints():
+    system = Holonomic(hyq(), [PointContact("lf_foot")])
+    with pytest.raises(TypeError, match="give the attribute ``constraints`` of the system"):
+        closed_state(system, standing_states(hyq(), FEET, 0, 1)[0])
+
+
 # -- redundancy -------------------------------------------------------------------------------------------------------
 
 

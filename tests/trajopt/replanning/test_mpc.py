@@ -99,6 +99,13 @@ def test_a_delay_is_compensated():
         x, before = exact(acting, u, PERIOD - 0.02), u
 
 
+def test_after_a_pause_solves_are_due_once_a_period():
+    mpc = to.MPC(problem(), period=PERIOD, tick=PERIOD / 5)
+    for k in (*range(10), *range(300, 320)):  # the loop pauses for 58 periods
+        mpc.step(np.zeros(2), k * PERIOD / 5)
+    assert mpc.statistics()["solves"] == 2 + 4
+
+
 @pytest.mark.parametrize("lost", [None, np.array([np.nan, 0.0])])
 def test_a_lost_measurement_is_predicted(lost):
     whole, holed, x = to.MPC(problem(), period=PERIOD), to.MPC(problem(), period=PERIOD), np.zeros(2)
