@@ -71,7 +71,9 @@ def innermost(map: Any) -> Any:
 
 
 def is_generic(map: Map) -> bool:
-    """True unless the map has values at float64 only (user-defined backends), so that nothing can trace or differentiate it."""
+    """True unless the map has values at float64 only (user-defined backends): then it cannot be traced, or
+    differentiated except by finite differences.
+    """
     return getattr(unwrapped(map), "generic", True)
 
 

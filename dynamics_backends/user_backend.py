@@ -35,7 +35,7 @@ class ValueMap:
     """
 
     generic = False
-    """False: the map has no values at other scalars, so it cannot be traced or differentiated."""
+    """False: the map has values at real numbers only; it is not traced, and only finite differences differentiate it."""
 
     def __init__(self, name: str, values: Callable[..., Any], like: Any) -> None:
         self.name, self.values = name, values

@@ -73,6 +73,8 @@ def replan(
     if folder is not None:
         if config is not None or plant is not None or realtime or overrides or urdf is not None or viewed or video:
             fail("--replay repeats a saved run unchanged: remove CONFIG and all options except --out")
+        if out is not None and Path(out).resolve() == Path(folder).resolve():
+            fail("--out is the folder of the saved run, which it would replace: choose another folder")
         _replay(Path(folder), out)
         return
     if config is None:

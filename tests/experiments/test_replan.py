@@ -184,6 +184,9 @@ def test_a_replay_that_differs_is_reported(config, tmp_path):
     (out / "config.toml").write_text(text.replace("mass_factor = 1.1", "mass_factor = 1.2"))
     result = run("--replay", out)
     assert result.exit_code == FAILED and "replay differs" in result.stderr
+    before = (out / "run.npz").read_bytes()
+    refused = run("--replay", out, "--out", out)
+    assert refused.exit_code and "choose another folder" in refused.stderr and (out / "run.npz").read_bytes() == before
 
 
 def test_a_wall_clock_run_is_replayed(config, tmp_path):

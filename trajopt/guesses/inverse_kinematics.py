@@ -128,7 +128,7 @@ def inverse_kinematics(
     limits. starts: number of starts of the search, q0 and random ones; if a goal is missed, the search for all goals is repeated
     once with MORE_STARTS times as many. Raises UnknownName for a frame that the model does not have, ValueError for another
     shape, no goal, an invalid rotation or axis, numbers that are not finite, starts < 1, a frame that no joint moves, or a model
-    with quaternions.
+    with quaternions or with mimic joints that follow others.
 
     >>> import numpy as np, trajopt as to
     >>> arm = to.load_robot("iiwa7")
@@ -140,6 +140,11 @@ def inverse_kinematics(
     if model.nq != model.nv:
         raise ValueError(
             f"{model.name} has quaternions in its configuration; inverse kinematics supports fixed-base robots only"
+        )
+    if model.coupling is not None:
+        raise ValueError(
+            f"{model.name} has mimic joints that follow others, which inverse kinematics does not support; load it with mimic = "
+            "'free' or 'lock'"
         )
     if model.frames[frame_id].body < 0:
         raise ValueError(f"{frame!r} is not moved by any joint: choose a frame of a moving link")

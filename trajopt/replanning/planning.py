@@ -112,8 +112,9 @@ class Planning:
             self._horizon.observe(t, x)
         self._collect(k, t)
         if self._due is not None and t >= self._due - SAME_TIME:
-            missed = np.floor((t - self._due + SAME_TIME) / self._timing.period)
-            self._due += (1.0 + missed) * self._timing.period
+            self._due += self._timing.period
+            if t - self._due > 0.5 * self._timing.period:  # after a pause; less is jitter of the clock
+                self._due = t + self._timing.period
             if self._worker.idle(k):
                 self._start_solve(k, t, x)
                 self._collect(k, t)

@@ -24,7 +24,6 @@ from dynamics_backends.protocol import (
     is_generic,
     unwrapped,
 )
-from dynamics_backends.user_backend import UserSecondOrderBackend
 from trajopt.guesses.guesses import constant_guess
 from trajopt.problem.constraints import Constraint
 from trajopt.problem.expansion import residual_batch, residual_jacobians
@@ -200,8 +199,9 @@ def _backend_failure(backend: DynamicsBackend, x: Array, u: Array, p: Parameters
         with np.errstate(all="ignore"):
             backend.f(*given)
             backend.jacobians(*given)
-            if isinstance(backend, UserSecondOrderBackend):
-                backend.hessian_contraction(*given, np.ones((2, backend.map.n_out)))
+            second = getattr(backend, "hessian_contraction", None)
+            if second is not None:
+                second(*given, np.ones((2, backend.map.n_out)))
     except Exception as error:  # user code may raise anything
         own = isinstance(error, ValueError) and backend.name in str(error)
         return str(error) if own else f"backend {backend.name} raises {type(error).__name__}: {error}"

@@ -29,9 +29,14 @@ from dynamics_backends.systems.bodies.rigid_body_map import DriverMixin, Mechani
 
 
 def _driven(model: Model, names: Sequence[str] | None) -> tuple[int, ...]:
-    """Indices of the DoFs with a control: the named ones, default all but a floating base's. Raises UnknownName."""
+    """Indices of the DoFs with a control: the named ones, default all but a floating base's.
+
+    Raises UnknownName, and ValueError for a name that appears twice.
+    """
     if names is None:
         return tuple(np.flatnonzero(model.actuated).tolist())
+    if len(set(names)) != len(names):
+        raise ValueError(f"actuated = {list(names)} names a degree of freedom twice")
     for name in names:
         if name not in model.dof_names:
             raise unknown_name("degree of freedom", name, model.dof_names)
@@ -43,7 +48,8 @@ class ActuatedBody(MechanicalSystem):
 
     ``actuated``: names of the degrees of freedom with a control, in the order of u; default: all but a floating base's. damping:
     False ignores the model's viscous damping. friction_velocity: v_s [rad/s or m/s] of dry friction, None to ignore it. Raises
-    UnknownName for a name the model does not have, ValueError for a friction_velocity <= 0 if the model has dry friction.
+    UnknownName for a name the model does not have, ValueError for a name given twice, and for a friction_velocity <= 0 if the model
+    has dry friction.
     """
 
     def __init__(

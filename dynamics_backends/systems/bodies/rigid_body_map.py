@@ -58,7 +58,9 @@ class WholeMap:
 
 
 class RigidBodyMap:
-    """Base class of maps of a model's state x = (q, v) and a control u. Raises ValueError for a model with a coupling."""
+    """Base class of maps of a model's state x = (q, v) and a control u. Raises ValueError for a model with a
+    coupling, or without joints that move.
+    """
 
     def __init__(self, model: Model, control_names: tuple[str, ...], output_names: tuple[str, ...]) -> None:
         if model.coupling is not None:
@@ -66,6 +68,8 @@ class RigidBodyMap:
                 f"{model.name} has mimic joints that follow others; use systems.coupled_body, "
                 "or load it with mimic = 'free' or 'lock'"
             )
+        if not model.nv:
+            raise ValueError(f"{model.name} has no degree of freedom: nothing can move")
         self.model = model
         self.manifold = state_manifold(model)
         self.control_names = control_names

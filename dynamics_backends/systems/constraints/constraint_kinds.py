@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from dynamics_backends import scalar as sm
 from dynamics_backends.rigid_body.algorithms import kinematics
 from dynamics_backends.rigid_body.algorithms.pose_error import (
     LogDifferential,
@@ -156,7 +157,7 @@ class BoundPoint(BoundConstraint):
         return Error([e.x, e.y, e.z], {})
 
 
-ROUNDED = 1e-6
+ROUNDED = 1e-3
 """Deviation of a quaternion's norm from 1 that counts as rounding."""
 
 
@@ -196,7 +197,7 @@ class BoundFrame(BoundConstraint):
             _require_numbers(self.name, self.fixed, 7)
             if abs(np.linalg.norm(self.fixed[3:]) - 1.0) > ROUNDED:
                 raise ValueError(
-                    f"the quaternion {tuple(self.fixed[3:])} of constraint {self.name!r} is not a unit quaternion"
+                    f"the quaternion {np.asarray(self.fixed[3:]).tolist()} of constraint {self.name!r} is not a unit quaternion"
                 )
 
     def sides(self, fields: Mapping[str, Any], v: Rows) -> list[Side]:
@@ -213,7 +214,8 @@ class BoundFrame(BoundConstraint):
     def poses(self, fields: Mapping[str, Any], q: Rows, p: Mapping[str, Rows]) -> tuple[Transform, Transform]:
         """Poses of the frame and of its target, about the working origin of a's body [m].
 
-        Target: the second frame, else the reference by the run-time parameter "reference[name]", or else the default one.
+        Target: the second frame, else the reference by the run-time parameter "reference[name]", or else the default one; its
+        quaternion is normalized.
 
         Raises ValueError if there is neither a second frame nor a reference.
         """
@@ -224,7 +226,8 @@ class BoundFrame(BoundConstraint):
             apart = kinematics.base_origin(self.model, q, self.b.body) - origin
             return first, Transform(second.R, second.p + apart)
         target = self.reference(self.fixed, p)
-        R = rotation_of_quaternion(target[3], target[4], target[5], target[6])
+        norm = sm.sqrt(sum(target[i] * target[i] for i in range(3, 7)))
+        R = rotation_of_quaternion(*(target[i] / norm for i in range(3, 7)))
         return first, Transform(R, Vec(target[0], target[1], target[2]) - origin)
 
     def error(self, fields: Mapping[str, Any], q: Rows, p: Mapping[str, Rows]) -> Error:
@@ -453,6 +456,10 @@ class JointRelation:
         """Bind to a model; the default name is "joint~source". Raises UnknownName for an unknown joint, ValueError for a joint
         that has not exactly one degree of freedom, and for a relation of a joint with itself.
         """
+        if not np.isfinite([self.multiplier, self.offset]).all():
+            raise ValueError(
+                f"relation of {self.joint!r}: multiplier {self.multiplier} and offset {self.offset} must be finite"
+            )
         if self.joint == self.source:
             raise ValueError(f"a relation of joint {self.joint!r} with itself; name two joints")
         ids = [model.joint_id(j) for j in (self.joint, self.source)]

@@ -399,11 +399,20 @@ def test_relations_of_one_joint_and_frame_loops_across_trees_are_refused():
         (PointContact("lf_foot", gains=(1.0,)), r"expected \(kp, kd\), both at least 0"),
         (PointLoop("lf_foot", "lf_foot", offset_a=(0.1, 0.0, 0.0)), "are on one body"),
         (FrameLoop("lf_foot", "lf_foot"), "are on one body"),
+        (JointRelation("lf_haa_joint", "rf_haa_joint", multiplier=np.nan), "must be finite"),
     ],
 )
 def test_numbers_that_make_no_constraint_are_refused(constraint, message):
     with pytest.raises(ValueError, match=message):
         constraint.bind(hyq())
+
+
+def test_quaternions_of_references_are_normalized():
+    system = Holonomic(hyq(), [FrameContact("lf_foot", gains=GAINS)])
+    x, u, _ = arguments(system, FEET)
+    poses = [np.r_[POSE[:3], size * np.array(POSE[3:])] for size in (1.0, 1.1)]
+    one, other = (make_backend(system).f(x, u, 0.0, {"reference[lf_foot]": pose}) for pose in poses)
+    np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-9)
 
 
 def test_a_system_is_no_set_of_constraints():

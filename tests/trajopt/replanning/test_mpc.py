@@ -106,6 +106,13 @@ def test_after_a_pause_solves_are_due_once_a_period():
     assert mpc.statistics()["solves"] == 2 + 4
 
 
+def test_a_clock_that_jitters_loses_no_plan():
+    mpc, rng = to.MPC(problem(), period=PERIOD), np.random.default_rng(0)
+    for k in range(60):
+        mpc.step(np.zeros(2), 1.0 + k * PERIOD + 1e-5 * rng.standard_normal())
+    assert mpc.statistics()["solves"] >= 59
+
+
 @pytest.mark.parametrize("lost", [None, np.array([np.nan, 0.0])])
 def test_a_lost_measurement_is_predicted(lost):
     whole, holed, x = to.MPC(problem(), period=PERIOD), to.MPC(problem(), period=PERIOD), np.zeros(2)

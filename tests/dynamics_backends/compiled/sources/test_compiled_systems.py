@@ -180,8 +180,8 @@ def _spinning(x, u, t, p):
     return [*w, *turn, sm.select(x[7], x[7] * x[7] * u[1], sm.sin(x[7]) * x[1])]
 
 
-def spinning(method, scheme):
-    system = FunctionMap(_spinning, Manifold([SO3, vector_space(4)]), 2)
+def spinning(method, scheme, function=_spinning):
+    system = FunctionMap(function, Manifold([SO3, vector_space(4)]), 2)
     dynamics = SampledSystem(make_backend(system, method, engine="numpy"), *SCHEMES[scheme])
     steps, terms = 0.02 * np.linspace(0.8, 1.2, HORIZON), [control_cost(2, 0.1)]
     x0 = system.manifold.identity()
@@ -197,7 +197,10 @@ def test_curvature_of_a_function_comes_from_its_trace(method, scheme):
 
 
 def test_curvature_of_a_function_with_a_free_duration():
-    assert_same_curvature(free_time(spinning("forward_ad", "rk4"), (0.1, 1.0)).ocp)
+    def autonomous(x, u, t, p):
+        return _spinning(x, u, 0.3, p)
+
+    assert_same_curvature(free_time(spinning("forward_ad", "rk4", autonomous), (0.1, 1.0)).ocp)
 
 
 @pytest.mark.parametrize("mode", ["forward", "reverse"])
