@@ -19,7 +19,7 @@ import pytest
 from click.testing import CliRunner
 
 import trajopt as to
-from dynamics_backends.systems.bodies.free_body import FreeBody
+from dynamics_backends.compiled.sources.free_body_analytic import FreeBodyAnalytic
 from experiments.cli import saving
 from experiments.cli.main import main
 from problems.robots import robot_path
@@ -461,15 +461,14 @@ def test_check_passes(config):
 
 
 def test_check_names_a_wrong_derivative(config, monkeypatch):
-    right = FreeBody.partials
+    right = FreeBodyAnalytic.jacobians
 
-    def wrong(self, x, u, t, p):
-        found = right(self, x, u, t, p)
-        fx = [np.array(row) for row in found.fx]
-        fx[3][0] *= 1.1
-        return found._replace(fx=fx)
+    def wrong(self, *arguments):
+        found = right(self, *arguments)
+        found.fx[:, 3, 0] *= 1.1
+        return found
 
-    monkeypatch.setattr(FreeBody, "partials", wrong)
+    monkeypatch.setattr(FreeBodyAnalytic, "jacobians", wrong)
     result = run("check", config)
     assert result.exit_code == FAILED
     assert "worst: d vdot[elbow] / d q[shoulder], relative error" in result.output
@@ -477,15 +476,14 @@ def test_check_names_a_wrong_derivative(config, monkeypatch):
 
 
 def test_check_names_a_wrong_second_derivative(config, monkeypatch):
-    right = FreeBody.contracted
+    right = FreeBodyAnalytic.hessian_contraction
 
-    def wrong(self, x, u, t, p, lam):
-        first, second = right(self, x, u, t, p, lam)
-        xx = [np.array(row) for row in second.xx]
-        xx[1][1] *= 1.1
-        return first, second._replace(xx=xx)
+    def wrong(self, *arguments):
+        first, second = right(self, *arguments)
+        second.xx[:, 1, 1] *= 1.1
+        return first, second
 
-    monkeypatch.setattr(FreeBody, "contracted", wrong)
+    monkeypatch.setattr(FreeBodyAnalytic, "hessian_contraction", wrong)
     result = run("check", config, "--points", "2")
     assert result.exit_code == FAILED
     assert "worst: d2 / d q[elbow] along a direction, relative error" in result.output

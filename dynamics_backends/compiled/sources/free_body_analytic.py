@@ -15,8 +15,8 @@ from dynamics_backends.systems.bodies.free_body import FreeBody
 
 
 def has_library_derivatives(map: Map) -> bool:
-    """True for a FreeBody, except one whose implicit damping takes the step length as a parameter."""
-    return isinstance(map, FreeBody) and map.offsets is None
+    """True for a FreeBody, except a subclass, and one whose implicit damping takes the step length as a parameter."""
+    return type(map) is FreeBody and map.offsets is None
 
 
 class FreeBodyAnalytic(AnalyticSecondOrder):
