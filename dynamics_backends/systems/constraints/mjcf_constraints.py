@@ -56,7 +56,10 @@ def mjcf_constraints(source: str | os.PathLike[str], model: Model | None = None)
         """Constraint of an equality; None if it constrains nothing in ``model``, or only as the model's coupling does."""
         if equality.kind == "joint":
             return _relation(equality, single, model)
-        return _for_model(placed(equality), model)
+        first, second = (m.body_weldid[side.body] for side in equality.sides)
+        return (
+            None if first == second else _for_model(placed(equality), model)
+        )  # two frames of one body cannot move apart
 
     def placed(equality: Equality) -> Constraint:
         """Loop of points (connect) or frames (weld), or a contact of the moving body if the other one is fixed in the MJCF."""

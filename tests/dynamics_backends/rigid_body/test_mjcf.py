@@ -337,6 +337,14 @@ def test_equalities_without_a_constraint_are_reported():
     assert not to.mjcf_constraints(TIED.format(equality=quadratic)) and model.nv == 14
 
 
+def test_equalities_within_one_rigid_body_are_omitted():
+    text = (
+        '<mujoco><worldbody><body name="a"><joint name="j"/><geom size=".1" pos=".2 0 0"/><body name="b" pos="0 0 1">'
+        '<geom size=".1"/></body></body></worldbody><equality><weld body1="a" body2="b"/></equality></mujoco>'
+    )
+    assert to.mjcf_constraints(text) == ()
+
+
 @FREE_OF_EQUALITIES
 def test_equalities_of_locked_joints_are_omitted():
     for name in ("joint", "connect", "weld to the world"):
