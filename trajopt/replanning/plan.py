@@ -112,10 +112,8 @@ class Plan:
         """Control (nu,) at t [s] after knot k, without feedback."""
         if self.last_control is None:
             return self.us[k]
-        dt, after = (
-            float(self.times[k + 1] - self.times[k]),
-            self.us[k + 1] if k + 1 < len(self.us) else self.last_control,
-        )
+        dt = float(self.times[k + 1] - self.times[k])
+        after = self.us[k + 1] if k + 1 < len(self.us) else self.last_control
         fraction = min(max((t - self.start - float(self.times[k])) / dt, 0.0), 1.0) if dt > 0.0 else 0.0
         return self.us[k] + fraction * (after - self.us[k])
 
