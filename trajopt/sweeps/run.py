@@ -327,8 +327,8 @@ def _run(pool: Pool, study: Study, jobs: list[range], dataset: Dataset, n: int, 
 def run_jobs(pool: Pool, study: Study, jobs: Sequence[range]) -> Iterator[list[Result]]:
     """Yield the results of each job, or of parts of a job, as they arrive.
 
-    A job whose worker dies runs again. If its worker dies again, the job runs alone after all others, and is halved until a single
-    row is left, which is reported as DIED.
+    A job whose worker dies runs again. If its worker dies again, the job runs alone after all others. If the worker dies even
+    then, the job is halved, and its halves run alone in the same way; a single row is reported as DIED.
     """
     waiting, suspects, again = deque(jobs), deque[range](), set[range]()
     running: dict[Future, range] = {}
