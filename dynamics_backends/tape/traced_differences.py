@@ -51,8 +51,6 @@ def _evaluator(method: FiniteDifference, sizes: Sizes) -> FunctionRows | None:
     if tape is None:
         return None
     differences = Differences(method, tape.function, tape.sizes, map.n_out, machine.lanes())
-    outputs, workspace = (
-        [map.n_out * size for size in (1, map.manifold.ndx, map.nu)],
-        differences.points * tape.registers,
-    )
+    outputs = [map.n_out * size for size in (1, map.manifold.ndx, map.nu)]
+    workspace = differences.points * tape.registers
     return FunctionRows((*differences.function, None), tape.sizes, outputs, workspace, (differences, tape))

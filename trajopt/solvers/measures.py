@@ -255,7 +255,10 @@ class _Measured:
         return np.asarray(near[0] | near[1])
 
     def _control_ranges(self) -> Array:
-        """Return the ranges (nu,) of the controls between their bounds; one bound alone counts as at least 1, none as 0."""
+        """Return the ranges of the controls between their bounds, by knot or (nu,) zeros without bounds.
+
+        A single bound has a range of its size, at least 1.
+        """
         if self.ocp.control_bounds is None:
             return np.zeros(self.ocp.nu)
         lower, upper = self.ocp.control_bounds

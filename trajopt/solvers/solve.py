@@ -170,7 +170,9 @@ def _solved(
             if solution.status.code not in (*STOPPED, StatusCode.MAX_ITERATIONS):
                 meta["findings"] += durations_at_bounds(ocp, solution.xs)
         if check and np.abs(solution.xs[-1] - ocp.x0).max() <= START_TOLERANCE:
-            meta["findings"] += [*tiny_distances(ocp), *tiny_bounds(ocp)]
+            meta["findings"] += tiny_distances(ocp)
+        if check:
+            meta["findings"] += tiny_bounds(ocp)
         if slow.parts:
             meta["not_compiled"] = slow.sentences(elapsed)
         if approximated:

@@ -369,9 +369,9 @@ class PointContact:
 class FrameContact:
     """Fixed frame: it has no linear or angular acceleration but for the Baumgarte terms.
 
-    With kp, it is driven to the pose ``reference`` (7,) in the world, position [m] and quaternion x y z w; with kp = 0, the
-    dynamics do not use the reference, but :func:`~.consistency.closed_state` does. The run-time parameter "reference[name]"
-    replaces it.
+    With kp, it is driven to the pose ``reference`` (7,) in the world, position [m] and quaternion x y z w, which is normalized;
+    with kp = 0, the dynamics do not use the reference, but :func:`~.consistency.closed_state` does. The run-time parameter
+    "reference[name]" replaces it.
     """
 
     frame: str
@@ -454,7 +454,8 @@ class JointRelation:
 
     def bind(self, model: Model) -> BoundConstraint:
         """Bind to a model; the default name is "joint~source". Raises UnknownName for an unknown joint, ValueError for a joint
-        that has not exactly one degree of freedom, and for a relation of a joint with itself.
+        that has not exactly one degree of freedom, for a relation of a joint with itself, and for numbers that are not
+        finite.
         """
         if not np.isfinite([self.multiplier, self.offset]).all():
             raise ValueError(

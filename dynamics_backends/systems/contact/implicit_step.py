@@ -152,8 +152,8 @@ def direction(m: ContactProblem, delta: Sequence[Scalar], forces: Sequence[Vec],
 def solved(m: ContactProblem, v: Sequence[Scalar]) -> list[Scalar]:
     """Change delta (nv rows) of the joint velocities in the step, by Newton's method.
 
-    The velocities v (nv rows) at the start scale the accuracy. If the drive, a gap or v is dual or complex, delta carries its
-    derivatives; derivatives in other numbers of m alone, such as p, are lost. There is no error if STEPS steps are not enough.
+    The velocities v (nv rows) at the start scale the accuracy. If the drive, a gap, v or a parameter is dual or complex,
+    delta carries its derivatives. There is no error if STEPS steps are not enough.
     """
     plain = m.real()
     delta = _iterated(plain, [sm.real(x) for x in v])

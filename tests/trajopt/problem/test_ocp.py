@@ -1,5 +1,6 @@
 """The optimal control problem, its validation, and the batched evaluation of its cost."""
 
+import dataclasses
 import subprocess
 import sys
 
@@ -411,4 +412,6 @@ def test_bounds_closer_than_the_tolerance_are_reported():
     ocp = to.OCP.single_phase(step, [0.0, 0.0], 5, 0.1, [to.control_cost(1)], constraints=[force])
     (finding,) = [f for f in to.validate(ocp) if "apart" in f.message]
     assert finding.severity == "warning" and "choose units" in finding.message
-    assert any("apart" in str(message) for message in to.solve(ocp).meta["findings"])
+    moved = to.solve(dataclasses.replace(ocp, terminal=(to.state_cost(2, [1.0, 0.0]),), x0=np.array([0.0, 0.1])))
+    assert np.abs(moved.xs[-1] - moved.xs[0]).max() > 0.01
+    assert any("apart" in str(message) for message in moved.meta["findings"])

@@ -171,7 +171,7 @@ def test_an_exception_of_a_thread_stops_the_other_threads():
     turns = iter(range(2))
 
     def work(shared):
-        """The first thread fails; the second one works until it is told to stop."""
+        """The first thread fails; the second one works until the stop flag is set."""
         if next(turns) == 0:
             raise ZeroDivisionError("of a thread")
         while not shared[threads.STOP]:
