@@ -93,7 +93,7 @@ class MPC:
         self._ocp, self._horizon, self._delay = ocp, horizon or RecedingHorizon(ocp), delay
         self._worker = ImmediateWorker(self._timing.tick, deadline, RECENT) if worker is None else worker
         self._planner, self._recorder = planner_of(ocp, solver, options), RunRecorder(RECENT)
-        self._values: dict[str, dict[str, Array]] = {}
+        self._values: dict[str, dict[str, tuple[Array, OCP]]] = {}  # values, and the problem at the time of the change
         self._valued: tuple[OCP, OCP] | None = None
         self._first_plan = (
             initial_plan
@@ -167,8 +167,9 @@ class MPC:
         """Change values of the cost terms and constraints with this name, from the next solve on.
 
         values: of their only parameter, such as a goal. changes: parameters by name, ``weight`` of a term, ``lower`` and ``upper``
-        of a constraint. Each is one row (n,), or rows (N, n) by knot, or (N + 1, n) with the final knot. Raises ValueError for an
-        unknown name or parameter, a wrong shape, and numbers that are not finite, except infinite bounds.
+        of a constraint. Each is one row (n,), or rows (N, n) by knot, or (N + 1, n) with the final knot, of the problem at the time
+        of the last step; a later problem with other knots gets the rows at its times. Raises ValueError for an unknown name or
+        parameter, a wrong shape, and numbers that are not finite, except infinite bounds.
 
             mpc.set("goal", [0.4, 0.1, 0.5])
             mpc.set("velocity", weight=0.2)
@@ -181,7 +182,7 @@ class MPC:
             if not (np.isfinite(value).all() or (key in ("lower", "upper") and not np.isnan(value).any())):
                 raise ValueError(f"{name!r}: {key} is not finite")
         valued = with_values(self._with_values(problem), name, numbers)  # raises for invalid values
-        self._values.setdefault(name, {}).update(numbers)
+        self._values.setdefault(name, {}).update({key: (value, problem) for key, value in numbers.items()})
         self._valued = problem, valued
 
     def _problem(self, t: float) -> OCP | None:
@@ -193,8 +194,8 @@ class MPC:
         """Problem with the values set by the user; caches the latest one."""
         if self._valued is None or self._valued[0] is not problem:
             valued = problem
-            for name, numbers in self._values.items():
-                valued = with_values(valued, name, numbers)
+            for name, values in self._values.items():
+                valued = with_values(valued, name, {key: _rows(*given, problem) for key, given in values.items()})
             self._valued = problem, valued
         return self._valued[1]
 
@@ -233,6 +234,18 @@ def planner_of(ocp: OCP, solver: str | Planner, options: Any = None) -> Planner:
     if solver != REAL_TIME:
         return ConvergedPlanner(solver, options)
     return RealTimeSQP(options) if ocp.constraints() else RealTimeSLQ(**(options or {}))
+
+
+def _rows(value: Array, given: OCP, problem: OCP) -> Array:
+    """Value for a problem: unchanged if it is one row, or if the problem has the knots of the one that it was ``given`` for.
+
+    Else the rows (N + 1, n) that are valid at the times of the problem's knots.
+    """
+    if value.ndim < 2 or np.array_equal(given.times, problem.times):
+        return value
+    starts = given.start + given.times[: len(value)]
+    at = np.searchsorted(starts, problem.start + problem.times + SAME_TIME, side="right") - 1
+    return value[np.maximum(at, 0)]
 
 
 def _only_parameter(ocp: OCP, name: str) -> str:

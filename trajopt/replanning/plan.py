@@ -25,6 +25,7 @@ from trajopt.problem.terms import CostTerm
 from trajopt.replanning.workers import SAME_TIME
 from trajopt.results.solution import LAST_CONTROL, Solution
 from trajopt.results.status import StatusCode
+from trajopt.step.time_dependence import reads_time
 
 MIN_STEP = 0.5
 """A first knot shorter than this fraction of its time step is merged with the next one, if any, because its gains would be huge."""
@@ -190,17 +191,24 @@ class Following(Protocol):
 
 @dataclass(frozen=True)
 class RecedingHorizon:
-    """Horizon with the same problem at all times, whose time starts at 0.
+    """Horizon with the same problem at all times.
 
-    moved: function from the problem and a start t [s] to the problem with references for that start; None: no change.
+    Time in residuals and dynamics starts at 0 for each problem, but at t if the dynamics read it. moved: function from the problem
+    and a start t [s] to the problem with references for that start; None: no change.
     """
 
     ocp: OCP
     moved: Callable[[OCP, float], OCP] | None = None
 
+    @cached_property
+    def _timed(self) -> bool:
+        """True if the dynamics of a phase read the time."""
+        return any(reads_time(phase.dynamics, self.ocp.x0, phase.parameters) for phase in self.ocp.phases)
+
     def __call__(self, t: float) -> OCP | None:
         """Problem for a start at t [s], with references updated by ``moved`` if given; never None."""
-        return self.ocp if self.moved is None else self.moved(self.ocp, t)
+        ocp = self.ocp if self.moved is None else self.moved(self.ocp, t)
+        return replace(ocp, start=self.ocp.start + t) if self._timed else ocp
 
 
 @dataclass(frozen=True)

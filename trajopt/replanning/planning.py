@@ -78,7 +78,7 @@ class Planning:
             )
         self._horizon, self._planner, self._worker, self._timing = horizon, planner, worker, timing
         self._objects, self._recorder = objects, recorder
-        self.model, self.manifold = Model(problem), problem.manifold
+        self.model, self.manifold = Model(problem, initial_plan.start), problem.manifold
         self._plans = [replace(initial_plan, problem=initial_plan.problem or problem)]
         """Current plan and pending plans, sorted by start."""
         self._due: float | None = 0.0  # start of the next solve, None after the end of the horizon
@@ -144,7 +144,7 @@ class Planning:
             self._due = None
             self._recorder.event(t, EventKind.HORIZON_ENDED, "no time left to plan; tracking the last plan")
             return
-        self.model.problem = problem
+        self.model.problem, self.model.began = problem, valid
         x0, last = self._predict(x, t, valid), self._plan_at(valid)
         x0 = self.manifold.without_jumps(last.reference(valid, self.manifold), x0[None])[
             0

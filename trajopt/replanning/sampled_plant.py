@@ -32,7 +32,7 @@ def pushed(pushes: Sequence[Push], t: float, size: int) -> Array:
 
 
 class SampledPlant:
-    """Plant with the dynamics of a time-invariant discrete map, in time steps of at most ``step`` [s].
+    """Plant with the dynamics of a discrete map, in time steps of at most ``step`` [s].
 
     x0 (nx,): initial state. forces: (nf, nu) maps the controls u (nu,) of the plan to the inputs (nf,) of the map, default the
     identity; pushes are added to these. limit: largest magnitude of the controls, a number or (nu,). parameters: of the map.
@@ -69,7 +69,8 @@ class SampledPlant:
         force = self._forces @ np.clip(u, -np.asarray(self._limit), self._limit)
         times = self._time + dt * np.arange(count) / count
         inputs = np.array([force + pushed(self._pushes, t, len(force)) for t in times])
-        self._x, self._time = self._simulator.advance(self._x, inputs, dt / count), self._time + dt
+        self._x = self._simulator.advance(self._x, inputs, dt / count, t=self._time)
+        self._time += dt
 
 
 class BesidePath:

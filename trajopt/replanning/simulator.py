@@ -14,16 +14,18 @@ from trajopt.problem.ocp import OCP, DiscreteMap
 from trajopt.problem.terms import control_cost
 from trajopt.stage.evaluation import Direction, Evaluator, Shooting
 from trajopt.stage.evaluators import evaluator_for
+from trajopt.step.time_dependence import reads_time
 
 Parameters = Mapping[str, Array]
 
 
 class _Ready(NamedTuple):
-    """Cached problem of a number of steps, its evaluator, and the parameters of its dynamics."""
+    """Cached problem of a number of steps, its evaluator, the parameters of its dynamics, and the time of its first step [s]."""
 
     ocp: OCP
     evaluator: Evaluator
     parameters: Parameters
+    start: float
 
 
 @lru_cache(maxsize=16)
@@ -33,37 +35,44 @@ def _shared(dynamics: DiscreteMap) -> dict[tuple[int, float], _Ready]:
 
 
 class Simulator:
-    """Simulator of a time-invariant discrete map, on the engine of its backend. parameters: of the map, each (n,).
+    """Simulator of a discrete map, on the engine of its backend. parameters: of the map, each (n,).
 
     It uses the stages of solvers, so that compiled dynamics are called once for several steps.
     """
 
+    _timed: bool | None = None  # True if the map reads the time; None before the first step
+
     def __init__(self, dynamics: DiscreteMap, parameters: Parameters | None = None) -> None:
         self.dynamics, self._parameters, self._ready = dynamics, parameters or {}, _shared(dynamics)  # type: ignore[arg-type]
 
-    def advance(self, x: Array, us: Array, h: float, parameters: Parameters | None = None) -> Array:
+    def advance(self, x: Array, us: Array, h: float, parameters: Parameters | None = None, t: float = 0.0) -> Array:
         """State (nx,) after n steps of length h [s] from x under the controls us (n, nu).
 
-        parameters: of the map, default those of the constructor. The state may be NaN or infinite.
+        parameters: of the map, default those of the constructor. t: time of the first step [s], for maps that read it. The state
+        may be NaN or infinite.
         """
         n, m, ndx = len(us), self.dynamics.nu, self.dynamics.manifold.ndx
-        evaluator = self._evaluator(x, n, h, self._parameters if parameters is None else parameters)
+        parameters = self._parameters if parameters is None else parameters
+        if self._timed is None:
+            self._timed = reads_time(self.dynamics, x, parameters)
+        evaluator = self._evaluator(x, n, h, parameters, t if self._timed else 0.0)
         still = Direction(np.zeros((n + 1, ndx)), np.zeros((n, m)), np.zeros((n, m, ndx)), np.zeros((n, ndx)))
         with np.errstate(all="ignore"):  # the caller checks for finite values
             motion = evaluator.rollout(np.tile(x, (n + 1, 1)), us, still, np.zeros(1), Shooting())
         return motion.xs[0, -1]
 
-    def _evaluator(self, x: Array, n: int, h: float, parameters: Parameters) -> Evaluator:
-        """Cached evaluator of n steps of length h [s]; replaced by a new one if the parameters differ."""
+    def _evaluator(self, x: Array, n: int, h: float, parameters: Parameters, start: float) -> Evaluator:
+        """Cached evaluator of n steps of length h [s] from ``start``; replaced by a new one if that or the parameters differ."""
         known = self._ready.get((n, h))
-        if known is not None and _same(known.parameters, parameters):
+        if known is not None and known.start == start and _same(known.parameters, parameters):
             return known.evaluator
         if known is None:
             nothing = [control_cost(self.dynamics.nu, weight=0.0)]
             ocp = OCP.single_phase(self.dynamics, x, n, h, nothing, parameters=parameters)
         else:  # the workspace of the same structure is cached
             ocp = replace(known.ocp, phases=(replace(known.ocp.phases[0], parameters=parameters),))
-        self._ready[n, h] = _Ready(ocp, evaluator_for(ocp), parameters)
+        ocp = replace(ocp, start=start)
+        self._ready[n, h] = _Ready(ocp, evaluator_for(ocp), parameters, start)
         return self._ready[n, h].evaluator
 
 
@@ -72,22 +81,24 @@ _DIGITS = 9
 
 
 class Model:
-    """Planning model: the dynamics of the first phase of the newest problem."""
+    """Planning model: the dynamics of the first phase of the newest problem. began: time of that problem's first knot [s]."""
 
-    def __init__(self, problem: OCP) -> None:
-        self.problem = problem
+    def __init__(self, problem: OCP, began: float = 0.0) -> None:
+        self.problem, self.began = problem, began
         self._simulator = Simulator(problem.phases[0].dynamics)
 
     def step(self, x: Array, u: Array, t: float, dt: float) -> Array:
-        """State (nx,) after one time step of length dt [s] from x under the control u (nu,); t is ignored.
+        """State (nx,) after one time step of length dt [s] from x under the control u (nu,) at t [s].
 
-        The parameters are those of the first knot of the phase.
+        Dynamics that read the time get t - ``began`` plus the start of the problem. The parameters are those of the first knot of
+        the phase.
         """
         phase = self.problem.phases[0]
         if self._simulator.dynamics is not phase.dynamics:
             self._simulator = Simulator(phase.dynamics)
         now = {key: value[0] if value.ndim == 2 else value for key, value in phase.parameters.items()}
-        return self._simulator.advance(x, u[None, : phase.dynamics.nu], round(dt, _DIGITS), now)
+        at = self.problem.start + t - self.began
+        return self._simulator.advance(x, u[None, : phase.dynamics.nu], round(dt, _DIGITS), now, at)
 
 
 def _same(one: Parameters, other: Parameters) -> bool:

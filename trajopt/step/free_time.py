@@ -28,6 +28,7 @@ from trajopt.problem.residuals import scaled
 from trajopt.problem.terms import CostTerm, residual_cost
 from trajopt.step.integrators import SEMI_IMPLICIT_EULER
 from trajopt.step.sensitivities import SampledSystem
+from trajopt.step.time_dependence import reads_time
 
 DURATION_FACTOR = 3.0
 """Default range of a duration: the nominal duration divided and multiplied by this factor."""
@@ -260,19 +261,9 @@ def free_time(ocp: OCP, durations: Sequence | Array | None = None, price: float 
 
 
 def _require_autonomous(ocp: OCP) -> None:
-    """Raise MissingCapability for dynamics that read the time t, which is not in seconds: their values near x0 change with t."""
-    rng = np.random.default_rng(0)
-    x = ocp.manifold.integrate(ocp.x0[:, None], 0.1 * rng.standard_normal((ocp.manifold.ndx, 1)))
-    u = 0.1 * rng.standard_normal((ocp.nu, 1))
+    """Raise MissingCapability for dynamics that read the time t, which is not in seconds."""
     for i, phase in enumerate(ocp.phases):
-        map = _sampling(phase).backend.map
-        p = {key: (v[0] if v.ndim == 2 else v)[:, None] for key, v in phase.parameters.items()}
-        try:
-            with np.errstate(all="ignore"):
-                before, after = (np.asarray(map(x, u[: map.nu], np.array([t]), p)) for t in (0.0, 0.37))
-        except Exception:  # validation reports errors of user functions
-            continue
-        if not np.array_equal(before, after, equal_nan=True):
+        if reads_time(phase.dynamics, ocp.x0, phase.parameters):
             raise MissingCapability(
                 f"the dynamics of phase {i} depend on the time t, which is not in seconds if durations are free; add a state with "
                 "the rate 1, and read it in place of t"

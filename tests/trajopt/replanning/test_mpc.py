@@ -99,6 +99,48 @@ def test_a_delay_is_compensated():
         x, before = exact(acting, u, PERIOD - 0.02), u
 
 
+def driven():
+    """Problem of a mass under a force that depends on the time, xdot = (v, u + 2 sin 3t), and its discrete map."""
+    cart = to.FunctionMap(lambda x, u, t, p: [x[1], u[0] + 2.0 * to.sin(3.0 * t)], 2, 1, second_order=True)
+    dynamics = to.SampledSystem(to.make_backend(cart, "forward_ad"), "rk4")
+    goal = to.state_cost(cart.manifold, [1.0, 0.0], 10.0, "goal")
+    return to.OCP.single_phase(dynamics, [0.0, 0.0], 20, 0.05, [to.control_cost(1, weight=1e-3), goal], [goal]), dynamics
+
+
+def driven_exactly(x, u, t, h):
+    """The mass of :func:`driven` after h, by the integral of its equation."""
+    speed = x[1] + h * u[0] - 2.0 / 3.0 * (np.cos(3.0 * (t + h)) - np.cos(3.0 * t))
+    swing = -2.0 / 9.0 * (np.sin(3.0 * (t + h)) - np.sin(3.0 * t)) + 2.0 / 3.0 * h * np.cos(3.0 * t)
+    return np.array([x[0] + h * x[1] + 0.5 * h * h * u[0] + swing, speed])
+
+
+def test_dynamics_that_read_the_time_get_that_of_the_loop():
+    ocp, dynamics = driven()
+    mpc, x, before, plant = to.MPC(ocp, period=PERIOD, delay=0.02), np.zeros(2), np.zeros(1), to.Simulator(dynamics)
+    for k in range(60):
+        t = k * PERIOD
+        u = mpc.step(x, t)
+        acting = driven_exactly(x, before, t, 0.02) if k else x  # before the first control the state stands still
+        np.testing.assert_allclose(mpc.plan.xs[0], acting, atol=1e-6)
+        np.testing.assert_allclose(mpc.plan.xs[1], driven_exactly(acting, u, t + 0.02, PERIOD), atol=1e-6)
+        x = driven_exactly(acting, u, t + 0.02, PERIOD - 0.02)
+        np.testing.assert_allclose(plant.advance(acting, u[None], PERIOD - 0.02, t=t + 0.02), x, atol=1e-6)
+        before = u
+
+
+def test_values_by_knot_shrink_with_the_horizon():
+    """Each remaining problem gets the rows of the goal at its times."""
+    ocp, goals = problem(), np.linspace(0.0, 1.0, KNOTS + 1)[:, None]
+    mpc = to.MPC(ocp, horizon=ShrinkingHorizon(ocp), period=DT, initial_plan=to.solve(ocp, solver="slq"))
+    mpc.set("goal", goals)
+    for k in range(KNOTS // 2):
+        mpc.step(ocp.x0, k * DT)
+        solved = mpc.plan.problem
+        np.testing.assert_array_equal(solved.phases[0].terms[0].parameters["goal"], goals[k:-1])
+        np.testing.assert_array_equal(solved.terminal[0].parameters["goal"], goals[-1])
+    assert mpc.statistics()["failed"] == 0
+
+
 def test_after_a_pause_solves_are_due_once_a_period():
     mpc = to.MPC(problem(), period=PERIOD, tick=PERIOD / 5)
     for k in (*range(10), *range(300, 320)):  # the loop pauses for 58 periods
