@@ -24,7 +24,10 @@ def reads_time(dynamics: DiscreteMap, x: Array, parameters: Mapping[str, Array] 
     map, rng = dynamics.sampling.backend.map, np.random.default_rng(0)
     near = dynamics.manifold.integrate(x[:, None], MOVED * rng.standard_normal((dynamics.manifold.ndx, 1)))
     u = MOVED * rng.standard_normal((map.nu, 1))
-    p = {key: (value[0] if np.ndim(value) == 2 else np.asarray(value))[:, None] for key, value in (parameters or {}).items()}
+    p = {
+        key: (value[0] if np.ndim(value) == 2 else np.asarray(value))[:, None]
+        for key, value in (parameters or {}).items()
+    }
     try:
         with np.errstate(all="ignore"):
             before, after = (np.asarray(map(near, u, np.array([t]), p)) for t in TIMES)

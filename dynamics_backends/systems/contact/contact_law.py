@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import field
+from math import inf
 from typing import Any, NamedTuple, Protocol
 
 from dynamics_backends.protocol import Parameters
@@ -149,11 +150,13 @@ class Slip(NamedTuple):
 
 
 def require_positive(law: object, *names: str, or_zero: bool = False) -> None:
-    """Raise ValueError if an attribute ``names`` of a law is not positive; zero is accepted if ``or_zero``."""
+    """Raise ValueError if an attribute ``names`` of a law is not positive and finite; zero is accepted if ``or_zero``."""
     for name in names:
         value = getattr(law, name)
-        if not (value >= 0 if or_zero else value > 0):
-            raise ValueError(f"{name} = {value}; it must be positive{', or zero for none' if or_zero else ''}")
+        if not (value >= 0 if or_zero else value > 0) or value == inf:
+            raise ValueError(
+                f"{name} = {value}; it must be positive and finite{', or zero for none' if or_zero else ''}"
+            )
 
 
 def parameter(p: Mapping[str, Rows], name: str, default: float) -> Scalar:

@@ -24,6 +24,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import numpy as np
+
 from dynamics_backends import scalar as sm
 from dynamics_backends.rigid_body.spatial.spatial import Mat, Vec
 from dynamics_backends.scalar import Rows, Scalar
@@ -63,7 +65,9 @@ class SoftContactLaw:
 
     def __post_init__(self) -> None:
         require_positive(self, "stiffness", "damper_sharpness", "spring_sharpness")
-        if not self.damping >= 0:
+        if not np.isfinite(self.offset):
+            raise ValueError(f"offset = {self.offset}; expected a finite number of meters")
+        if not 0 <= self.damping < np.inf:
             raise ValueError(f"damping = {self.damping}; it must be positive, or zero for an elastic contact")
         if self.friction is not None and not self.friction > 0:
             raise ValueError(f"friction = {self.friction}; it must be positive, or None for no limit")

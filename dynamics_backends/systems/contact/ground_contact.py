@@ -71,17 +71,24 @@ class Ground(Protocol):
         ...
 
 
+def _finite_height(height: Any) -> float:
+    """Height as a float. Raises ValueError if it is not one finite number."""
+    if np.shape(height) != () or not np.isfinite(height):
+        raise ValueError(f"height = {height}; expected one finite number of meters")
+    return float(height)
+
+
 class Plane:
     """Plane through (0, 0, height) with this upward normal (3,), of any length.
 
-    Raises ValueError for a normal that is not three numbers with a positive third one.
+    Raises ValueError for a height that is not finite, and a normal that is not three finite numbers with a positive third one.
     """
 
     def __init__(self, height: float = 0.0, normal: Any = (0.0, 0.0, 1.0)) -> None:
         n = np.asarray(normal, float)
-        if n.shape != (3,) or not n[2] > 0:
+        if n.shape != (3,) or not (np.isfinite(n).all() and n[2] > 0):
             raise ValueError(f"normal = {normal}; give three numbers, the third positive: the ground is below")
-        self.height = height
+        self.height = _finite_height(height)
         x, y, z = (n / np.linalg.norm(n)).tolist()
         self.normal = Vec(x, y, z)
 
@@ -102,12 +109,12 @@ class Plane:
 class Terrain:
     """Uneven ground z = height + h(x, y) [m] with a smooth function ``h`` made of arithmetic and functions of NumPy.
 
-    Example: ``Terrain(lambda x, y: 0.05 * np.sin(3.0 * x) * np.cos(2.0 * y))``.
+    Example: ``Terrain(lambda x, y: 0.05 * np.sin(3.0 * x) * np.cos(2.0 * y))``. Raises ValueError for a height that is not finite.
     """
 
     def __init__(self, h: Callable[[Any, Any], Any], height: float = 0.0) -> None:
         self.h = h
-        self.height = height
+        self.height = _finite_height(height)
 
     def surface(self, p: Vec, parameters: Mapping[str, Rows]) -> Surface:
         """Vertical gap, its gradient, unit normal and curvature at the world position p [m].

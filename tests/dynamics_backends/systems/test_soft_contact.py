@@ -322,6 +322,12 @@ def test_wrong_arguments_raise_errors():
         SoftContactLaw(stiffness=-1.0)
     with pytest.raises(ValueError, match=r"friction = 0.0; it must be positive, or None"):
         SoftContactLaw(friction=0.0)
+    for height in (np.nan, np.inf, [0.0, 0.0, 1.0]):
+        with pytest.raises(ValueError, match="expected one finite number of meters"):
+            Plane(height)
+    for key in ("stiffness", "damping", "offset"):
+        with pytest.raises(ValueError, match=f"{key} = inf"):
+            SoftContactLaw(**{key: np.inf})
 
 
 def test_several_points_of_one_frame_have_names_of_their_own():

@@ -109,7 +109,7 @@ def test_invalid_contact_parameters_are_refused():
     for key in ("stiffness", "relaxation", "creep"):
         with pytest.raises(ValueError, match=f"{key} = 0.0; it must be positive"):
             RelaxedCone(**{key: 0.0})
-    with pytest.raises(ValueError, match="friction = -1; it must be positive, or zero"):
+    with pytest.raises(ValueError, match="friction = -1; it must be positive and finite, or zero"):
         RelaxedCone(friction=-1)
 
 

@@ -104,7 +104,9 @@ def driven():
     cart = to.FunctionMap(lambda x, u, t, p: [x[1], u[0] + 2.0 * to.sin(3.0 * t)], 2, 1, second_order=True)
     dynamics = to.SampledSystem(to.make_backend(cart, "forward_ad"), "rk4")
     goal = to.state_cost(cart.manifold, [1.0, 0.0], 10.0, "goal")
-    return to.OCP.single_phase(dynamics, [0.0, 0.0], 20, 0.05, [to.control_cost(1, weight=1e-3), goal], [goal]), dynamics
+    return to.OCP.single_phase(
+        dynamics, [0.0, 0.0], 20, 0.05, [to.control_cost(1, weight=1e-3), goal], [goal]
+    ), dynamics
 
 
 def driven_exactly(x, u, t, h):
