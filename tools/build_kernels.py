@@ -77,7 +77,10 @@ MODULES = (
 WITH_ROTORS = {"aba", "aba_external", "fdsva", "fd_second_order", "contact_start"}
 """Programs that are also built with rotor inertias as an argument; implicit damping adds to these."""
 HEADERS = ("loops.h", "tape.h", "library.h", "processor.h")
-OBJECTS = ROOT / "build" / "kernels"
+OBJECTS, INCLUDE = ROOT / "build" / "kernels", ROOT / "build" / "include"
+"""Folders of objects, and of the generated headers, which editors and checks of single headers need (compile_flags.txt)."""
+VECTORS = '#include "../../dynamics_backends/compiled/templates/linear_algebra/tensors.h"\n'
+"""Include of the generated headers for vectors over lanes, which precede them in the sources of the library."""
 FLAGS = ("-O3", "-fno-math-errno", "-fPIC", "-fvisibility=hidden", "-std=gnu11", "-w")
 PROCESSOR_TEXT = """
 EXPORT int best_instruction_set(void)
@@ -183,6 +186,7 @@ def build(folder: Path = FOLDER, sets: Sequence[str] | None = None) -> list[Path
         sys.exit(f"error: {error}")
     texts = sources()
     folder.mkdir(parents=True, exist_ok=True)
+    write_generated_headers()
     built = [_declarations(folder)]
     OBJECTS.mkdir(parents=True, exist_ok=True)
     built.append(folder / PROCESSOR.name)
@@ -195,6 +199,16 @@ def build(folder: Path = FOLDER, sets: Sequence[str] | None = None) -> list[Path
             built.append(folder / library_file(instructions).name)
             _link(command, objects, built[-1])
     return built
+
+
+def write_generated_headers() -> None:
+    """Write the headers that Python generates into the folder INCLUDE."""
+    INCLUDE.mkdir(parents=True, exist_ok=True)
+    headers = kernel_sources.generated_headers() | {"rigid_body_programs.h": library_dynamics.programs_source()}
+    for name, text in headers.items():
+        temporary = INCLUDE / f"{name}.{os.getpid()}"
+        temporary.write_text(f"#pragma once\n{VECTORS}{text}\n")
+        temporary.replace(INCLUDE / name)
 
 
 def _declarations(folder: Path) -> Path:

@@ -7,6 +7,18 @@ from trajopt.solvers.window import interior_slot, newton_slot, shooting_slot
 from trajopt.stage.compiled import library as stages
 
 
+def generated_headers() -> dict[str, str]:
+    """C text of the headers that the kernels of this package include and Python generates, by file name."""
+    return {
+        "distances.h": collisions.distances(),
+        "interior_constants.h": library.CONSTANTS,
+        "interior_slot_constants.h": interior_slot.CONSTANTS,
+        "lq_constants.h": lq_solver.CONSTANTS,
+        "newton_constants.h": newton_slot.CONSTANTS,
+        "shooting_constants.h": shooting_slot.CONSTANTS,
+    }
+
+
 def sources() -> dict[str, str]:
     """C source of each object file that this package contributes to the kernel library, by the object's name."""
     return {

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import trajopt
+from dynamics_backends.environment import compiler_command
 from trajopt import erd_names
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -83,3 +84,17 @@ def test_its_example_runs():
     [example] = re.findall(r"```python\n(.*?)```", TEXT, re.S)
     assert "assert" in example
     exec(compile(example, "CONTRIBUTING.md", "exec"), {})
+
+
+def test_every_kernel_header_compiles_on_its_own(monkeypatch) -> None:
+    """Headers include what they use, as editors with compile_flags.txt expect."""
+    monkeypatch.syspath_prepend(str(ROOT / "tools"))
+    import build_kernels
+
+    build_kernels.write_generated_headers()
+    headers = [h for package in PACKAGES for h in (ROOT / package).rglob("*.h") if "export" not in h.parts]
+    assert len(headers) > 50
+    command = [*compiler_command(), *(ROOT / "compile_flags.txt").read_text().split(), "-fsyntax-only", "-w"]
+    for header in headers:
+        done = subprocess.run([*command, str(header)], cwd=ROOT, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, f"{header.relative_to(ROOT)}: {done.stderr[:500]}"

@@ -63,7 +63,12 @@ def collision_kernels() -> CollisionKernels:
 
 
 def source() -> str:
-    """C source of the kernels: common prelude, traced distance function of each kind of core, and the texts of ``kernels/``."""
+    """C source of the kernels: common prelude, distance functions, and the texts of ``kernels/``."""
+    return "\n".join([prelude(), distances(), _TEXT])
+
+
+def distances() -> str:
+    """C source of the traced distance function of each kind of core, the generated header distances.h."""
     p, d, size = (ca.SX.sym(name, 3) for name in ("p", "d", "size"))
     rows = [[s[i] for i in range(3)] for s in (p, d, size)]
     arguments = [Argument(name, 3) for name in ("p", "d", "size")]
@@ -72,7 +77,7 @@ def source() -> str:
         for kind, distance in KINDS.items()
     ]
     work = max(workspace for _, workspace in traced)
-    return "\n".join([prelude(), *(text for text, _ in traced), f"#define WORK {work}", _TEXT])
+    return "\n".join([*(text for text, _ in traced), f"#define WORK {work}"])
 
 
 class Cores(NamedTuple):

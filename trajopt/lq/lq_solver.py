@@ -64,19 +64,21 @@ ENOUGH = 1e-2
 """Tolerance on the projected gradient of a problem with bounds, relative to its size at du = 0."""
 LENGTHS = 8
 """Number of step lengths 1, 1/2, ... that are tried after a sweep about a trajectory."""
-_CONSTANTS = {
-    "MAX_SWEEPS": MAX_SWEEPS,
-    "ENOUGH": ENOUGH,
-    "LENGTHS": LENGTHS,
-    "MAX_BOX_ITERATIONS": MAX_BOX_ITERATIONS,
-    "ARMIJO": ARMIJO,
-    "GRADIENT_TOLERANCE": GRADIENT_TOLERANCE,
-    "SHORTEN": SHORTEN,
-    "SHORTEST": SHORTEST,
-    "FLOOR": FLOOR,
-    "MARGIN": MARGIN,
-}
-"""Python constants that are macros of the C source."""
+CONSTANTS = definitions(
+    {
+        "MAX_SWEEPS": MAX_SWEEPS,
+        "ENOUGH": ENOUGH,
+        "LENGTHS": LENGTHS,
+        "MAX_BOX_ITERATIONS": MAX_BOX_ITERATIONS,
+        "ARMIJO": ARMIJO,
+        "GRADIENT_TOLERANCE": GRADIENT_TOLERANCE,
+        "SHORTEN": SHORTEN,
+        "SHORTEST": SHORTEST,
+        "FLOOR": FLOOR,
+        "MARGIN": MARGIN,
+    }
+)
+"""C text of the constants, the generated header lq_constants.h."""
 _PRODUCTS = ("lq_types.h", "numbers.h", "small_matrices.h")
 _RICCATI = ("box_qp.h", "definite_shift.h", "riccati.h")
 SIZES = ((2, 1), (4, 1), (4, 2), (6, 3), (8, 4), (10, 5), (12, 6), (14, 7))
@@ -119,7 +121,7 @@ def lanes_source() -> str:
 
 def _text(*names: str) -> str:
     """Return the C source of these files of trajopt/lq/kernels, after the definitions of constants."""
-    return "\n".join([definitions(_CONSTANTS), kernel_text("trajopt.lq", *names)])
+    return "\n".join([CONSTANTS, kernel_text("trajopt.lq", *names)])
 
 
 # Packed structs of kernels/riccati.h: filling a ctypes.Structure takes longer than a knot of a small sweep.

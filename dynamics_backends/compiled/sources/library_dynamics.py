@@ -47,21 +47,31 @@ EXPORT long free_body_{order}_workspace(const int *head)
 (_FreeBody,) = structs_in(template("free_body/free_body.h"), "free_body_t")
 
 
-def free_body_source() -> str:
-    """C source of free bodies for the package's library."""
+def programs_source() -> str:
+    """C source of the recursions of free bodies as macros, the generated header rigid_body_programs.h."""
     kernels = {order: loop_kernel(p.with_argument("armature"), sorted(JOINTS)) for order, p in _PROGRAMS.items()}
-    calls, workspaces = [], []
+    calls = []
     for order, program in _PROGRAMS.items():
         names = ", ".join(
             "rotors" if name == "armature" else name for name in program.with_argument("armature").arguments
         )
         head = f"#define {program.name.upper()}(s, q, v, tau, lam, rotors, ...)"
         calls.append(f"{head} {kernels[order].name}((s)->ti, (s)->td, {names}, __VA_ARGS__)")
-        workspaces.append(
-            _WORKSPACE.format(order=order, matrices=_MORE_WORKSPACE[order], workspace=kernels[order].workspace)
+    return "\n".join([*(k.source for k in kernels.values()), *calls])
+
+
+def free_body_source() -> str:
+    """C source of free bodies for the package's library."""
+    workspaces = [
+        _WORKSPACE.format(
+            order=order,
+            matrices=_MORE_WORKSPACE[order],
+            workspace=loop_kernel(program.with_argument("armature"), sorted(JOINTS)).workspace,
         )
-    texts = [templates(), template("lanes/function.h"), *(k.source for k in kernels.values()), *calls]
-    return "\n".join([*texts, template("free_body/free_body.h"), _EXPORTS, *workspaces])
+        for order, program in _PROGRAMS.items()
+    ]
+    headers = templates(), template("lanes/function.h"), programs_source(), template("free_body/free_body.h")
+    return "\n".join([*headers, _EXPORTS, *workspaces])
 
 
 class FreeBodyFunctions:

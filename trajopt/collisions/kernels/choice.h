@@ -1,4 +1,6 @@
 /* Choice of the pairs of a link's capsules and of bodies that get a slot, at M configurations: see trajopt/collisions/library.py. */
+#pragma once
+#include "../../../dynamics_backends/compiled/templates/lanes/vectors.h"
 
 typedef struct {
     long M, P, C, O;

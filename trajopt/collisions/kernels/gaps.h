@@ -1,8 +1,11 @@
-/* Gaps between P capsules and O cores at M configurations, one configuration in each lane.  Before this text stand the functions
+/* Gaps between P capsules and O cores at M configurations, one configuration in each lane.  distances.h contains the functions
 
        segment_box(p, d, size, D, w)     segment_cylinder(p, d, size, D, w)     segment_triangle(p, d, size, D, w)
 
    traced from dynamics_backends/rigid_body/geometry/distances.py, and WORK, the length of their workspace w. */
+#pragma once
+#include "distances.h"
+#include "../../../dynamics_backends/compiled/templates/lanes/prelude.h"
 
 typedef struct {
     long M, P, O;

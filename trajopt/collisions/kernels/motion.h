@@ -1,4 +1,6 @@
 /* Bounds on distances along a motion of M times, for trajopt/collisions/mesh_motion.py.  Rotations are row-major. */
+#pragma once
+#include "../../../dynamics_backends/compiled/templates/lanes/vectors.h"
 
 /* Center and half edges (M x 4 x 3) of a box that moves with R, p, in the frame R_base, p_base; columns (4 x 3): in the frame R, p.  R_base and p_base are
    null for the ground. */

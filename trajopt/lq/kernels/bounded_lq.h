@@ -1,5 +1,7 @@
 /* LQ problem with control bounds, solved by repeated backward sweeps about its own trajectories: see lq_solver.py, and its constants MAX_SWEEPS,
-   ENOUGH and LENGTHS (the number of its step lengths 1, 1/2, ...).  Include lq_dispatch.h before this file. */
+   ENOUGH and LENGTHS (the number of its step lengths 1, 1/2, ...). */
+#pragma once
+#include "lq_dispatch.h"
 
 /* Workspace of a solve.  R to upper: arrays of the re-centered problem; k: shortened feedforward; about: policy of a sweep; dx, du: trial step;
    least: change of the cost by the best start. */

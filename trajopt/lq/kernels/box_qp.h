@@ -1,5 +1,7 @@
-/* The box QP of trajopt/lq/lq_solver.py.  Include small_matrices.h before this file, and define the constants of that module:
-   MAX_BOX_ITERATIONS, ARMIJO, GRADIENT_TOLERANCE, SHORTEN, SHORTEST. */
+/* The box QP of trajopt/lq/lq_solver.py, whose constants lq_constants.h contains. */
+#pragma once
+#include "lq_constants.h"
+#include "small_matrices.h"
 
 ALWAYS_INLINE double between(double x, double lower, double upper) { return x < lower ? lower : x > upper ? upper : x; }
 

@@ -1,5 +1,7 @@
-/* Shift that makes a matrix positive definite: see trajopt/lq/lq_solver.py.  Include small_matrices.h before this file,
-   and define the constants FLOOR and MARGIN of that module. */
+/* Shift that makes a matrix positive definite: see trajopt/lq/lq_solver.py, whose constants lq_constants.h contains. */
+#pragma once
+#include "lq_constants.h"
+#include "small_matrices.h"
 
 #define MAX_JACOBI_SWEEPS 50 /* convergence is quadratic: about six suffice */
 

@@ -1,9 +1,15 @@
 /* Search directions of several problems, one in each lane; the backward sweep expands the problems a few knots at a time.  The blocks of a knot stay
-   in cache, except A, B, the gaps and the gains, which a forward sweep reads.  Include riccati.h with IN_LANES before this file.
+   in cache, except A, B, the gaps and the gains, which a forward sweep reads.
 
    The backward sweep computes gains and value function (riccati.h), costates and gradient, lambda = q + A' lambda', g = r + B' lambda', and
    costates and gradient under the feedback K (stationarity of lq.py), or under other gains for problems that provide some.  The optional
    forward sweep computes linear steps dx' = A dx + B du + d, du = k + K dx from dx = 0. */
+#pragma once
+#ifndef IN_LANES
+#define IN_LANES
+#endif
+#include "riccati.h"
+#include "../../../dynamics_backends/compiled/templates/lanes/rows.h"
 
 typedef struct {
     num *A, *B, *d, *K, *k;

@@ -1,4 +1,7 @@
-/* Backward step of the recursion of equality_riccati.h.  Include equality_types.h before this file. */
+/* Backward step of the recursion of equality_riccati.h. */
+#pragma once
+#include "equality_types.h"
+#include "small_matrices.h"
 
 #define PIVOT_TOLERANCE 1e-9 /* for rows scaled to a largest entry of one */
 

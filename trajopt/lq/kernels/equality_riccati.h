@@ -1,5 +1,7 @@
-/* LQ problem with equality constraints at its knots: see trajopt/lq/equality_lq.py.  Include equality_types.h and equality_knot.h before this file.
+/* LQ problem with equality constraints at its knots: see trajopt/lq/equality_lq.py.
    The matrices are factored once; each right-hand side takes one sweep of vectors. */
+#pragma once
+#include "equality_knot.h"
 
 static turned_t turned_at(const elq_factors *f, long k, lq_size dims) { return turned_in(f->turned + k * turned_size(f->most, dims), f->most, dims); }
 

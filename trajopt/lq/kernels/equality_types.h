@@ -1,5 +1,7 @@
-/* Arguments and results of the kernels of LQ problems with equality constraints: see trajopt/lq/equality_lq.py.  Include lq_types.h before this file.
+/* Arguments and results of the kernels of LQ problems with equality constraints: see trajopt/lq/equality_lq.py.
    Matrices are row-major; arrays are contiguous over knots. */
+#pragma once
+#include "lq_types.h"
 
 /* A (N, n, n), B (N, n, m), Q (N + 1, n, n), S (N, m, n), R (N, m, m); equations C (rows, n), D (rows, m), those of knot k in rows
    row[k] .. row[k + 1], of N + 1 knots.  shift: added to the diagonals of Q and R.  soft: softness s of the dynamics,

@@ -1,6 +1,11 @@
 /* Exported kernels of LQ problems.  They call the kernels for the sizes of the problem if the library has such: products of small matrices with
-   known sizes take half the time.  Include riccati.h before this file, and define KERNELS_BY_SIZE, the addresses of the tables of such kernels,
-   each followed by a comma. */
+   known sizes take half the time.  KERNELS_BY_SIZE: the addresses of the tables of such kernels, each followed by a comma; default: none. */
+#pragma once
+#include "riccati.h"
+
+#ifndef KERNELS_BY_SIZE
+#define KERNELS_BY_SIZE
+#endif
 
 static const lq_bounds lq_no_bounds = {NULL, NULL};
 static const lq_kernels_t lq_any_size = {0, 0, lq_sweep, adjoint, stationarity, lq_roll};

@@ -1,5 +1,7 @@
 /* The kernels of LQ problems that those of slots and windows call.  Before this text stand lq_types.h and equality_types.h; definitions are in
    riccati.h, bounded_lq.h and directions.h. */
+#pragma once
+#include "lq_types.h"
 
 long lq_riccati(const lq_problem *p, const lq_bounds *bounds, double on_state, double on_control, const void *changes, const lq_policy *policy);
 void lq_adjoint(const lq_problem *p, double *lambda, double *g);

@@ -1,5 +1,6 @@
 /* Arguments and results of the kernels of LQ problems, for all sizes n and m; and a check for NaN and infinity.
    Matrices are row-major; arrays are contiguous over knots. */
+#pragma once
 
 #define HALF_OF_DIGITS 0x1p-26 /* see lq.py */
 

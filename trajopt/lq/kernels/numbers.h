@@ -1,9 +1,13 @@
 /* Number type of the LQ kernels: doubles; or, with prelude.h included and IN_LANES defined, SIMD vectors with one problem in each lane.
    A truth is the result of comparing numbers, with a value for each lane.  ANY: true in some lane; with IN_LANES also HOLDS: true in lane l,
    OF: number of lane l, CHOSEN: select one of two numbers by lane. */
-
+#pragma once
 #include <math.h>
 #include <string.h>
+#include "lq_types.h"
+#ifdef IN_LANES
+#include "../../../dynamics_backends/compiled/templates/lanes/prelude.h"
+#endif
 
 /* Numbers of states and of controls, in functions with the sizes dims of a problem. */
 #ifndef N_ /* else they are known when this is compiled */

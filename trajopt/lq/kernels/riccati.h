@@ -1,5 +1,10 @@
-/* LQ problem with defects: the counterpart of trajopt/lq/lq.py.  Matrices are row-major; arrays are contiguous over knots.  Include lq_types.h,
-   numbers.h, small_matrices.h and, without IN_LANES, box_qp.h and definite_shift.h before this file. */
+/* LQ problem with defects: the counterpart of trajopt/lq/lq.py.  Matrices are row-major; arrays are contiguous over knots. */
+#pragma once
+#include "small_matrices.h"
+#ifndef IN_LANES
+#include "box_qp.h"
+#include "definite_shift.h"
+#endif
 
 #ifdef IN_LANES
 typedef void lq_changes; /* no changes with IN_LANES */

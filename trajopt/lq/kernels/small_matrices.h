@@ -1,7 +1,9 @@
-/* Products of small matrices, and Cholesky factors.  Matrices are row-major.  Include numbers.h before this file.
+/* Products of small matrices, and Cholesky factors.  Matrices are row-major.
 
    Sizes are arguments.  The functions that kernels call are not inlined; tiles are inlined into them for each shape, and factorizations for small
    numbers of controls, so that sums stay in registers. */
+#pragma once
+#include "numbers.h"
 
 /* -- products of small matrices, in tiles whose sums stay in registers -------------------------------------------------------- */
 

@@ -34,15 +34,18 @@ FLOOR = 1e-8
 FIRST_SHIFT, MIN_SHIFT, MAX_SHIFT = 1e-4, 1e-20, 1e40
 FASTER, RAISE, LOWER = 100.0, 8.0, 1.0 / 3.0
 """delta_w_0, delta_w_min, delta_w_max, kappa_w+ (first time and later), kappa_w- of algorithm IC of Waechter and Biegler."""
-_CONSTANTS = {
-    "REFLECTED_FLOOR": FLOOR,
-    "FIRST_SHIFT": FIRST_SHIFT,
-    "MIN_SHIFT": MIN_SHIFT,
-    "MAX_SHIFT": MAX_SHIFT,
-    "FASTER": FASTER,
-    "RAISE": RAISE,
-    "LOWER": LOWER,
-}
+CONSTANTS = definitions(
+    {
+        "REFLECTED_FLOOR": FLOOR,
+        "FIRST_SHIFT": FIRST_SHIFT,
+        "MIN_SHIFT": MIN_SHIFT,
+        "MAX_SHIFT": MAX_SHIFT,
+        "FASTER": FASTER,
+        "RAISE": RAISE,
+        "LOWER": LOWER,
+    }
+)
+"""C text of the constants, the generated header interior_constants.h."""
 
 
 class Kernels:
@@ -64,7 +67,7 @@ def source() -> str:
     """Return the C source of the interior-point kernels, with their constants, lane helpers and the equality-constrained LQ."""
     own = kernel_text(_PACKAGE, "interior_point.h", "reflection.h", "centering.h", "newton.h")
     lanes = ["#include <stdlib.h>", prelude(), template("lanes/rows.h")]
-    return "\n".join([definitions(_CONSTANTS), *lanes, equality_lq.source(), own])
+    return "\n".join([CONSTANTS, *lanes, equality_lq.source(), own])
 
 
 class Multipliers:

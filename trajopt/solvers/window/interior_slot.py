@@ -57,14 +57,17 @@ from trajopt.stage.pool import numbers_filled, worth_sharing
 
 ASKED, ANSWER = 11, 16
 """Maximum sizes of a request and of an answer, in numbers."""
-_CONSTANTS = {"ASKED": ASKED, "ANSWER": ANSWER, "KAPPA_SIGMA": KAPPA_SIGMA, "LARGEST_ESTIMATE": LARGEST_ESTIMATE}
+CONSTANTS = definitions(
+    {"ASKED": ASKED, "ANSWER": ANSWER, "KAPPA_SIGMA": KAPPA_SIGMA, "LARGEST_ESTIMATE": LARGEST_ESTIMATE}
+)
+"""C text of the constants, the generated header interior_slot_constants.h."""
 _KERNELS = "slot.h", "interior_stages.h", "interior_slot.h"
 
 
 def source(before: str = library.TEXT) -> str:
     """Return the C text of the slot: ``before`` (default: the linear algebra), constants, types and kernels."""
     types = kernel_text("trajopt.lq", "lq_functions.h"), kernel_text("trajopt.stage", "stage_types.h")
-    return "\n".join([before, definitions(_CONSTANTS), *types, kernel_text(PACKAGE, *_KERNELS)])
+    return "\n".join([before, CONSTANTS, *types, kernel_text(PACKAGE, *_KERNELS)])
 
 
 _PLACE = [f"own_{name}" for name, *_ in library.PointData._fields_]

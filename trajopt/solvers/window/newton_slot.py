@@ -45,19 +45,26 @@ from trajopt.stage.evaluation import Evaluator, StageEvaluator
 ANSWER = 32
 """Maximum size of an answer, in numbers."""
 _new = tuple.__new__  # creates named tuples in a fifth of the time
-_CONSTANTS = {
-    "ANSWER": ANSWER,
-    "FRACTIONS": len(FRACTIONS),
-    **{name: getattr(barrier_rules, name) for name in ("KAPPA_SIGMA", "TAU", "PUSH")},
-    "HELD": barrier.HELD,
-}
+CONSTANTS = "\n".join(
+    [
+        "#include <float.h>",
+        definitions(
+            {
+                "ANSWER": ANSWER,
+                "FRACTIONS": len(FRACTIONS),
+                **{name: getattr(barrier_rules, name) for name in ("KAPPA_SIGMA", "TAU", "PUSH")},
+                "HELD": barrier.HELD,
+            }
+        ),
+        f"static const double fractions[] = {{{', '.join(map(repr, FRACTIONS))}}};",
+    ]
+)
+"""C text of the constants of the barrier and the curvature fractions, the generated header newton_constants.h."""
 
 
 def source() -> str:
-    """Return the C text of the slot: shared types, constants of the barrier and the curvature fractions, and the kernels."""
-    fractions = f"static const double fractions[] = {{{', '.join(map(repr, FRACTIONS))}}};"
-    own = kernel_text(PACKAGE, "barrier.h", "newton_slot.h")
-    return "\n".join(["#include <float.h>", common_source(), definitions(_CONSTANTS), fractions, own])
+    """Return the C text of the slot: shared types, constants, and the kernels."""
+    return "\n".join([common_source(), CONSTANTS, kernel_text(PACKAGE, "barrier.h", "newton_slot.h")])
 
 
 SlotData, PhaseData, ProblemData = structs_in(source(), "newton_t", "newton_phase_t", "newton_problem_t")

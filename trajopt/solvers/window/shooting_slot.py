@@ -59,17 +59,19 @@ ANSWER = 2 * TRIALS
 SIDE_BY_SIDE = 2
 """Step lengths that one problem of a window tries together."""
 _new = tuple.__new__  # creates named tuples in a fifth of the time
-_CONSTANTS = {
-    "GAP_ROUNDING": iterate.GAP_ROUNDING,
-    "FALLEN": iterate.FALLEN,
-    "HOLDING": iterate.HOLDING,
-    "DOUBLINGS": DOUBLINGS,
-    "ANSWER": ANSWER,
-    "STAY": STAY,
-    "GO": GO,
-    "MARK": MARK,
-}
-"""Constants that the C text takes from Python."""
+CONSTANTS = definitions(
+    {
+        "GAP_ROUNDING": iterate.GAP_ROUNDING,
+        "FALLEN": iterate.FALLEN,
+        "HOLDING": iterate.HOLDING,
+        "DOUBLINGS": DOUBLINGS,
+        "ANSWER": ANSWER,
+        "STAY": STAY,
+        "GO": GO,
+        "MARK": MARK,
+    }
+)
+"""C text of the constants, the generated header shooting_constants.h."""
 _BLOCKS = ("A", "B", "Q", "q", "S", "R", "r")
 """Blocks of an iterate that all iterates of a window slot share."""
 
@@ -77,7 +79,7 @@ _BLOCKS = ("A", "B", "Q", "q", "S", "R", "r")
 def source(*window: str) -> str:
     """Return the C text of the slot, followed by the given kernel files of a window."""
     own = kernel_text(PACKAGE, "shooting_slot.h", *window)
-    return "\n".join([common_source(), definitions(_CONSTANTS), own])
+    return "\n".join([common_source(), CONSTANTS, own])
 
 
 SlotData, ProblemData, PhaseData = structs_in(source(), "shooting_t", "shooting_problem_t", "phase_t")

@@ -1,8 +1,10 @@
 /* Second derivatives of lam' (x_next (-) node) in w = (dx, u), in SIMD lanes: the counterpart of trajopt/step/step_derivatives.py.
 
-   Include sensitivities.h before this file.  linearize stores the stages of each substep and the sensitivities at its start.  An
+   linearize stores the stages of each substep and the sensitivities at its start.  An
    adjoint sweep computes the multiplier of every operation; a second one adds the curvature of the operations, chained with the
    sensitivities of their arguments, to the upper triangle of H (NW x NW). */
+#pragma once
+#include "sensitivities.h"
 
 /* Hessian in the tangent vector of the state and all controls of the problem. */
 typedef struct {

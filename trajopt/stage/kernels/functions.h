@@ -1,9 +1,13 @@
 /* Functions of a phase on vectors over lanes: its dynamics, running and terminal cost, path and final constraints.  Second derivatives are
-   NULL if they are not needed, those of the dynamics also if all are zero.  Include a prelude and function.h before this file.
+   NULL if they are not needed, those of the dynamics also if all are zero.
 
    rows: computed rows of xdot, all or those below qdot = v.  force_rows: contact forces y of the time step that running terms read; force_columns:
    those of their derivatives, in the state and the first controls.  curved_forces: 1 if second derivatives of the step contain those of
    phi' y. */
+#pragma once
+#include "../../../dynamics_backends/compiled/templates/lanes/context.h"
+#include "../../../dynamics_backends/compiled/templates/lanes/function.h"
+
 typedef struct {
     function_t dynamics_value;     /* x, u, t, p -> f, forces; forces: if rows of the cost read them */
     function_t dynamics_partials;  /* x, u, t, p -> f, fx, fu, forces; forces with their derivatives in (q, v, u) behind them */

@@ -1,5 +1,7 @@
 /* First derivatives at knots of several problems of the same structure, one problem in each lane.  Results stay SIMD vectors, as the LQ
-   sweeps in lanes read them.  Include stage.h and rows.h before this file. */
+   sweeps in lanes read them. */
+#pragma once
+#include "rollout.h"
 
 /* y <- a row of `width` numbers for each lane l */
 #define ROW_OF_EACH(row, width, y)                        \

@@ -1,6 +1,8 @@
 /* Contribution of a function of y to the expansion of the cost: J' g and J' H J with J (rows x columns) = dy/d(x, u), whose columns are ndx
    for the state, then those of the first controls; g (rows), H (rows x rows), symmetric.  Products are computed by panels of columns in
    registers; of symmetric blocks only the lower half, which is then copied to the upper one. */
+#pragma once
+#include "knots.h"
 
 #define INNER_PANEL 6
 

@@ -1,4 +1,7 @@
-/* A block of knots in the lanes: knots n, n + 1, .. of one problem, whose rows are contiguous.  Include sensitivities.h before this file. */
+/* A block of knots in the lanes: knots n, n + 1, .. of one problem, whose rows are contiguous. */
+#pragma once
+#include "curvature.h"
+#include "../../../dynamics_backends/compiled/templates/lanes/rows.h"
 
 /* Inputs and results of a block of knots.  next, d: state after the time step, and its difference from the node.  phi, lff: gradient and Hessian of the
    cost in the contact forces.  hxx, hux, huu: second derivatives of the path constraints.  The last row of members is shared by all blocks: a workspace, and unless the dynamics take several

@@ -1,10 +1,12 @@
 /* Closed-loop rollouts of a phase for several step lengths: u = us + alpha du + K (x (-) (xs (+) alpha dx)), within bounds, or along a
    parabola, with dx + alpha/2 ddx and du + alpha/2 ddu in place of dx and du.
-   The counterpart of the rollout of trajopt/stage/numpy_stages.py.  Include rows.h and stage.h before this file.
+   The counterpart of the rollout of trajopt/stage/numpy_stages.py.
 
    The horizon is rolled out in segments ("parts"), one in each lane.  A segment starts at xs (+) alpha dx at knot 0 and at nodes with linear
    gaps, elsewhere at the state in X.  It ends at the next node with linear gaps or at the end of the phase.  Lanes may hold segments of
    one problem, or of several that differ in values only. */
+#pragma once
+#include "stage.h"
 
 /* Segment and knot n of each lane; n counts from the start of the horizon.  same: 1 if all lanes read the same rows. */
 typedef struct {

@@ -1,7 +1,9 @@
-/* Sensitivities of a time step: the counterpart of trajopt/step/sensitivities.py.  Include step.h before this file.
+/* Sensitivities of a time step: the counterpart of trajopt/step/sensitivities.py.
 
    The derivatives of f at the stages of a step depend on the stage states only, and are computed first.  Then the sensitivities
    d x / d w, with w = (x_0, u) at the start of all substeps, are propagated through the whole step by panels of columns, in cache. */
+#pragma once
+#include "step.h"
 
 /* K <- f_x S + [0 f_u] + f_e E in rows i .. i + r and columns first .. first + w; E: NULL for zero */
 ALWAYS_INLINE void slope_rows(const structure_t *S, const stage_t *a, const V *restrict X, const V *restrict E, V *restrict K, int first, int i,

@@ -4,9 +4,9 @@
 
    in the tangent spaces at x and at the node.  The counterpart of trajopt/stage/numpy_stages.py.
 
-   Include stage_types.h and knots.h with their dependencies before this file.
-
    Arrays begin at the first knot of the phase.  Results that are NULL are not stored. */
+#pragma once
+#include "inner_maps.h"
 
 /* Workspaces in vectors. */
 EXPORT long stage_workspace(const structure_t *S)

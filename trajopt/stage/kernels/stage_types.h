@@ -1,5 +1,6 @@
 /* Arguments and results of the kernels of a phase: stage.h, rollout.h.  Arrays begin at the first knot of the phase unless stated otherwise.
    Results that are NULL are not stored. */
+#pragma once
 
 /* Data of a phase: its structure (structure_t of structure.h) and values that may change between solves. */
 typedef struct {

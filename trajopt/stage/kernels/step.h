@@ -1,7 +1,10 @@
-/* One time step of xdot = f(x, u, t, p): the counterpart of trajopt/step/integrators.py.  Include structure.h before this file.
+/* One time step of xdot = f(x, u, t, p): the counterpart of trajopt/step/integrators.py.
 
    With implicit damping, the dynamics have one more parameter, the implicit step, and NE more controls, the offset of the damped velocity;
    AI is the tableau of damping.  Contact forces, if requested in ctx, are those at x_0. */
+#pragma once
+#include "stage_types.h"
+#include "structure.h"
 
 #if LANES == 8 || LANES == 1
 #define WIDEST 8

@@ -1,5 +1,9 @@
 /* Structure of a phase: sizes, manifold, integration scheme, and the functions of its dynamics, cost terms and constraints.  The kernels
-   of this folder take it as S, and read the sizes through the macros below.  Include functions.h, groups.h and context.h before this file. */
+   of this folder take it as S, and read the sizes through the macros below. */
+#pragma once
+#include "functions.h"
+#include "../../../dynamics_backends/compiled/templates/lanes/groups.h"
+#include "../../../dynamics_backends/compiled/templates/lanes/prelude.h"
 
 /* nx, nd: sizes of a state and of a tangent vector.  mu, nu: controls of the dynamics and of the problem.  ne: offsets of damped velocities,
    which follow the controls of the dynamics if damping is implicit; the implicit step then follows the parameters.  np, nt, ntt, npg,

@@ -6,6 +6,9 @@
    Inputs: entries of -L' and -L of the mass matrix, -W' and W, -L' and -L of the Delassus matrix, an empty matrix as one zero; the inverses
    of both diagonals (n, r); with slopes the entries of g_qa and -g_qf; the right-hand sides top (n x c) and bottom (r x c).
    Outputs: x (n x c) and f (r x c) with K (x; -f) = (top; bottom); with slopes g_qy (x; -f) (n x c). */
+#pragma once
+#include "../../../machine/include/loops.h"
+#include "../lanes/prelude.h"
 
 #define CONSTRAINED_PANEL 6
 

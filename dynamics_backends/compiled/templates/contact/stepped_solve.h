@@ -5,6 +5,13 @@
    tapes[0]: the contact law, gap, normal (3), w (3), p -> force (3), slope (3 x 3).
    Inputs: M by rows, from the diagonal along the ancestors; drive (n); the columns of J of all contacts (3 each); w (c x 3); gap (c);
    normal (c x 3); the energy; the step length; p. Output: delta (n). */
+#pragma once
+#include "../../../machine/include/loops.h"
+#include "../../../tape/kernels/tape.h"
+#include "../lanes/function.h"
+#include "../lanes/prelude.h"
+#include "../linear_algebra/ltl.h"
+#include "../linear_algebra/tensors.h"
 
 typedef struct {
     int n, c, parameters, steps, trials;

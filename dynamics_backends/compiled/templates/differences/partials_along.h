@@ -1,4 +1,7 @@
-/* dynamics_partials by numbers with one perturbation, one direction after the other.  Include function.h before this file. */
+/* dynamics_partials by numbers with one perturbation, one direction after the other. */
+#pragma once
+#include "../lanes/function.h"
+#include "../lanes/prelude.h"
 
 /* along: x, u, t, p, e -> f, slope: the value and its derivative in the direction e (n + m), a perturbation of size `step`.  n, m: entries of
    the tangent vector and of the controls; rows: of f. */

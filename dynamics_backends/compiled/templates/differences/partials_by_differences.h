@@ -1,5 +1,9 @@
 /* dynamics_partials by differences, in up to DIFFERENCES_POINTS directions at a time.  Python version:
-   dynamics_backends/methods/finite_difference.py.  Include function.h and groups.h before this file. */
+   dynamics_backends/methods/finite_difference.py. */
+#pragma once
+#include "../lanes/function.h"
+#include "../lanes/groups.h"
+#include "../lanes/prelude.h"
 
 /* value: x, u and further inputs, of `sizes` components each -> f.  factors: of the state's manifold.  n, m: entries of the tangent
    vector and of the controls; rows: of f.  central: 1 for central differences, 0 for forward ones.  step: multiplied by

@@ -1,7 +1,13 @@
 /* Dynamics of free rigid bodies by loops over tables, with sizes read at run time, so that one text serves every robot: the functions
    dynamics_value, dynamics_partials and dynamics_contracted of function.h, for the rows below qdot = v.
 
-   Required before this text: function.h and the kernels as macros FORWARD_DYNAMICS, FDSVA, FD_SECOND_ORDER with named arguments. */
+   rigid_body_programs.h contains the recursions, as macros FORWARD_DYNAMICS, FDSVA, FD_SECOND_ORDER with named arguments. */
+#pragma once
+#include "rigid_body_programs.h"
+#include "../lanes/function.h"
+#include "../lanes/prelude.h"
+#include "../linear_algebra/ltl.h"
+#include "../linear_algebra/tensors.h"
 
 /* A robot.  ti, td: the tables of loops.h.  driven, share (nu): degree of freedom that each control drives, and its force per unit of
    control; the controls may be followed by offsets of damped velocities.  By degree of freedom: viscous, coulomb, stiffness, rest, place

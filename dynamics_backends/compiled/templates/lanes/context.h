@@ -1,4 +1,6 @@
 /* Workspace of the dynamics, and multipliers phi of the constraint forces, whose second derivatives are added to those of lam' f, or NULL. */
+#pragma once
+#include "vectors.h"
 
 typedef struct {
     V *w;

@@ -1,6 +1,9 @@
 /* Function of vectors over lanes.  in, out: its arguments and results, arrays of vectors; w: workspace.  self: data of the function, for
    example tables of a robot.  run is NULL for a function without results.  run_blocks, if not NULL, evaluates several blocks of lanes in one
    call, whose arguments and results are `apart` vectors apart; up to 8 blocks, there is memory for the next power of two. */
+#pragma once
+#include "vectors.h"
+
 typedef void run_t(const void *self, const V *const *in, V *const *out, V *w);
 typedef void run_blocks_t(const void *self, const V *const *in, V *const *out, V *w, int blocks, long apart);
 typedef struct {

@@ -1,4 +1,8 @@
-/* Evaluation of a function for many rows.  Include rows.h and function.h before this file. */
+/* Evaluation of a function for many rows. */
+#pragma once
+#include "function.h"
+#include "prelude.h"
+#include "rows.h"
 
 /* sizes: components of each input, then of each output. */
 typedef struct {

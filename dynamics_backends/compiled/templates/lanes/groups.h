@@ -1,6 +1,9 @@
 /* Functions of a Lie group on vectors over lanes: y = x (+) d and d = y (-) x; the derivatives of x (+) d in x (transport) and in
    d (dexp), dexp^-1, and that of dexp^-1(d) k in d, as matrices M by rows; and second derivatives contracted with l
    (dynamics_backends/compiled/sources/manifold_source.py). */
+#pragma once
+#include "vectors.h"
+
 typedef struct {
     const char *name;
     void (*integrate)(const V *x, const V *d, V *y);

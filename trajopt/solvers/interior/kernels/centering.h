@@ -1,6 +1,8 @@
 /* Adaptive barrier parameter by a quality function (J. Nocedal, A. Waechter, R. A. Waltz, SIAM J. Optim. 19, 2009): mu = sigma (mean
-   complementarity), for the sigma whose step minimizes the linearized residual of the optimality conditions.  Steps are linear in sigma.
-   Requires interior_point.h. */
+   complementarity), for the sigma whose step minimizes the linearized residual of the optimality conditions.  Steps are linear in sigma. */
+#pragma once
+#include "interior_point.h"
+#include "../../../../dynamics_backends/compiled/templates/lanes/rows.h"
 
 /* Inputs of the choice of sigma.  share: fraction of a distance that a step may use; mean: mean complementarity; dual, primal: mean squares of
    the gradient of the Lagrangian and of the violation; low, high: range of sigma. */

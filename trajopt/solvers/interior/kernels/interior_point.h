@@ -1,8 +1,10 @@
 /* Linear algebra of an interior-point iteration: the Newton system, condensed onto the knots; steps and their maximum lengths; residuals;
-   the two measures of the filter.  Requires small_matrices.h.
+   the two measures of the filter.
 
    The primal variables are one vector v = (x (N + 1, n), u (N, m), s (rows)) with bounds lower, upper and their multipliers zl, zu.  A free
    variable has infinite bounds.  The residual of a row is g - s, with the slack s, for an INEQUALITY, and g - target for an EQUALITY. */
+#pragma once
+#include "../../../lq/kernels/equality_riccati.h"
 
 enum { ABSENT, INEQUALITY, EQUALITY };
 enum { NEWTON, FEASIBILITY, ESTIMATE };

@@ -1,5 +1,8 @@
 /* Newton system of trajopt/solvers/interior/newton.py: condensed, made positive definite, factored, and solved for steps.  Requires
    equality_riccati.h, interior_point.h, reflection.h and centering.h. */
+#pragma once
+#include "centering.h"
+#include "reflection.h"
 
 /* Newton system: structure of the problem; condensed LQ problem with its factors and solution; residuals of rows and of fixed state entries;
    workspace: ten times the size of v; settings.  shift, last_shift: current shift of H, and the last nonzero one.  reflected: number of

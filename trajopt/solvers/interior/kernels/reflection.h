@@ -1,9 +1,13 @@
 /* Reflection of symmetric matrices, one in each lane: replaces eigenvalues by their absolute values.  Householder reflections yield a
    tridiagonal matrix, then implicit symmetric QR steps with Wilkinson's shift its eigenvalues (G. H. Golub, C. F. Van Loan, Matrix
    Computations, sections 8.3.1 and 8.3.3).  Lanes are independent: the result in a lane does not depend on the other lanes.  A reflected
-   eigenvalue is at least REFLECTED_FLOOR times the largest one.  Requires prelude.h, rows.h and numbers.h.
+   eigenvalue is at least REFLECTED_FLOOR times the largest one.
 
    A symmetric matrix of W_ rows stores the entries on and above its diagonal. */
+#pragma once
+#include "interior_constants.h"
+#include "interior_point.h"
+#include "../../../../dynamics_backends/compiled/templates/lanes/rows.h"
 
 #define W_ (N_ + M_)
 #define MOST_STEPS 50 /* QR steps for one eigenvalue */

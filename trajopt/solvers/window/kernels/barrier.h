@@ -1,6 +1,9 @@
-/* Primal-dual logarithmic barrier for control bounds: see trajopt/solvers/window/barrier.py, whose constants this text requires.
+/* Primal-dual logarithmic barrier for control bounds: see trajopt/solvers/window/barrier.py.
 
    us, lower, upper have `count` entries; z has 2 count entries, those of the lower bounds first. */
+#pragma once
+#include "knots.h"
+#include "newton_constants.h"
 
 typedef struct {
     const double *lower, *upper;

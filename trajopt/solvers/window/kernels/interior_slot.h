@@ -1,9 +1,12 @@
 /* Slot of the interior point: memory of one problem, and the kernels that answer its requests
    (trajopt/solvers/methods/interior_requests.py), with the knots of the problem in lanes.  The method that decides is
-   trajopt/solvers/methods/interior_point.py.  Requires newton.h with its dependencies, interior_stages.h, and the constants of
-   interior_slot.py.
+   trajopt/solvers/methods/interior_point.py.
 
    A slot has two points (the current iterate and the last trial point) and two steps (of the last system, and a corrected one). */
+#pragma once
+#include "interior_slot_constants.h"
+#include "interior_stages.h"
+#include "../../../lq/kernels/lq_functions.h"
 
 enum { COLD, NEAR, GIVEN, AGAIN }; /* MultiplierStart of interior_requests.py */
 enum { TRIAL = 8 }; /* offset of the trial values in the answer of a step */

@@ -1,5 +1,8 @@
-/* Evaluation of compiled stages at a point, the C version of trajopt/solvers/interior/stage_program.py.  Requires newton.h with its
-   dependencies, stage_types.h and slot.h. */
+/* Evaluation of compiled stages at a point, the C version of trajopt/solvers/interior/stage_program.py. */
+#pragma once
+#include "slot.h"
+#include "../../../stage/kernels/stage_types.h"
+#include "../../interior/kernels/newton.h"
 
 /* Phase with the knots first .. last - 1 and its compiled functions; its rows start at `row`, `count` per knot.  exact: 1 if the Hessian is that
    of the Lagrangian; else first derivatives include the Gauss-Newton Hessian of the cost. */

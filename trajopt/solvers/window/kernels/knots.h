@@ -1,8 +1,11 @@
-/* Shared by the kernels of slots: expansions of the phases of a problem, its LQ problems, and reductions over arrays.  Requires lq_types.h,
-   stage_types.h and slot.h.
+/* Shared by the kernels of slots: expansions of the phases of a problem, its LQ problems, and reductions over arrays.
 
    The kernels here do not depend on the sizes of a problem: code that does is compiled per problem and called through function pointers.  So
    this text is compiled once. */
+#pragma once
+#include "../../../../dynamics_backends/compiled/templates/lanes/vectors.h"
+#include "../../../lq/kernels/lq_functions.h"
+#include "../../../stage/kernels/stage_types.h"
 
 /* Phase with the knots first .. last - 1 and its compiled functions; its dynamics and cost read the first `read` controls. */
 typedef struct {

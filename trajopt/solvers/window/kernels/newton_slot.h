@@ -1,9 +1,12 @@
 /* Slot of Newton's method: memory of one problem, and the kernels that answer its requests (trajopt/solvers/methods/requests.py), with the
-   knots of the problem in lanes.  The method that decides is trajopt/solvers/methods/newton.py.  Requires knots.h, barrier.h, and the
-   constants of newton_slot.py.
+   knots of the problem in lanes.  The method that decides is trajopt/solvers/methods/newton.py.
 
    A slot has two points (the current and the next iterate), three steps (two trial steps and the last accepted one), and the trajectories of
    the last trial step lengths. */
+#pragma once
+#include "barrier.h"
+#include "slot.h"
+#include "../../../lq/kernels/equality_types.h"
 
 /* Functions of a phase: expansions with the exact and with the Gauss-Newton Hessian of the cost, rollouts, and the second derivatives of its
    time steps contracted with costates. */

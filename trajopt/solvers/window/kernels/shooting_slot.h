@@ -1,9 +1,12 @@
 /* Slot of shooting methods: memory of one problem, and the kernels that answer its requests (trajopt/solvers/methods/shooting_requests.py), with
-   the knots of the problem in lanes.  The method that decides is trajopt/solvers/methods/shooting.py.  Requires knots.h and the constants
-   of shooting_slot.py.
+   the knots of the problem in lanes.  The method that decides is trajopt/solvers/methods/shooting.py.
 
    A slot has three iterates (the current, the next and the best one), the last step and the last trial trajectories.  In a window
    (shooting_window.h), the iterates of a slot share the memory of their blocks, which saves memory. */
+#pragma once
+#include "knots.h"
+#include "shooting_constants.h"
+#include "slot.h"
 
 /* Direction of a problem in a window that one backward pass computes together with the residuals of the iterate `of`, with the damping mu.  to.K,
    to.k: the spare gains.  to.dx, to.du: NULL if rollouts in a vector space start only at x0; they then need only du - K dx = k, so that (0, k)

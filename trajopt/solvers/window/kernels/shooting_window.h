@@ -1,8 +1,10 @@
 /* Window of problems in shooting methods, with one problem in each lane: kernels for expansions with their directions, and rollouts of up to
-   LANES problems.  Requires shooting_slot.h.
+   LANES problems.
 
    A request is answered immediately, or waits (`waits`) for one of these kernels; the driver chooses the problems that share a call.  Operations
    whose lanes the knots of one problem fill (an expansion alone, rollouts between many nodes) run immediately, and so do rare requests. */
+#pragma once
+#include "shooting_slot.h"
 
 /* Operations.  LOOKS: expansion with direction; ROLLS + 2 i: rollouts of phase i, + 1 with nonlinear gaps. */
 enum { DONE, LOOKS, ROLLS };

@@ -1,4 +1,5 @@
 /* Shared by the kernels of all slots: a clock, the timed parts of the work, and the arguments of second derivatives of stages. */
+#pragma once
 #include <time.h>
 
 enum { DERIVATIVES, BACKWARD, ROLLOUT };
