@@ -33,6 +33,7 @@ from dynamics_backends.compiled.runtime.memory import (
     code_of as code_of,
     default_threads as default_threads,
     over_threads as over_threads,
+    packing as packing,
     structs_in as structs_in,
 )
 from dynamics_backends.compiled.runtime.trace_cache import (

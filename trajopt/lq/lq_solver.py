@@ -27,7 +27,6 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Sequence
 from functools import lru_cache
-from struct import Struct
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -39,7 +38,9 @@ from dynamics_backends.compiled.interface import (
     definitions,
     kernel_text,
     kernels,
+    packing,
     prelude,
+    structs_in,
     template,
 )
 from dynamics_backends.protocol import Array
@@ -124,26 +125,12 @@ def _text(*names: str) -> str:
     return "\n".join([CONSTANTS, kernel_text("trajopt.lq", *names)])
 
 
-# Packed structs of kernels/riccati.h: filling a ctypes.Structure takes longer than a knot of a small sweep.
-_PROBLEM = Struct("8P l 2i")
-"""Struct lq_problem: addresses of A .. r, N, n and m."""
-_BOUNDS = Struct("2P")
-"""Struct lq_bounds: addresses of lower and upper."""
-_POLICY = Struct("4P")
-"""Struct lq_policy: addresses of K, k, Vx and Vxx."""
-_CHANGES = Struct("i i 4P")
-"""Struct lq_changes: modify, parts, and addresses of curvature, Q, S and R."""
-
-
-class CurvaturePart(ctypes.Structure):
-    """Struct lq_curvature of kernels/riccati.h: second derivatives of the knots from first to before last."""
-
-    _fields_ = [
-        ("first", ctypes.c_long),
-        ("last", ctypes.c_long),
-        ("contract", ctypes.c_void_p),
-        ("knots", ctypes.c_void_p),
-    ]
+_TEXT = kernel_text("trajopt.lq", "lq_types.h", "riccati.h")
+_PROBLEM, _BOUNDS, _POLICY, _CHANGES = map(
+    packing, structs_in(_TEXT, "lq_problem", "lq_bounds", "lq_policy", "lq_changes")
+)
+"""Structs as bytes: filling a ctypes.Structure takes longer than a knot of a small sweep."""
+CurvaturePart, Tensors = structs_in(_TEXT, "lq_curvature", "lq_tensors")
 
 
 class KnotCurvatures(NamedTuple):
@@ -151,12 +138,6 @@ class KnotCurvatures(NamedTuple):
 
     parts: Any
     referenced: Any
-
-
-class Tensors(ctypes.Structure):
-    """Struct lq_tensors of kernels/riccati.h: sizes, and second derivatives xx, ux, uu of every entry of every step."""
-
-    _fields_ = [("n", ctypes.c_int), ("m", ctypes.c_int), *((name, ctypes.c_void_p) for name in ("xx", "ux", "uu"))]
 
 
 def tensor_curvatures(tensors: Sequence[Array]) -> KnotCurvatures:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import lru_cache
 from itertools import pairwise
+from struct import Struct
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,7 @@ _NUMBER = re.compile(r"#define (\w+) (\d+)\b")
 _FUNCTION = re.compile(r"\(\*(\w+)\)\(")
 _MEMBER = re.compile(r"\s*(?:const |signed |unsigned )*(\w+)\s+(.*)", re.S)
 _DECLARATOR = re.compile(r"\s*((?:\*|const|\s)*)(\w+)(?:\[(\w+)\])?\s*$")
+_CODES = {ctypes.c_void_p: "P", ctypes.c_double: "d", ctypes.c_long: "l", ctypes.c_int: "i"}
 _NUMBERS: dict[str, Any] = {"double": ctypes.c_double, "long": ctypes.c_long, "int": ctypes.c_int}
 
 
@@ -39,6 +41,11 @@ def structs_in(text: str, *names: str) -> Iterator[Any]:
     bodies, numbers = {name: body for body, name in _STRUCT.findall(text)}, dict(_NUMBER.findall(text))
     for name in names:
         yield type(name, (ctypes.Structure,), {"__slots__": (), "_fields_": list(_members(bodies, numbers, name, ""))})
+
+
+def packing(struct: type[ctypes.Structure]) -> Struct:
+    """Packing of the members of a struct from :func:`structs_in`, in their order."""
+    return Struct("".join(_CODES[field[1]] for field in struct._fields_))
 
 
 def _members(
