@@ -22,7 +22,14 @@ FILE = 0o644
 """Mode of cache files; their folder restricts who reads them."""
 
 
-_NO_LINKS = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
+_FLAGS = os.O_RDONLY
+for _flag in (
+    "O_NOFOLLOW",
+    "O_CLOEXEC",
+    "O_BINARY",
+    "O_NONBLOCK",
+):  # without blocking, a named pipe does not stop the open
+    _FLAGS |= getattr(os, _flag, 0)
 
 
 class UntrustedFolder(OSError):
@@ -70,7 +77,7 @@ def content_of(file: Path) -> bytes | None:
     try:
         if problem_of(file.parent):
             return None
-        with os.fdopen(os.open(file, os.O_RDONLY | _NO_LINKS), "rb") as opened:
+        with os.fdopen(os.open(file, _FLAGS), "rb") as opened:
             return opened.read() if _is_trusted_file(os.fstat(opened.fileno())) else None
     except OSError:
         return None

@@ -201,6 +201,14 @@ def trunc(x: Scalar) -> Scalar:
     return sm.select(decisive(x), floor(x), -floor(-x))
 
 
+def rint(x: Scalar) -> Scalar:
+    """Nearest integer, an even one at equal distances, of the real value of x and without derivatives, as :func:`floor`."""
+    x = decisive(x)
+    up = floor(x + 0.5)
+    halfway, odd = up - x == 0.5, up - 2.0 * floor(0.5 * up)
+    return up - halfway * odd
+
+
 def arcsinh(x: Scalar) -> Scalar:
     """Inverse of sinh: odd, with log1p for accuracy at small numbers."""
     size = absolute(x)
@@ -256,7 +264,7 @@ FUNCTIONS: dict[str, Callable[..., Scalar]] = {
     "floor": floor,
     "ceil": lambda x: -floor(-x),
     "trunc": trunc,
-    "rint": lambda x: floor(x + 0.5),
+    "rint": rint,
     "floor_divide": lambda a, b: floor(a / b),
     "remainder": lambda a, b: a - b * floor(a / b),
     "mod": lambda a, b: a - b * floor(a / b),

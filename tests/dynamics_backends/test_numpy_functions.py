@@ -554,3 +554,11 @@ def test_a_function_that_means_something_else_on_symbols_is_evaluated_by_numbers
     np.testing.assert_allclose(found.fx, expected, atol=1e-9)
     np.testing.assert_allclose(found.fu, [[[0.0], [1.0]]] * 2, atol=1e-9)
     assert any("does it test types" in message for message in caplog.messages)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("method", METHODS)
+def test_halves_are_rounded_to_even_numbers(method, engine):
+    x = np.array([-2.5, -1.5, -0.5, -0.4, 0.0, 0.5, 0.6, 1.5, 2.5, 1e17])[:, None]
+    backend = make_backend(FunctionMap(lambda x, u, t, p: [np.rint(x[0])], 1, 1), method, engine=engine)
+    np.testing.assert_array_equal(backend.f(x, np.zeros_like(x)), np.rint(x))

@@ -129,6 +129,13 @@ def test_files_that_others_could_have_written_are_not_read(folder, change):
     assert read_value(file) == [3]
 
 
+def test_a_named_pipe_is_no_cache_file_and_is_replaced(folder):
+    os.mkfifo(folder / "x.known", 0o600)
+    assert read_value(folder / "x.known") is None
+    write_value(folder / "x.known", [3])
+    assert read_value(folder / "x.known") == [3]
+
+
 def test_writing_replaces_a_link_and_not_what_it_points_to(folder, tmp_path):
     precious = tmp_path / "precious"
     precious.write_text("mine")
