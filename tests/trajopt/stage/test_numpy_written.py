@@ -9,6 +9,7 @@ import pytest
 
 import trajopt as to
 from dynamics_backends.compiled.sources import traced_source
+from trajopt.stage.engine import StageOperations, stages_of
 from trajopt.stage.evaluation import Direction, Shooting, StageEvaluator
 from trajopt.stage.not_compiled import NotCompiled, NumpyWork
 from trajopt.validation.evaluation_warnings import length_warnings
@@ -114,6 +115,38 @@ def test_a_term_that_cannot_be_compiled_leaves_the_rest_of_its_phase_compiled():
     second = [e.stages[0].second(xs[:-1], us, xs[1:], sigma, lam) for e in (by_parts, whole)]
     for own, other in zip(*second, strict=True):
         np.testing.assert_allclose(own, other, rtol=1e-6, atol=1e-6)
+
+
+def too_fast(x, u, t, p):
+    return [abs(x[1])] if x[1] > -50.0 else [0.0]
+
+
+@pytest.mark.parametrize(
+    ("functions", "numpy_part"),
+    [
+        ((pendulum, decided, speed), "cost"),
+        ((pendulum, distance, too_fast), "constraints"),
+        ((pendulum, decided, too_fast), "both"),
+    ],
+)
+def test_only_what_cannot_be_traced_runs_in_numpy(functions, numpy_part):
+    """Values, first and second derivatives equal those of NumPy; constraints and the final knot that can be traced are compiled."""
+    ocp = problem(functions, "compiled", constrained=True)
+    rows = StageOperations(second=True, path=[ocp.phases[0].constraints])
+    (own, end), (other, other_end) = (stages_of(ocp, rows, engine) for engine in ("auto", "numpy"))
+    assert end.compiled and own.compiled
+    assert bool(own.plain.constraints) == (numpy_part != "cost")
+    assert [term.name for term in own.plain.terms] == ([] if numpy_part == "constraints" else ["far"])
+    rng = np.random.default_rng(4)
+    xs, us, lam, y = (rng.normal(size=size) for size in ((21, 2), (20, 1), (20, 2), (20, 1)))
+    at = xs[:-1], us, xs[1:]
+    found = []
+    for stages, last in ((own, end), (other, other_end)):
+        first, final = stages.first(*at), last.first(xs[-1:], us[:1, :0], xs[:0])
+        second = [*stages.second(*at, 0.7, lam, y), *stages.second(*at, 0.0, None, y), *stages.second(*at, 1.3)]
+        found.append([*stages.values(*at), *first.values, *first[1:], *second, *final.values, *final[1:]])
+    for ours, theirs in zip(*found, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-6, atol=1e-6)
 
 
 def test_what_is_too_long_to_compile_is_told_before_and_after(monkeypatch, caplog):

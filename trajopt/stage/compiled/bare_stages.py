@@ -1,4 +1,4 @@
-"""Stages with compiled time steps, cost terms partly compiled and partly in NumPy, and constraints in NumPy.
+"""Stages with compiled time steps, cost terms partly compiled and partly in NumPy, and constraints compiled or in NumPy.
 
 They serve phases that cannot be compiled as a whole (:mod:`trajopt.stage.compiled.choice`).
 """
@@ -18,9 +18,9 @@ from trajopt.stage.stages import StageDerivatives, StageValues, Trials, workspac
 
 
 class BareStages:
-    """Evaluation of the K knots of a phase: time steps and some cost terms compiled, other terms and constraints in NumPy.
+    """Evaluation of the K knots of a phase: time steps and some cost terms compiled, other terms in NumPy.
 
-    steps: the time steps and the compiled cost terms, maybe none, without constraints. plain: the remaining terms and all
+    steps: the time steps and the compiled cost terms, maybe none, and all constraints or none. plain: the remaining terms and
     constraints, in NumPy.
     """
 
@@ -33,13 +33,13 @@ class BareStages:
             plain.manifold.nx,
             plain.manifold.ndx,
             plain.nu,
-            sum(c.residual.n_out for c in plain.constraints),
+            sum(c.residual.n_out for c in (*steps.plain.constraints, *plain.constraints)),
         )
 
     def values(self, x: Array, u: Array, nodes: Array) -> StageValues:
-        """Return next states and defects by compiled code, summed costs of compiled and NumPy terms, and constraints in NumPy."""
+        """Return next states and defects by compiled code, summed costs of compiled and NumPy terms, and constraints."""
         step, cost = self.steps.values(x, u, nodes), self._costs.values(x, u, nodes)
-        return StageValues(step.x_next, step.d, step.cost + cost.cost, cost.g)
+        return StageValues(step.x_next, step.d, step.cost + cost.cost, np.concatenate([step.g, cost.g], axis=1))
 
     def first(
         self,
@@ -58,7 +58,7 @@ class BareStages:
         nx, n, m, ng = self._sizes
         K, out = len(x), out or workspace_for(len(x), (nx, n, n, m, ng), quadratic)
         none = np.empty((K, 0))
-        if self.steps.plain.terms:
+        if self.steps.plain.terms or self.steps.plain.constraints:
             return self._sum(x, u, nodes, out, quadratic)
         step = out._replace(values=out.values._replace(g=none), gx=none[:, :, None], gu=none[:, :, None])
         self.steps.first(x, u, nodes, quadratic=quadratic, out=step)
@@ -74,8 +74,9 @@ class BareStages:
         step = self.steps.first(x, u, nodes, quadratic=quadratic)
         own = self._costs.first(x, u, nodes, quadratic=quadratic)
         out.values.x_next[:], out.values.d[:], out.A[:], out.B[:] = step.values.x_next, step.values.d, step.A, step.B
-        if self.plain.constraints:
-            out.values.g[:], out.gx[:], out.gu[:] = own.values.g, own.gx, own.gu
+        if self._sizes[-1]:
+            constrained = own if self.plain.constraints else step
+            out.values.g[:], out.gx[:], out.gu[:] = constrained.values.g, constrained.gx, constrained.gu
         out.values.cost[:] = step.values.cost + own.values.cost
         for key in ("lx", "lu", *(("Q", "S", "R") if quadratic else ())):
             getattr(out, key)[:] = getattr(step, key) + getattr(own, key)
@@ -94,18 +95,19 @@ class BareStages:
     ) -> Hessians:
         """Return the Hessian blocks of sigma l + lam'(x_next (-) node) + y'g, in ``out`` if given.
 
-        The part of lam and compiled terms come from ``steps``, the other terms and y from ``plain``. lam, y: None omits a part.
-        first: index of the first knot if x has fewer rows than there are knots, for lam alone: NumPy terms and constraints are
+        The part of lam and compiled terms and constraints come from ``steps``, the others from ``plain``. lam, y: None omits a
+        part. first: index of the first knot if x has fewer rows than there are knots, for lam alone: terms and constraints are
         then omitted.
         """
         if not sigma and y is None:
             return self.steps.second(x, u, nodes, 0.0, lam, None, first, out)
-        result = self._costs.second(x, u, nodes, sigma, None, y, first, out)
+        in_numpy, compiled = (y, None) if self.plain.constraints else (None, y)
+        result = self._costs.second(x, u, nodes, sigma, None, in_numpy, first, out)
         if lam is not None:
             for block, part in zip(result, self.steps.second(x, u, nodes, 0.0, lam, None, first), strict=True):
                 block += part
-        if sigma and self.steps.plain.terms:
-            for block, part in zip(result, self.steps.second(x, u, nodes, sigma, None, None, first), strict=True):
+        if (sigma and self.steps.plain.terms) or compiled is not None:
+            for block, part in zip(result, self.steps.second(x, u, nodes, sigma, None, compiled, first), strict=True):
                 block += part
         return result
 

@@ -81,24 +81,37 @@ class CompiledChoice:
     def _in_part(self, reason: Exception) -> tuple[Stages, Stages] | None:
         """Return the stages of a phase of which only a part can be compiled, and those of the final knot.
 
-        Compiled are the time steps with the cost terms that can be traced, or with no terms if ``reason`` is a TooLong. The
-        other terms, all constraints and the final knot run in NumPy. Returns None if the time steps with these terms cannot be
-        compiled. Either result is reported with ``reason``, why the phase is not compiled as a whole.
+        Compiled are the time steps with the cost terms that can be traced, the constraints if all of them can, and the final knot
+        if its terms and constraints can; if ``reason`` is a TooLong, the time steps alone. The rest runs in NumPy. Returns None if
+        the compiled part cannot be compiled either. Either result is reported with ``reason``, why the phase is not compiled as a
+        whole.
         """
-        long = isinstance(reason, TooLong)
-        terms = [] if long else [term for term in self._plain.terms if works_on_symbols(term)]
-        others = [term for term in self._plain.terms if not any(term is known for known in terms)]
-        running = tuple(map(TermShape.of, terms))
-        shapes = [shape._replace(running=running, terminal=(), path=(), final=()) for shape in self.shapes]
-        library = self._first_of(shapes)
+        plain, end, long = self._plain, self._end, isinstance(reason, TooLong)
+        everything: list[CostTerm | Constraint] = [*plain.terms, *plain.constraints, *end.terms, *end.constraints]
+        untraceable = [part for part in everything if not works_on_symbols(part)]
+
+        def compiled(parts: Sequence[Any]) -> bool:
+            """True if all parts can be traced, and the reason is another one than their length."""
+            return not long and not any(part is other for part in parts for other in untraceable)
+
+        terms = [term for term in plain.terms if compiled([term])]
+        others = [term for term in plain.terms if not compiled([term])]
+        path = plain.constraints if compiled(plain.constraints) else ()
+        whole_end = compiled([*end.terms, *end.constraints])
+        terminal, final = (end.terms, end.constraints) if whole_end else ((), ())
+        groups: tuple[Any, ...] = (terms, terminal, path, final)
+        shape_of = [tuple(map(TermShape.of, group)) for group in groups]
+        keys = ("running", "terminal", "path", "final")
+        parts: Any = dict(zip(keys, shape_of, strict=True))
+        library = self._first_of([shape._replace(**parts) for shape in self.shapes])
         if library is None:
             report_not_compiled(self._ocp, self._i, reason)
             return None
-        ends: tuple[CostTerm | Constraint, ...] = (*self._plain.constraints, *self._end.terms, *self._end.constraints)
-        names = [repr(part.name) for part in (*others, *ends) if not works_on_symbols(part)]
-        report_not_compiled(self._ocp, self._i, reason, "the cost" if long else ", ".join(names))
-        plain = replace(self._plain, terms=terms, constraints=())
-        return BareStages(self._stages(library, plain), replace(self._plain, terms=others)), self._end
+        names = ", ".join(repr(part.name) for part in untraceable)
+        report_not_compiled(self._ocp, self._i, reason, "the cost" if long else names)
+        steps = self._stages(library, replace(plain, terms=terms, constraints=path))
+        rest = replace(plain, terms=others, constraints=() if path else plain.constraints)
+        return BareStages(steps, rest), CompiledEnd(library, end) if whole_end else end
 
     def _first_of(self, shapes: Sequence[StageShape]) -> Library | None:
         """Return the library of the first structure in the list that can be compiled; None if none can."""
