@@ -53,7 +53,7 @@ class GoalReport:
             error = self._joint_errors(x)
             i = int(np.argmax(error / self._near()))
             return [f"largest final joint error {error[i]:.2g} {units[i]} ({model.dof_names[i]})", speed]
-        distance, angle = self._frame_errors(x)
+        ((distance, angle),) = self._frame_errors(x[None])
         sentences = [f"{self.arm.frame} ends {length_text(distance)} from its goal", speed]
         if self.rotation is not None:
             sentences.append(f"{self.arm.frame} ends {angle:.2g} rad from its goal orientation")
@@ -73,7 +73,7 @@ class GoalReport:
                 return []
             far = f"{end[i]:.2g} {model.dof_units[i]}"
             return [f"{model.dof_names[i]} ends {far} from its goal: {self._remedy(xs)}"]
-        far = self._excess_text(self._frame_errors(xs[0]), self._frame_errors(xs[-1]))
+        far = self._excess_text(*self._frame_errors(xs[[0, -1]]))
         return [f"{self.arm.frame} ends {far} from its goal{self._why(xs)}"] if far else []
 
     def _excess_text(self, start: tuple[float, float], end: tuple[float, float]) -> str:
@@ -116,9 +116,8 @@ class GoalReport:
         own = x[: self.arm.manifold.nx, None]
         return np.abs(self.arm.manifold.difference(self.arm.x_goal[:, None], own)[: self.arm.model.nv, 0])
 
-    def _frame_errors(self, x: Array) -> tuple[float, float]:
-        """Return distance [m] and angle [rad] of the frame from its goal at a state (nx,); angle 0 without a goal orientation."""
+    def _frame_errors(self, xs: Array) -> list[tuple[float, float]]:
+        """Return distance [m] and angle [rad] of the frame from its goal at each state (M, nx); angle 0 without an orientation."""
         assert self.position is not None  # see outcome
         goal = FrameGoal(self.arm.frame, np.array(self.position), self.rotation)
-        (errors,) = frame_errors(self.arm.model, goal, x[None, : self.arm.model.nq])
-        return errors
+        return frame_errors(self.arm.model, goal, xs[:, : self.arm.model.nq])
