@@ -116,11 +116,12 @@ def driven_exactly(x, u, t, h):
     return np.array([x[0] + h * x[1] + 0.5 * h * h * u[0] + swing, speed])
 
 
-def test_dynamics_that_read_the_time_get_that_of_the_loop():
+@pytest.mark.parametrize("origin", [0.0, 12.3])
+def test_dynamics_that_read_the_time_get_that_of_the_loop(origin):
     ocp, dynamics = driven()
     mpc, x, before, plant = to.MPC(ocp, period=PERIOD, delay=0.02), np.zeros(2), np.zeros(1), to.Simulator(dynamics)
     for k in range(60):
-        t = k * PERIOD
+        t = origin + k * PERIOD
         u = mpc.step(x, t)
         acting = driven_exactly(x, before, t, 0.02) if k else x  # before the first control the state stands still
         np.testing.assert_allclose(mpc.plan.xs[0], acting, atol=1e-6)
