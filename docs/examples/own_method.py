@@ -17,7 +17,7 @@ ARMIJO, MAX_DAMPING = 1e-4, 1e10
 
 @dataclass(frozen=True)
 class Options(to.MethodOptions):
-    """memory: number of previous merits that the line search compares with; 1 is the monotone line search."""
+    """memory: number of last iterates whose merits the line search compares with; 1 is the monotone line search."""
 
     memory: int = 5
 
@@ -26,7 +26,7 @@ def nonmonotone_ilqr(problem, options):
     """Gauss-Newton steps on states and controls; damping grows where the LQ problem is not convex or no step is accepted."""
     yield Start()
     at = yield FirstGains(0.0)
-    merits, damping, penalty = deque(maxlen=options.memory), 0.0, 0.0
+    last, damping, penalty = deque([at], options.memory), 0.0, 0.0
     while damping < MAX_DAMPING:
         if max(at.gradient / options.gradient_tolerance, at.defect / options.defect_tolerance) <= 1.0:
             return End.OPTIMAL
@@ -35,11 +35,11 @@ def nonmonotone_ilqr(problem, options):
         if step is not None:
             if at.theta > 0.0:
                 penalty = max(penalty, 2.0 * step.slope / at.theta)
-            merits.append(at.cost + penalty * at.theta)
+            reference = max(point.cost + penalty * point.theta for point in last)
             slope, first, trials = step.slope - penalty * at.theta, 0, [step.trial]
             while found is None and trials:
                 merit = [trial.cost + penalty * trial.theta for trial in trials]
-                enough = [max(merits) + ARMIJO * 0.5 ** (first + row) * slope for row in range(len(trials))]
+                enough = [reference + ARMIJO * 0.5 ** (first + row) * slope for row in range(len(trials))]
                 found = next((row for row in range(len(trials)) if merit[row] <= enough[row]), None)
                 first += len(trials)
                 left = options.max_backtracks + 1 - first
@@ -49,6 +49,7 @@ def nonmonotone_ilqr(problem, options):
             continue
         damping = 0.0 if damping < 1e-6 else 0.1 * damping
         at = yield Accept(0, found, 1 << GAUSS_NEWTON)  # move to the trial point, and expand
+        last.append(at)
     return End.NO_STEP
 
 
@@ -76,5 +77,4 @@ for name, ocp in problems.items():
 starts = problems["UR5"].x0 + np.random.default_rng(0).normal(0.0, 0.1, (100, 12)) * np.repeat([1.0, 0.0], 6)
 for solver in ("nonmonotone_ilqr", "gnms"):
     many = to.solve_batch(problems["UR5"], {"x0": starts}, solver=solver)
-    text = f"{many.success.sum()} converged, cost {many.cost.sum():.9g}, {many.meta['seconds']:.2f} s"
-    print(f"100 of the UR5, {solver}: {text}")
+    print(f"100, {solver}: {many.success.sum()} converged, cost {many.cost.sum():.9g}, {many.meta['seconds']:.2f} s")
