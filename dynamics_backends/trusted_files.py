@@ -23,13 +23,8 @@ FILE = 0o644
 
 
 _FLAGS = os.O_RDONLY
-for _flag in (
-    "O_NOFOLLOW",
-    "O_CLOEXEC",
-    "O_BINARY",
-    "O_NONBLOCK",
-):  # without blocking, a named pipe does not stop the open
-    _FLAGS |= getattr(os, _flag, 0)
+for _flag in ("O_NOFOLLOW", "O_CLOEXEC", "O_BINARY", "O_NONBLOCK"):
+    _FLAGS |= getattr(os, _flag, 0)  # O_NONBLOCK: the open does not wait for the writer of a named pipe
 
 
 class UntrustedFolder(OSError):
