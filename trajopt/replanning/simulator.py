@@ -40,7 +40,7 @@ class Simulator:
     It uses the stages of solvers, so that compiled dynamics are called once for several steps.
     """
 
-    _timed: bool | None = None  # True if the map reads the time; None before the first step
+    _timed: bool | None = None  # True if the map reads the time; None before the first finite state
 
     def __init__(self, dynamics: DiscreteMap, parameters: Parameters | None = None) -> None:
         self.dynamics, self._parameters, self._ready = dynamics, parameters or {}, _shared(dynamics)  # type: ignore[arg-type]
@@ -53,7 +53,7 @@ class Simulator:
         """
         n, m, ndx = len(us), self.dynamics.nu, self.dynamics.manifold.ndx
         parameters = self._parameters if parameters is None else parameters
-        if self._timed is None:
+        if self._timed is None and np.isfinite(x).all():
             self._timed = reads_time(self.dynamics, x, parameters)
         evaluator = self._evaluator(x, n, h, parameters, t if self._timed else 0.0)
         still = Direction(np.zeros((n + 1, ndx)), np.zeros((n, m)), np.zeros((n, m, ndx)), np.zeros((n, ndx)))
