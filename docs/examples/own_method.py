@@ -77,4 +77,4 @@ for name, ocp in problems.items():
 starts = problems["UR5"].x0 + np.random.default_rng(0).normal(0.0, 0.1, (100, 12)) * np.repeat([1.0, 0.0], 6)
 for solver in ("nonmonotone_ilqr", "gnms"):
     many = to.solve_batch(problems["UR5"], {"x0": starts}, solver=solver)
-    print(f"100, {solver}: {many.success.sum()} converged, cost {many.cost.sum():.9g}, {many.meta['seconds']:.2f} s")
+    print(f"batch, {solver}: {many.success.sum()} converged, cost {many.cost.sum():.9g}, {many.meta['seconds']:.2f} s")

@@ -57,9 +57,9 @@ def mjcf_constraints(source: str | os.PathLike[str], model: Model | None = None)
         if equality.kind == "joint":
             return _relation(equality, single, model)
         first, second = (m.body_weldid[side.body] for side in equality.sides)
-        return (
-            None if first == second else _for_model(placed(equality), model)
-        )  # two frames of one body cannot move apart
+        if first == second:  # two frames of one body cannot move apart
+            return None
+        return _for_model(placed(equality), model)
 
     def placed(equality: Equality) -> Constraint:
         """Loop of points (connect) or frames (weld), or a contact of the moving body if the other one is fixed in the MJCF."""
