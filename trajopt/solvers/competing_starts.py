@@ -6,8 +6,8 @@ Then it competes with random motions (:func:`may_compete`); of each draw those t
 
 Each start is solved with several time steps merged into one (FACTORS), to TOLERANCE and within MAX_ITERATIONS iterations. A solve
 without constraints is stopped when its extrapolated cost stays above the cheapest one (:class:`Cutoff`). The competition ends
-when AGREEMENT starts lead to the cheapest objective, or after ALL_ITERATIONS iterations if a motion is feasible, else after
-HOPELESS starts.
+when AGREEMENT starts lead to the cheapest objective, or UNANIMOUS ones if no start led to another result, or after ALL_ITERATIONS
+iterations if a motion is feasible, else after HOPELESS starts.
 
 The motions of solves that succeed, or that satisfy the dynamics and the constraints to FEASIBLE, and whose objectives are at most
 NEAR times the cheapest one, at most CONTINUED of them, are initial guesses on the time grid of the problem; the cheapest solution
@@ -251,7 +251,7 @@ def _moved(ocp: OCP, move: Array) -> Array:
 FACTORS = (5, 2)
 """Numbers of time steps that are merged into one: the second one if motions on the first grid are feasible there only, as when
 they jump over an obstacle between its knots."""
-MAX_ITERATIONS, ALL_ITERATIONS = 50, 2000
+MAX_ITERATIONS, ALL_ITERATIONS = 50, 3000
 """Maximum number of iterations of a coarse solve, and number of iterations of all of them after which no other one begins if a
 motion is feasible."""
 TOLERANCE = 1e-4
@@ -260,8 +260,11 @@ FEASIBLE = 1e-2
 """Tolerance on the violations of a coarse motion whose solve failed, relative to bounds beyond 1; it competes if it meets it."""
 SAME = 1e-3
 """Relative difference below which objectives on the coarse grid are the same."""
-AGREEMENT, AGREES = 8, 3e-3
-"""Number of starts that lead to the cheapest objective before the competition ends, and their relative tolerance on it."""
+UNANIMOUS, AGREEMENT, AGREES = 8, 16, 3e-3
+"""Numbers of starts that lead to the cheapest objective before the competition ends, if all starts do and if some do not, and their
+relative tolerance on it. The Bayesian estimate of the number of optima asks for 8 local searches if one optimum is known, for 17 if
+two are (C. G. E. Boender, A. H. G. Rinnooy Kan, Bayesian stopping rules for multistart global optimization methods, Mathematical
+Programming 37, 1987)."""
 NEAR, CONTINUED = 1.2, 3
 """Largest ratio of objectives on the coarse grid, and maximum number, of the motions that are solved on the grid of the problem."""
 AHEAD, CLOSED = 5.0, 1.0
@@ -372,10 +375,10 @@ def choose_starts(
 
     solve: rough solve of the coarse problem. count: maximum number of starts. has_time: True while another start may be tried.
     factor: number of time steps that are merged into one.
-    Ends early if AGREEMENT starts agree on the cheapest objective, after ALL_ITERATIONS iterations if a motion is feasible, or
-    after HOPELESS starts if none is. Only the guess is returned if its solve succeeds in at most FEW iterations or is unbounded, or
-    if the user interrupts any solve. The guess as given comes last if its coarse motion is infeasible; otherwise its coarse
-    solution competes.
+    Ends early if AGREEMENT starts agree on the cheapest objective, or UNANIMOUS ones if no start led to another result, after
+    ALL_ITERATIONS iterations if a motion is feasible, or after HOPELESS starts if none is. Only the guess is returned if its solve
+    succeeds in at most FEW iterations or is unbounded, or if the user interrupts any solve. The guess as given comes last if its
+    coarse motion is infeasible; otherwise its coarse solution competes.
     """
     coarse, starts = coarser(ocp, factor), list[Start]()
     start = on_grid_of(coarse, ocp, guess)
@@ -402,7 +405,7 @@ def choose_starts(
         best = min(best, objective)
         used_up = np.isfinite(best) and sum(s.found.iterations for s in starts) >= ALL_ITERATIONS
         hopeless = not np.isfinite(best) and len(starts) >= HOPELESS
-        if hopeless or used_up or agreeing >= AGREEMENT:
+        if hopeless or used_up or agreeing >= (UNANIMOUS if agreeing == len(starts) else AGREEMENT):
             break
     going_on = _chosen(starts)[:CONTINUED]
     chosen = [(on_grid_of(ocp, coarse, s.found), _sentence(starts, s, coarse.horizon)) for s in going_on]

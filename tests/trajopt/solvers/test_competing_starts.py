@@ -16,6 +16,7 @@ from trajopt.solvers.competing_starts import (
     DRAWN,
     FACTORS,
     HOPELESS,
+    UNANIMOUS,
     Cutoff,
     choose_starts,
     direct_motions,
@@ -195,12 +196,12 @@ def test_the_competition_ends_when_several_starts_agree():
     ocp, same = mass(), [1.0 + 1e-4 * i for i in range(AGREEMENT)]
     others = [3.0, 4.0]
     for costs in (
-        same,
+        same[:UNANIMOUS],
         [*others, *same],
-        [*same[:-1], *others, same[-1]],
+        [*same[: UNANIMOUS - 1], *others, *same[UNANIMOUS - 1 :]],
         [4.0, 5.0, 4.0, *others, *same],
     ):
-        choice = choose_starts(ocp, to.constant_guess(ocp), 20, scripted([*costs, 0.1]), lambda: True)
+        choice = choose_starts(ocp, to.constant_guess(ocp), 30, scripted([*costs, 0.1]), lambda: True)
         assert [s.objective for s in choice.starts] == costs
 
 
