@@ -254,17 +254,28 @@ def _best(
 def _status(status: Status, account: Sequence[Mapping[str, Any]], number: int, limit: float | None) -> Status:
     """Return ``status`` with a message that starts with the solver of the chosen solution and lists how the other attempts ended.
 
-    account: report entries of the attempts. number: index of the chosen solution. limit: time limit [s] that prevented another
+    account: report entries of the attempts. number: index of the chosen solution; a success that violates state bounds which its
+    attempt omitted becomes "time_limit", or "interrupted" without ``limit``. limit: time limit [s] that prevented another
     attempt, else None.
     """
     names = [a["solver"] for a in account]
     most = max(a["knots"] for a in account)
+    if (
+        account[number]["breaks them"] and status.success
+    ):  # nothing solved the problem itself before the solve was stopped
+        code = StatusCode.INTERRUPTED if limit is None else StatusCode.TIME_LIMIT
+        message = f"{status.message} The solution violates the state limits, which were omitted."
+        status = replace(status, code=code, message=message)
+    elif account[number]["without"] and status.success and len(names) == 1:
+        status = replace(
+            status, message=f"{status.message} The solution satisfies the state limits, which were omitted."
+        )
     if limit is not None:
-        status = replace(status, message=f"{status.message} time_limit = {limit:g} s left no time for another attempt.")
+        advice = "" if status.success else "Increase time_limit."
+        message = f"{status.message} time_limit = {limit:g} s left no time for another attempt."
+        status = replace(status, message=message, advice=status.advice or advice)
     if len(names) == 1:
-        left_out = account[0]["without"] and status.success
-        limits = " The solution satisfies the state limits, which were omitted." if left_out else ""
-        return replace(status, message=f"{names[0]}: {status.message}{limits}")
+        return replace(status, message=f"{names[0]}: {status.message}")
     ends = ", ".join(f"{a['solver']} {_end(a, most)}" for i, a in enumerate(account) if i != number)
     best = ", the best one" if number < len(names) - 1 else ""
     return replace(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 
 import numpy as np
 import pytest
@@ -57,6 +58,24 @@ def test_inactive_limits_are_dropped_and_active_limits_remain():
     assert np.abs(tight.xs[:, 1]).max() <= 0.8 * fastest + 1e-6
     assert tight.cost == pytest.approx(to.solve(bounded(ocp, 0.8 * fastest), solver="dms").cost, rel=1e-6)
     assert to.limit_violations(bounded(ocp, 0.8 * fastest), tight.xs, tight.us) == []
+
+
+@pytest.mark.parametrize(("limit", "code"), [(0.05, StatusCode.TIME_LIMIT), (None, StatusCode.INTERRUPTED)])
+def test_a_stop_after_a_solve_that_violates_omitted_limits_is_no_success(limit, code):
+    ocp = cases.pendulum_swing_up()
+    free = to.solve(ocp, solver="ddp", check=False)
+    tight = bounded(ocp, 0.8 * np.abs(free.xs[:, 1]).max())
+    options = to.AutoOptions(time_limit=limit)
+    turns = module.in_turn(module.attempts(tight), lambda: tight, to.constant_guess(tight), options)
+    with pytest.raises(StopIteration) as ended:
+        assert next(turns).attempt.relaxed
+        if limit is not None:
+            time.sleep(limit)
+        turns.send(free)
+        turns.send(None)
+    status = ended.value.value.status
+    assert status.code is code and not status.success
+    assert "violates the state limits, which were omitted" in status.message
 
 
 def test_other_constraints_are_given_to_a_direct_method_at_once():
