@@ -1,5 +1,6 @@
 """``solve_batch``: each solution equals that of a single solve; values, errors, interruptions."""
 
+import math
 import os
 import pickle
 import re
@@ -521,3 +522,19 @@ def interpreted(ocp):
     own = ocp.phases[0].dynamics.sampling
     step = to.SampledSystem(to.make_backend(own.backend.map, "forward_ad", engine="numpy"), own.scheme)
     return replace(ocp, phases=(replace(ocp.phases[0], dynamics=step),))
+
+
+@pytest.mark.parametrize("solver", ["slq", "ilqr", "gnms", "fddp", "ddp"])
+@pytest.mark.parametrize("at_the_end", [False, True])
+def test_a_cost_in_python_beside_compiled_dynamics_is_solved_in_a_batch(solver, at_the_end):
+    cart = to.FunctionMap(lambda x, u, t, p: [x[1], u[0]], 2, 1)
+    step = to.SampledSystem(to.make_backend(cart, "forward_ad"), "euler")
+    angle = to.residual_cost("angle", lambda x, u, t, p: [math.atan(float(x[0]) - 1.5)], cart.manifold, 1, 10.0)
+    running, terminal = [to.control_cost(1)], [to.state_cost(2, [1.0, 0.0])]
+    (terminal if at_the_end else running).append(angle)
+    ocp = to.OCP.single_phase(step, [0.0, 0.0], 10, 0.1, running, terminal)
+    x0 = np.array([[0.0, 0.0], [0.3, 0.0]])
+    found = to.solve_batch(ocp, {"x0": x0}, solver=solver)
+    for i in range(2):
+        single = to.solve(replace(ocp, x0=x0[i]), solver=solver, check=False)
+        assert found.success[i] and found.cost[i] == pytest.approx(single.cost, rel=1e-9)
