@@ -106,6 +106,69 @@ def test_an_error_ends_its_own_problem_alone(backend):
         to.solve_batch(pendulum(backend), {"goal.reference": goals[1:2] * 2}, solver="fragile")
 
 
+def without_start(size, options):
+    yield FirstGains(0.0)
+
+
+def ends_at_once(size, options):
+    return End.OPTIMAL
+    yield
+
+
+def raises_at_once(size, options):
+    raise RuntimeError("not today")
+    yield
+
+
+@pytest.mark.parametrize("backend", ["forward_ad", "central_difference"])
+@pytest.mark.parametrize(
+    ("method", "message"),
+    [
+        (without_start, "before the first Start"),
+        (ends_at_once, "before its first Start"),
+        (raises_at_once, "not today"),
+    ],
+)
+def test_a_method_that_ends_before_its_start_is_an_error(backend, method, message):
+    to.register_method("own", method)
+    with pytest.raises((ValueError, RuntimeError), match=message):
+        to.solve(pendulum(backend), solver="own")
+    with pytest.raises((ValueError, RuntimeError), match=message):
+        to.solve_batch(pendulum(backend), {"x0": np.zeros((3, 2))}, solver="own")
+
+
+def test_an_error_before_the_start_leaves_the_guess():
+    calls = []
+
+    def second_refuses(size, options):
+        calls.append(size)
+        if len(calls) == 2:
+            raise RuntimeError("not this one")
+        return (yield from full_steps(size, options))
+
+    to.register_method("own", second_refuses)
+    found = to.solve_batch(pendulum(), {"x0": [[0.1, 0.0], [0.2, 0.0], [0.3, 0.0]]}, solver="own", threads=1)
+    assert [str(s.code) for s in found.status] == ["converged", "error", "converged"]
+    np.testing.assert_array_equal(found.xs[1], np.tile([0.2, 0.0], (21, 1)))
+    assert np.isnan(found.cost[1]) and np.isfinite(found.cost[[0, 2]]).all()
+
+
+@pytest.mark.parametrize("backend", ["forward_ad", "central_difference"])
+def test_a_time_limit_ends_a_method_that_rolls_out_for_ever(backend):
+    def rolls(size, options):
+        yield Start()
+        yield FirstGains(0.0)
+        yield Step(0, GAUSS_NEWTON, GAUSS_NEWTON + 1)
+        while True:
+            yield Roll(0, 1, 5)
+
+    to.register_method("own", rolls)
+    found = to.solve_batch(
+        pendulum(backend), {"x0": np.zeros((3, 2))}, solver="own", options={"time_limit": 0.01}, check=False
+    )
+    assert [s.code for s in found.status] == [to.StatusCode.TIME_LIMIT] * 3
+
+
 def test_a_batch_is_the_single_solves(count=8):
     to.register_method("full_steps", full_steps)
     body = to.FreeBody(to.chain(2))

@@ -218,18 +218,28 @@ class SlotBatch(Rows, ABC):
     def _store_result(self, number: int, method: Any, slot: Any, ended: Any, stop: Array) -> None:
         """Store the result of a solve: trajectory, termination, cost and time; and count it as finished.
 
-        ended: a termination, or an exception, which is stored in :attr:`errors` with the current iterate and End.NO_STEP.
+        ended: a termination, or an exception, which is stored in :attr:`errors` with the current iterate, if there is one, else
+        the guess, and End.NO_STEP.
         """
-        slot.put()
         if isinstance(ended, Exception):
             self.errors[number], ended = ended, method.ended(End.NO_STEP)
-        self.ended[number], self.cost[number] = ended, self._cost(slot, ended)
+        if method.begun or number not in self.errors:
+            slot.put()
+            self.cost[number] = self._cost(slot, ended)
+        else:
+            self._put_guess(number)
+        self.ended[number] = ended
         self.seconds[number] = time.perf_counter() - method.began
         stop[ENDED] += 1
 
     def _cost(self, slot: Any, ended: Any) -> float:
         """Return the cost of the final iterate in a slot."""
         return float(slot.cost)
+
+    def _put_guess(self, i: int) -> None:
+        """Store the guess of problem i as its trajectory, and NaN as its cost."""
+        self.xs[i], self.us[i] = (rows[i if len(rows) == self.count else 0] for rows in self.guess)
+        self.cost[i] = np.nan
 
     # -- results ----------------------------------------------------------------------------------------------------------
     def solution(self, began: float, meta: dict[str, Any]) -> BatchSolution:
@@ -259,8 +269,7 @@ class SlotBatch(Rows, ABC):
             return termination.error(self.errors[i])
         xs, us = self.xs[i].copy(), self.us[i].copy()
         if ended.end is End.NOT_FINITE:
-            self.xs[i], self.us[i] = (rows[i if len(rows) == self.count else 0] for rows in self.guess)
-            self.cost[i] = np.nan
+            self._put_guess(i)
 
         def culprit() -> FailedExpansion:
             """Return the culprit of the failure, without warnings of NumPy."""

@@ -224,8 +224,12 @@ class Newton:
         """Return the reason if the maximum of iterations or the time limit is reached, else None."""
         if self.iteration >= self.max_iterations:
             return End.MOST_ITERATIONS
+        return End.OUT_OF_TIME if self._is_late() else None
+
+    def _is_late(self) -> bool:
+        """True if the time limit is reached."""
         limit = self.options.time_limit
-        return End.OUT_OF_TIME if limit is not None and time.perf_counter() - self.began > limit else None
+        return limit is not None and time.perf_counter() - self.began > limit
 
     def _lower_barrier(self) -> None:
         """Lower mu while its barrier problem is solved accurately enough, and empty the filter each time.

@@ -33,7 +33,8 @@ class UserMethod(Newton):
     """One solve by a user-defined method.
 
     Errors, iterations and records are derived from the answers to its requests, as in
-    :class:`trajopt.solvers.methods.newton.Newton`. Iteration and time limits are checked before each Step request.
+    :class:`trajopt.solvers.methods.newton.Newton`. The limit of iterations is checked before each Step request, the time limit
+    before each request after the first point.
     """
 
     def __init__(self, method: MethodFunction, size: Size, options: MethodOptions, max_iterations: int) -> None:
@@ -57,10 +58,11 @@ class UserMethod(Newton):
         return ended
 
     def _forward_requests(self) -> OwnSolve:
-        """Yield the method's requests and send it the answers; return its End, or that of a limit, checked before each Step.
+        """Yield the method's requests and send it the answers; return its End, or that of a limit.
 
         Each Accept request is reported, if ``report`` is set. Raises TypeError if the method is not a generator, yields an object
-        that is not a request, or returns an object that is not an End; ValueError for a request that the slot cannot answer.
+        that is not a request, or returns an object that is not an End; ValueError for a request that the slot cannot answer, or an
+        End before the first Start.
         """
         method, reply = self.method(self.size, self.options), None
         if not isinstance(method, Generator):
@@ -75,13 +77,16 @@ class UserMethod(Newton):
                     raise TypeError(
                         f"the method returned {returned.value!r}; expected an End, such as End.OPTIMAL"
                     ) from None
+                if not self._available:
+                    raise ValueError(f"the method returned {returned.value!r} before its first Start") from None
                 return returned.value
             if not isinstance(request, Request):
                 raise TypeError(f"the method yielded a {type(request).__name__}; expected a request, such as Step(...)")
             self._require_possible(request)
-            if isinstance(request, Step) and (limit := self._limit()) is not None:
+            limit = self._limit() if isinstance(request, Step) else None
+            if limit is not None or (self.begun and self._is_late()):
                 method.close()
-                return limit
+                return End.OUT_OF_TIME if limit is None else limit
             if isinstance(request, Accept) and self.report is not None:
                 self._report_step(request)
             reply = yield request
