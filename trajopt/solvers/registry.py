@@ -68,7 +68,8 @@ class UserSolver:
                 require_contractions(ocp)
                 exact = cached_evaluator(own, ocp, "exact")
             given = options, callback, evaluator, exact
-            return solve_newton(ocp, warm.guess, *given, cache=own, method=self.made)
+            found = solve_newton(ocp, warm.guess, *given, cache=own, method=self.made)
+            return replace(found, meta={**found.meta, "hessian": options.hessian})
 
 
 def user_solver(name: str, given: Any) -> tuple[UserSolver, type[MethodOptions], Mapping[str, Any]]:
@@ -88,7 +89,7 @@ def require_open(ocp: OCP, name: str) -> None:
     """Raise InvalidProblem for constraints, and for control bounds with lower >= upper, naming the method ``name``."""
     from trajopt.validation.validation import ERROR, Finding, InvalidProblem, reject_constraints
 
-    reject_constraints(ocp, f"the method {name!r}")
+    reject_constraints(ocp, f"the method {name!r}", "choose a built-in solver, use cost terms instead")
     bounds = ocp.control_bounds
     if bounds is not None and not (bounds[0] < bounds[1]).all():
         raise InvalidProblem([Finding(ERROR, f"the method {name!r} needs bounds on the controls with lower < upper")])
@@ -369,11 +370,11 @@ DEFAULT_SOLVER = "auto"
 def register_method(name: str, method: MethodFunction, options: type[MethodOptions] = MethodOptions) -> None:
     """Register a method under a name, for :func:`trajopt.solve`, :func:`trajopt.solve_batch`, configurations and comparisons.
 
-    method: a generator function ``method(size, options)``, which yields requests (:mod:`trajopt.methods`) and returns an
-    :class:`~trajopt.methods.End`. size: the number of controls and whether they have bounds. options: a frozen dataclass that
-    extends :class:`~trajopt.MethodOptions`, whose limits of iterations and time are enforced for the method. A package registers
-    its methods by entry points of the group ``trajopt.solvers``, which name a method, or a tuple of a method and the class of its
-    options. Registration replaces an earlier method of the same name.
+    method: a generator function ``method(size, options)``, which yields requests (:mod:`trajopt.solvers.methods`) and returns
+    an :class:`~trajopt.solvers.methods.End`. size: the number of controls and whether they have bounds. options: a frozen dataclass
+    that extends :class:`~trajopt.MethodOptions`, whose limits of iterations and time are enforced for the method. A package
+    registers its methods by entry points of the group ``trajopt.solvers``, which name a method, or a tuple of a method and the
+    class of its options. Registration replaces an earlier method of the same name.
 
     Raises ValueError for the name of a built-in solver, TypeError for a method that is not callable or for options of a wrong
     class.

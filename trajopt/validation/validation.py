@@ -118,13 +118,15 @@ def require_valid(ocp: OCP, guess: Guess | None = None) -> list[Finding]:
     return findings
 
 
-def reject_constraints(ocp: OCP, who: str) -> None:
-    """Raise :class:`InvalidProblem` if a problem has constraints, for the solver ``who`` that does not support them."""
-    names = list(dict.fromkeys(c.name for c in ocp.constraints()))
+def reject_constraints(ocp: OCP, who: str, remedy: str = "solve the problem with trajopt.solve") -> None:
+    """Raise :class:`InvalidProblem` if a problem has constraints, for the solver ``who`` that does not support them.
+
+    remedy: what to do instead of removing the constraints.
+    """
+    names = ", ".join(repr(name) for name in dict.fromkeys(c.name for c in ocp.constraints()))
     if names:
-        remedy = "solve it with trajopt.solve, or remove them"
         raise InvalidProblem(
-            [Finding(ERROR, f"{who} cannot enforce the constraint {name!r}: {remedy}") for name in names]
+            [Finding(ERROR, f"{who} cannot enforce constraints: {remedy}, or remove the constraints {names}")]
         )
 
 
