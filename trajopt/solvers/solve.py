@@ -273,16 +273,23 @@ class _Solves:
     def checked(self, ocp: OCP, solution: Solution, tight: OCP) -> Solution:
         """Return the solution with the status of the success checks; if the time limit ends them, a success becomes "time_limit".
 
-        tight: the problem with margins that was solved.
+        An interrupted solve is not checked. tight: the problem with margins that was solved.
         """
         found: Any = None
         limit = self._options.time_limit
+        if solution.status.code is StatusCode.INTERRUPTED:
+            return _without_replay(solution, "the solve was interrupted")
         with interrupting(limit):
             found = checked(ocp, solution, self._options, tight)
         if found is not None:
             return found
-        meta = {**solution.meta, "replay": {"left_out": f"time_limit = {limit:g} s left no time for it"}}
-        return replace(solution, status=termination.unchecked_at_limit(solution.status, limit), meta=meta)
+        found = _without_replay(solution, f"time_limit = {limit:g} s left no time for it")
+        return replace(found, status=termination.unchecked_at_limit(solution.status, limit))
+
+
+def _without_replay(solution: Solution, reason: str) -> Solution:
+    """Return the solution with the reason why its checks were left out."""
+    return replace(solution, meta={**solution.meta, "replay": {"left_out": reason}})
 
 
 def _within_limit(run: Any, ocp: OCP, warm: WarmStart, options: Any, callback: Callback | None) -> Solution:
