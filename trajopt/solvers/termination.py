@@ -236,6 +236,18 @@ def not_positive_definite(knot: int, mu: float, hessian: str) -> Status:
     return Status(StatusCode.NOT_POSITIVE_DEFINITE, message, knot, advice=advice)
 
 
+def no_convex_problem(at: Measured) -> Status:
+    """Status of a user-defined method that found no convex LQ problem."""
+    advice = "Use a positive weight on every control, or increase the damping of the method."
+    return _ended(StatusCode.NOT_POSITIVE_DEFINITE, f"No LQ problem was convex{_after(at.iterations)}", at, advice)
+
+
+def ended_infeasible(at: Measured) -> Status:
+    """Status "not_feasible" of a user-defined method that reported success at a point whose defects are not small."""
+    result = f"The method reported success{_after(at.iterations)} at a point that violates the dynamics"
+    return _ended(StatusCode.NOT_FEASIBLE, result, at, "Test the defect of the point before the method ends.")
+
+
 def non_finite(found: NonFinite, advice: str = BETTER_GUESS) -> Status:
     """Status of a solve with a number that is NaN or infinite."""
     name = f"{found.kind} {found.component}".strip()

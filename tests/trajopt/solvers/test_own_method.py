@@ -137,6 +137,30 @@ def test_a_method_that_ends_before_its_start_is_an_error(backend, method, messag
         to.solve_batch(pendulum(backend), {"x0": np.zeros((3, 2))}, solver="own")
 
 
+def test_a_success_needs_a_point_without_gaps():
+    def ends_with(end, *requests):
+        def method(size, options):
+            yield Start()
+            yield from requests
+            return end
+
+        return method
+
+    jump = to.Guess(np.linspace([0.0, 0.0], [9.0, 0.0], 21), np.zeros((20, 1)))
+    for end in (End.OPTIMAL, End.CONVERGED, End.CHEAPER, End.ROUNDED):
+        to.register_method("own", ends_with(end, FirstGains(0.0)))
+        alone = to.solve(pendulum(), jump, solver="own", check=False)
+        batch = to.solve_batch(pendulum(), {"x0": np.zeros((2, 2))}, jump, solver="own")
+        for status in (alone.status, *batch.status):
+            assert status.code is to.StatusCode.NOT_FEASIBLE and "reported success" in status.message
+        to.register_method("own", ends_with(end))
+        with pytest.raises(ValueError, match="before its first Point"):
+            to.solve(pendulum(), solver="own")
+    to.register_method("own", ends_with(End.NOT_POSITIVE_DEFINITE, FirstGains(0.0)))
+    status = to.solve(pendulum(), solver="own", check=False).status
+    assert status.code is to.StatusCode.NOT_POSITIVE_DEFINITE and "No LQ problem was convex" in status.message
+
+
 def test_an_error_before_the_start_leaves_the_guess():
     calls = []
 
@@ -220,7 +244,9 @@ def test_what_it_cannot_honor_is_refused():
     ocp = pendulum()
     limit = to.state_bounds(ocp.manifold, [-1.0, -1.0], [1.0, 1.0])
     constrained = replace(ocp, phases=(replace(ocp.phases[0], constraints=(limit,)),))
-    with pytest.raises(to.InvalidProblem, match="the method 'full_steps' cannot enforce the constraint"):
+    with pytest.raises(
+        to.InvalidProblem, match="the method 'full_steps' cannot enforce constraints: choose a built-in solver"
+    ):
         to.solve(constrained, solver="full_steps")
     with pytest.raises(to.InvalidProblem, match="lower < upper"):
         to.solve(replace(ocp, u_lower=[1.0], u_upper=[1.0]), solver="full_steps")

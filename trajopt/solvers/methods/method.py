@@ -12,10 +12,11 @@ class End(IntEnum):
     """Reason why a solve ended.
 
     OPTIMAL: the scaled KKT error is small; in Newton's method also if gradient and defects are small. CONVERGED: the gradient and
-    the defects are small. CHEAPER: the last step hardly changed the cost, and defects are small. ROUNDED: double precision allows
-    no further progress. NOT_FINITE: cost or derivatives at the guess are not finite. NO_STEP: the line search failed. GAPS_OPEN:
-    only short steps are accepted, and defects stay open. NOT_POSITIVE_DEFINITE: Quu could not be factorized. UNBOUNDED: the cost
-    decreases without bound.
+    the defects are small. CHEAPER: the last step hardly changed the cost, and defects are small. MOST_ITERATIONS, OUT_OF_TIME,
+    INTERRUPTED: the limit of iterations or time, or Ctrl-C; for user-defined methods, the toolkit ends the solve so. ROUNDED:
+    double precision allows no further progress. NOT_FINITE: cost or derivatives at the guess are not finite. NO_STEP: the line
+    search failed. GAPS_OPEN: only short steps are accepted, and defects stay open. NOT_POSITIVE_DEFINITE: Quu could not be
+    factorized. UNBOUNDED: the cost decreases without bound.
     """
 
     OPTIMAL = 0
@@ -30,6 +31,10 @@ class End(IntEnum):
     GAPS_OPEN = 9
     NOT_POSITIVE_DEFINITE = 10
     UNBOUNDED = 11
+
+
+SUCCESSES = (End.OPTIMAL, End.CONVERGED, End.CHEAPER, End.ROUNDED)
+"""Reasons that may be a success."""
 
 
 class Ended(NamedTuple):

@@ -6,7 +6,7 @@ from collections.abc import Callable, Generator
 from math import nan
 from typing import Any
 
-from trajopt.solvers.methods.method import End, Size, Solve
+from trajopt.solvers.methods.method import SUCCESSES, End, Size, Solve
 from trajopt.solvers.methods.newton import Found, Newton
 from trajopt.solvers.methods.requests import (
     FRACTIONS,
@@ -61,8 +61,8 @@ class UserMethod(Newton):
         """Yield the method's requests and send it the answers; return its End, or that of a limit.
 
         Each Accept request is reported, if ``report`` is set. Raises TypeError if the method is not a generator, yields an object
-        that is not a request, or returns an object that is not an End; ValueError for a request that the slot cannot answer, or an
-        End before the first Start.
+        that is not a request, or returns an object that is not an End; ValueError for a request that the slot cannot answer, an End
+        before the first Start, or a success before the first Point.
         """
         method, reply = self.method(self.size, self.options), None
         if not isinstance(method, Generator):
@@ -79,6 +79,8 @@ class UserMethod(Newton):
                     ) from None
                 if not self._available:
                     raise ValueError(f"the method returned {returned.value!r} before its first Start") from None
+                if returned.value in SUCCESSES and not self.begun:
+                    raise ValueError(f"the method returned {returned.value!r} before its first Point") from None
                 return returned.value
             if not isinstance(request, Request):
                 raise TypeError(f"the method yielded a {type(request).__name__}; expected a request, such as Step(...)")

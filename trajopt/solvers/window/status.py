@@ -12,9 +12,10 @@ from trajopt.lq.lq_solver import shared_lq
 from trajopt.problem.ocp import OCP
 from trajopt.results.status import Status
 from trajopt.solvers import termination
-from trajopt.solvers.methods.method import End, Ended
+from trajopt.solvers.methods.method import SUCCESSES, End, Ended
 from trajopt.solvers.options import MethodOptions, SLQOptions
 from trajopt.solvers.shooting import shooting_diagnosis
+from trajopt.solvers.success import FEASIBLE
 from trajopt.stage.evaluation import Evaluator, Expansion
 
 
@@ -31,11 +32,14 @@ def status_of(at: Ended, o: SLQOptions | MethodOptions, find_culprit: Callable[[
 
     at: the reason (:class:`End`), with the final errors. Reasons without a rule here count as a failed line search.
     ``find_culprit()`` is called only for that and for non-finite values; it returns the expansion to name the cause, such as an
-    unstable time step.
+    unstable time step. A success that a user-defined method reports needs defects up to its tolerance, or FEASIBLE.
     """
     end, n = at.end, at.iterations
     kkt = None if end is End.CONVERGED else at.kkt  # the convergence test does not use it
     measured = termination.Measured(n, termination.Errors(kkt, at.gradient, at.defect), o.tolerances)
+    user_defined = isinstance(o, MethodOptions)
+    if user_defined and end in SUCCESSES and not at.defect <= max(FEASIBLE, o.defect_tolerance):
+        return termination.ended_infeasible(measured)
     match end:
         case End.OPTIMAL | End.CONVERGED:
             return termination.converged(measured)
@@ -53,6 +57,8 @@ def status_of(at: Ended, o: SLQOptions | MethodOptions, find_culprit: Callable[[
             return termination.unbounded(n, at.cost)
         case End.GAPS_OPEN:
             return termination.line_search_failed(termination.OPEN_DEFECTS, measured)
+        case End.NOT_POSITIVE_DEFINITE if user_defined:
+            return termination.no_convex_problem(measured)
         case End.NOT_POSITIVE_DEFINITE if isinstance(o, SLQOptions):
             return termination.not_positive_definite(at.failed_at, o.max_regularization, o.hessian)
     ocp, xs, expansion = find_culprit()
