@@ -141,7 +141,8 @@ def test_a_success_needs_a_point_without_gaps():
     def ends_with(end, *requests):
         def method(size, options):
             yield Start()
-            yield from requests
+            for request in requests:
+                _ = yield request
             return end
 
         return method
