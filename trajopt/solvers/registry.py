@@ -18,6 +18,7 @@ from trajopt.results.records import Callback
 from trajopt.results.solution import Solution
 from trajopt.results.status import STOPPED, StatusCode
 from trajopt.solvers import termination
+from trajopt.solvers.methods.delegation import Continued
 from trajopt.solvers.methods.driver import run_alone
 from trajopt.solvers.methods.user_method import MethodFunction, UserMethod
 from trajopt.solvers.options import (
@@ -161,8 +162,16 @@ def _auto(ocp: OCP, warm: WarmStart, options: AutoOptions, callback: Callback | 
     """Run ``auto``: from competing starts if the guess stands still (:func:`may_compete`), else from the guess.
 
     If all end infeasible, other starts follow (:func:`_with_other_starts`). With options.starts = 1, or multipliers or a barrier
-    in the warm start, it runs from the guess alone.
+    in the warm start, it runs from the guess alone. Records of all attempts have continuous numbers.
     """
+    report = None if callback is None else Continued(callback)
+    found = _started(ocp, warm, options, report)
+    numbered = (r if r.iteration == i else replace(r, iteration=i) for i, r in enumerate(found.history))
+    return replace(found, history=tuple(numbered))
+
+
+def _started(ocp: OCP, warm: WarmStart, options: AutoOptions, callback: Callback | None) -> Solution:
+    """Run ``auto`` as in :func:`_auto`; each attempt numbers its records in the history from 0."""
     from trajopt.solvers.competing_starts import may_compete, stands_still
 
     if options.starts == 1 or warm.multipliers or warm.barrier is not None:

@@ -247,3 +247,21 @@ def test_a_guess_at_a_saddle_point_is_left():
     assert found.status.success and found.cost < 0.01 and "saddle point" in found.status.message
     rest = to.solve(to.OCP.single_phase(cart, [0.0, 0.0], 20, 0.1, [force], [to.state_cost(2, [0.0, 0.0])], **bounds))
     assert rest.status.success and rest.cost == 0.0 and "saddle" not in rest.status.message
+
+
+def test_records_of_all_attempts_are_numbered_without_a_break():
+    ocp = cases.pendulum_swing_up()
+    fastest = np.abs(to.solve(ocp, solver="slq").xs[:, 1]).max()
+    seen = []
+    found = to.solve(bounded(ocp, 0.8 * fastest), callback=lambda r: seen.append(r.iteration))
+    assert len(tried(found)) == 2
+    assert [r.iteration for r in found.history] == seen == list(range(len(found.history)))
+
+
+def test_an_interrupted_solve_is_not_replayed():
+    def interrupt(record):
+        raise KeyboardInterrupt
+
+    found = to.solve(cases.crane(), callback=interrupt)
+    assert found.status.code is StatusCode.INTERRUPTED
+    assert found.meta["replay"] == {"left_out": "the solve was interrupted"}

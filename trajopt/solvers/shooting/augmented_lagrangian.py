@@ -293,8 +293,9 @@ def solve_constrained(
 ) -> Solution:
     """Solve a constrained problem with an unconstrained solver; multipliers: of an earlier solution, by name.
 
-    The history numbers the records of all inner solves in one sequence, and ends with a record of the solution without penalties,
-    unless there are no records or the solve was interrupted. The solution has multipliers by constraint name.
+    The history numbers the records of all inner solves in one sequence. Cost and merit of its last record are those without
+    penalties, unless the solve was interrupted; the callback gets them with penalties. The solution has multipliers by constraint
+    name.
     """
     rounds = Rounds(Batch.from_problems([ocp]), (guess.xs[None], guess.us[None]), options, multipliers)
     records: list[IterationRecord] = []
@@ -315,17 +316,10 @@ def solve_constrained(
     ended: Ended = run_alone(rounds.methods()[0], lambda request: rounds.answer([0], [request], solve)[0])
     found = rounds.solution(0, ended)
     assert isinstance(found, Solution)
-    status = found.status
-    if records and status.code is not StatusCode.INTERRUPTED:  # record of the returned point, without penalties
-        last = replace(records[-1], cost=found.cost, merit=found.cost, constraint_violation=0.0, times={})
-        records.append(renumbered(last, len(records)))
-        trajectory = np.array(found.xs), np.array(found.us)
-        try:
-            if callback is not None:
-                callback(replace(records[-1], iterate=lambda: trajectory))
-        except KeyboardInterrupt:
-            status = termination.interrupted(ended.iterations)
-    return replace(found, status=status, history=tuple(records), multipliers=_by_name(rounds.parts, ocp))
+    if records and found.status.code is not StatusCode.INTERRUPTED:  # record of the returned point, without penalties
+        last = replace(records[-1], cost=found.cost, merit=found.cost, constraint_violation=0.0)
+        records[-1] = renumbered(last, len(records) - 1)
+    return replace(found, history=tuple(records), multipliers=_by_name(rounds.parts, ocp))
 
 
 def _by_name(parts: Sequence[Imposed], ocp: OCP) -> dict[str, Array]:
