@@ -385,6 +385,12 @@ class AutoOptions(CommonOptions):
         _require_counts(self, "starts", minimum=1)
 
 
+def scaled_kkt_tolerance(options: Any) -> float:
+    """Return the tolerance of the options of a solver on the scaled KKT error, 0 if it is not set."""
+    shooting = isinstance(options, (SLQOptions, MethodOptions))  # whose gradient_tolerance is not scaled
+    return options.kkt_tolerance if shooting else getattr(options, "gradient_tolerance", None) or 0.0
+
+
 def accepts(Options: Any, key: str, value: Any) -> bool:
     """Return True if an options class raises no ValueError for this value of one option and defaults for the rest."""
     try:

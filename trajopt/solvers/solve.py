@@ -35,6 +35,7 @@ from trajopt.solvers.options import (
     MethodOptions,
     SLQOptions,
     SQPOptions,
+    scaled_kkt_tolerance,
 )
 from trajopt.solvers.success import AFTER_MARGINS, FEASIBLE, Tolerances, assessed, solver_measures, unchecked
 from trajopt.solvers.time_limits import enough_time, interrupting, start_of_solve, timed_solve
@@ -179,7 +180,7 @@ def _solved(
             meta["findings"].append(approximated)
         annotations = problem_annotations(ocp) if check else ocp.annotations
         solution = replace(solution, meta=meta, model=ocp.model, annotations=annotations, problem=problem)
-        solution = solution if check else unchecked(solution)
+        solution = solution if check else unchecked(solution, scaled_kkt_tolerance(chosen))
     status = explained(solution.status, ocp, solution.xs, solution.us)
     if approximated and status.code is StatusCode.MAX_ITERATIONS:
         status = replace(status, advice=f"{approximated[0].upper()}{approximated[1:]}.")
@@ -369,9 +370,7 @@ def checked(ocp: OCP, solution: Solution, options: Any, solved: OCP | None = Non
 
     options: of its solver. solved: the problem with margins that was solved, if it differs from ``ocp``.
     """
-    shooting = isinstance(options, (SLQOptions, MethodOptions))  # whose gradient_tolerance is not scaled
-    kkt = options.kkt_tolerance if shooting else getattr(options, "gradient_tolerance", None) or 0.0
-    tolerances = Tolerances(getattr(options, "constraint_tolerance", None) or 0.0, kkt)
+    tolerances = Tolerances(getattr(options, "constraint_tolerance", None) or 0.0, scaled_kkt_tolerance(options))
     limit = max(FEASIBLE, tolerances.constraints)
     found = solver_measures(solution, limit) if LAST_CONTROL in solution.meta else None
     between = partial(_between_knots, ocp, options, solution)

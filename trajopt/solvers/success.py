@@ -179,7 +179,7 @@ _TIGHTER = "Lower the solver's tolerances, or scale the constraint."
 _ADVICE = {
     StatusCode.VIOLATED_BETWEEN_KNOTS: "Set between_knots = true, an option of every solver, or use shorter time steps.",
     StatusCode.DOES_NOT_HOLD: (
-        "Use shorter time steps (a smaller dt with a larger horizon, or more substeps), or a scheme of higher order, such as rk4."
+        "Use shorter time steps (a smaller dt with a larger horizon, or more substeps), or rk4 in place of a scheme of lower order."
     ),
 }
 
@@ -213,22 +213,29 @@ def with_goals(ocp: OCP, solution: Solution) -> Solution:
     return replace(solution, status=replace(status, kkt=solution.status.kkt)) if missed else solution
 
 
-def unchecked(solution: Solution) -> Solution:
+def unchecked(solution: Solution, tolerance: float = 0.0) -> Solution:
     """Return the solution with its status decided by the numbers of its last record; see :func:`unchecked_status`."""
     gradient = solution.history[-1].gradient if solution.history else 0.0
-    return replace(solution, status=unchecked_status(solution.status, gradient, solution.us, solution.cost))
+    return replace(solution, status=unchecked_status(solution.status, gradient, solution.us, solution.cost, tolerance))
 
 
-def unchecked_status(status: Status, gradient: float, us: Array, cost: float) -> Status:
-    """Return a success as "converged", or "acceptable" if the sensitivity |gradient u| / max(1, |cost|) is above SENSITIVE.
+def unchecked_status(status: Status, gradient: float, us: Array, cost: float, tolerance: float = 0.0) -> Status:
+    """Return a success as "converged", or as "acceptable" if the numbers of the solver do not confirm an optimum.
 
-    Failures are not changed.
+    They do not if the scaled KKT error, where the solver has one, is above STATIONARY and ``tolerance``, that of the solver, or the
+    sensitivity |gradient u| / max(1, |cost|) is above SENSITIVE. Failures are not changed.
     """
     if not status.success:
         return status
+    tolerance = max(STATIONARY, tolerance)
     sensitivity = gradient * float(np.abs(us).max(initial=0.0)) / max(1.0, abs(cost))
+    doubts = []
+    if status.kkt is not None and not status.kkt <= tolerance:
+        doubts.append(f"scaled KKT error {status.kkt:.1e}, tolerance {tolerance:.0e}")
     if sensitivity > SENSITIVE:
-        message = f"Feasible, but not yet optimal: {_sensitive(sensitivity)}. {status.message}"
+        doubts.append(_sensitive(sensitivity))
+    if doubts:
+        message = f"Feasible, but not yet optimal: {'; '.join(doubts)}. {status.message}"
         return replace(status, code=StatusCode.ACCEPTABLE, message=message)
     return replace(status, code=StatusCode.CONVERGED, advice="")
 

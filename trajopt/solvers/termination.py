@@ -89,6 +89,7 @@ STALLED_ADVICE = (
     "Start from a better guess, raise max_iterations, or replace the named constraint by a cost (to.softened); if goals are "
     "rounded, raise goal_tolerance."
 )
+DEPENDENT = "Remove constraints that follow from others, such as a goal for each entry of a unit vector, or start from a better guess."
 REST_OF_BATCH = "The other problems of the batch are not affected."
 
 
@@ -291,6 +292,9 @@ def violation_remains(at: Measured, *, stationary: bool, in_rollout: bool = Fals
     violation, tolerance = at.errors.violation or 0.0, at.tolerances.violation or 0.0
     if stationary and violation > max(CERTAIN * tolerance, MIN_CERTAIN):
         return infeasible_nearby(at.iterations, at.worst, in_rollout=in_rollout)
+    if violation <= tolerance:
+        result = f"Stalled{_after(at.iterations)}: the constraints hold, but the KKT error hardly decreases"
+        return _ended(StatusCode.STALLED, result, at, DEPENDENT)
     result = f"Stalled{_after(at.iterations)}: the violation hardly decreases, without proof of local infeasibility"
     status = _ended(StatusCode.STALLED, result, at, STALLED_ADVICE)
     return (

@@ -253,3 +253,10 @@ def test_a_guess_that_was_not_solved_is_not_converged_however_small_the_weights(
     stopped = to.solve(ocp, solver="ddp", options={"max_iterations": 0})
     assert not stopped.status.success and stopped.meta["measures"]["kkt"] > 0.1
     assert to.solve(ocp, solver="ddp").status.code is to.StatusCode.CONVERGED
+
+
+def test_without_checks_a_large_kkt_error_is_no_success():
+    converged = to.Status(StatusCode.CONVERGED, "Converged after 9 iterations.", kkt=2.4e-2)
+    status = unchecked_status(converged, 0.0, np.zeros((3, 1)), 1.0)
+    assert status.code is StatusCode.ACCEPTABLE and "scaled KKT error 2.4e-02, tolerance 1e-04" in status.message
+    assert unchecked_status(converged, 0.0, np.zeros((3, 1)), 1.0, tolerance=0.1).code is StatusCode.CONVERGED

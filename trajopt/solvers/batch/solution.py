@@ -29,14 +29,17 @@ _ONE = {f"{name}s": name for name in ("solve_time", *MEASURES)} | {
 """Key in the metadata of a solution for each per-problem list in the metadata of a batch."""
 
 
-def unchecked_statuses(found: BatchSolution) -> tuple[Status, ...]:
+def unchecked_statuses(found: BatchSolution, tolerance: float = 0.0) -> tuple[Status, ...]:
     """Return the statuses of a batch by the numbers of the solver: successes become "converged", failures stay.
 
-    A success with a cost sensitivity above its tolerance becomes "acceptable" (:func:`trajopt.solvers.success.unchecked_status`).
+    A success with a scaled KKT error or a cost sensitivity above its tolerance becomes "acceptable"
+    (:func:`trajopt.solvers.success.unchecked_status`). tolerance: of the solver on the scaled KKT error.
     """
     gradients = found.meta.get("gradients", [0.0] * len(found))
     rows = zip(found.status, gradients, found.us, found.cost, strict=True)
-    return tuple(unchecked_status(s, float(g) if np.isfinite(g) else 0.0, us, float(c)) for s, g, us, c in rows)
+    return tuple(
+        unchecked_status(s, float(g) if np.isfinite(g) else 0.0, us, float(c), tolerance) for s, g, us, c in rows
+    )
 
 
 @dataclass(frozen=True, eq=False, repr=False)

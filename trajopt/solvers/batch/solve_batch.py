@@ -22,7 +22,7 @@ from trajopt.solvers.batch.interrupts import deferred_interrupts, interrupted
 from trajopt.solvers.batch.solution import BatchSolution, gathered, rows_of, unchecked_statuses
 from trajopt.solvers.batch.validation import invalid_problems, require_structure, solve_valid_problems
 from trajopt.solvers.goal_tolerance import SHARE, by_tolerance, nearly_met, relaxed_goals
-from trajopt.solvers.options import AutoOptions, MethodOptions, SLQOptions
+from trajopt.solvers.options import AutoOptions, MethodOptions, SLQOptions, scaled_kkt_tolerance
 from trajopt.solvers.problem_batch import Batch
 from trajopt.solvers.registry import SOLVERS, attempt_options, chosen_options
 from trajopt.stage.engine import is_compiled
@@ -114,7 +114,8 @@ def solve_batch(
         if problems.ocp.in_scaled_time:
             found = replace(found, times=np.stack([problems[i].times_of(xs) for i, xs in enumerate(found.xs)]))
         seen = {"model": problems.ocp.model, "annotations": problem_annotations(problems.ocp)}
-        whole = with_culprits(problems, replace(found, status=unchecked_statuses(found), meta=meta, **seen), flaws)
+        status = unchecked_statuses(found, scaled_kkt_tolerance(chosen))
+        whole = with_culprits(problems, replace(found, status=status, meta=meta, **seen), flaws)
         return replace(whole, meta={**whole.meta, "stopped": True}) if interrupted() else whole
 
 
