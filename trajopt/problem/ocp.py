@@ -388,7 +388,10 @@ class OCP:
         named = [part for part in parts if part.name == name]
         if not named:
             kinds = "cost term or constraint" if self.constraints() else "cost term"
-            raise ValueError(f"no {kinds} is named {name!r}; known: {', '.join(part.name for part in parts)}")
+            known = ", ".join(dict.fromkeys(part.name for part in parts))
+            dynamics = any(name in phase.parameters for phase in self.phases)
+            hint = f"; {name!r} is a parameter of the dynamics: change Phase.parameters" if dynamics else ""
+            raise ValueError(f"no {kinds} is named {name!r}; known: {known}{hint}")
         return named
 
     def updated(self, name: str, **changes: Values) -> OCP:

@@ -177,7 +177,7 @@ class MPC:
         problem = self._horizon(0.0 if self._origin is None else self._latest + self._delay) or self._ocp
         if values is not None:
             changes = {_only_parameter(problem, name): values, **changes}
-        numbers = {key: np.asarray(value, dtype=float) for key, value in changes.items()}
+        numbers = {key: _as_numbers(name, key, value) for key, value in changes.items()}
         for key, value in numbers.items():
             if not (np.isfinite(value).all() or (key in ("lower", "upper") and not np.isnan(value).any())):
                 raise ValueError(f"{name!r}: {key} is not finite")
@@ -246,6 +246,14 @@ def _rows(value: Array, given: OCP, problem: OCP) -> Array:
     starts = given.start + given.times[: len(value)]
     at = np.searchsorted(starts, problem.start + problem.times + SAME_TIME, side="right") - 1
     return value[np.maximum(at, 0)]
+
+
+def _as_numbers(name: str, key: str, value: Any) -> Array:
+    """Value of a parameter as an array of floats. Raises ValueError, which names term and parameter, for anything else."""
+    try:
+        return np.asarray(value, dtype=float)
+    except (TypeError, ValueError):
+        raise ValueError(f"{name!r}: {key} = {value!r}; expected numbers") from None
 
 
 def _only_parameter(ocp: OCP, name: str) -> str:

@@ -49,9 +49,13 @@ class Simulator:
         """State (nx,) after n steps of length h [s] from x under the controls us (n, nu).
 
         parameters: of the map, default those of the constructor. t: time of the first step [s], for maps that read it. The state
-        may be NaN or infinite.
+        may be NaN or infinite. Raises ValueError for a wrong shape of x or us.
         """
-        n, m, ndx = len(us), self.dynamics.nu, self.dynamics.manifold.ndx
+        n, m, nx, ndx = len(us), self.dynamics.nu, self.dynamics.manifold.nx, self.dynamics.manifold.ndx
+        if np.shape(x) != (nx,):
+            raise ValueError(f"x has shape {np.shape(x)}; expected (nx = {nx},)")
+        if np.shape(us) != (n, m):
+            raise ValueError(f"us has shape {np.shape(us)}; expected (n, nu = {m})")
         parameters = self._parameters if parameters is None else parameters
         if self._timed is None and np.isfinite(x).all():
             self._timed = reads_time(self.dynamics, x, parameters)

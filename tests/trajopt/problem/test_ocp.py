@@ -3,6 +3,7 @@
 import dataclasses
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -246,6 +247,9 @@ def test_terms_are_updated_by_name():
     np.testing.assert_array_equal(ocp.terminal[0].parameters["reference"], REST)
     with pytest.raises(ValueError, match="no cost term is named 'sate'; known: control, state"):
         ocp.updated("sate", weight=1.0)
+    heavy = OCP((replace(ocp.phases[0], parameters={"mass": np.ones(1)}),), ocp.x0, ocp.terminal)
+    with pytest.raises(ValueError, match="known: control, state; 'mass' is a parameter of the dynamics"):
+        heavy.updated("mass", weight=1.0)
 
 
 def test_updated_values_have_the_size_of_the_old_ones():

@@ -79,6 +79,7 @@ def test_values_hold_from_the_next_step_on(rows):
         ("goal", [1.0, 2.0], {}, "has 1 numbers; got 2"),
         ("goal", np.zeros((7, 1)), {}, r"goal has shape \(7, 1\); expected"),
         ("goal", [np.nan], {}, "goal is not finite"),
+        ("goal", "far", {}, "'goal': goal = 'far'; expected numbers"),
         ("goal", None, {"gaol": [1.0]}, "no parameter"),
     ],
 )
