@@ -12,6 +12,7 @@ height of about c. There is no schedule, no foothold and no phase. In replanning
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -71,7 +72,7 @@ class Settings(SoftGround, Sampling):
     def checks(self) -> Checks:
         return super().checks() | {
             "distance": one_of_two(self, "distance", "velocity"),
-            "height": (self.height is None or self.height > 0, "a positive number of meters"),
+            "height": (self.height is None or math.isfinite(self.height), "a finite number of meters"),
             "clearance": positive(self.clearance),
             **{key: not_negative(getattr(self, key)) for key in ("slip", "control_weight", "terminal")},
         }

@@ -12,6 +12,7 @@ problems with more relaxed contacts, each solved from the solution before it: re
 
 from __future__ import annotations
 
+import math
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -166,7 +167,7 @@ class Settings(SoftGround, Sampling):
         return super().checks() | {
             "distance": one_of_two(self, "distance", "velocity", "goal"),
             "easier": (relaxed, f"positive numbers [J], with contact_law one of {', '.join(step_laws())}"),
-            "height": (self.height is None or self.height > 0, "a positive number of meters"),
+            "height": (self.height is None or math.isfinite(self.height), "a finite number of meters"),
             "control_weight": not_negative(self.control_weight),
             "guess_gains": not_negative(self.guess_gains),
         }

@@ -10,6 +10,7 @@ foot; contact forces and times result from the solve (soft ground, no schedule o
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Self
@@ -89,7 +90,7 @@ class Settings(SoftGround, Sampling):
     def checks(self) -> Checks:
         return super().checks() | {
             "distance": one_of_two(self, "distance", "step_length"),
-            "height": (self.height is None or self.height > 0, "a positive number of meters"),
+            "height": (self.height is None or math.isfinite(self.height), "a finite number of meters"),
             "cycles": (1 <= self.cycles <= MAX_KNOTS, f"at least 1 and at most {MAX_KNOTS}"),
             **{key: not_negative(getattr(self, key)) for key in ("control_weight", "terminal", "guess_gains")},
         }

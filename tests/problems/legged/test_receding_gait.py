@@ -101,7 +101,7 @@ def test_it_trots():
 
 
 @pytest.mark.parametrize(
-    ("values", "said"), [({"height": 0.0}, "height"), ({"cycles": 0}, "cycles"), ({"terminal": -1.0}, "terminal")]
+    ("values", "said"), [({"height": np.nan}, "height"), ({"cycles": 0}, "cycles"), ({"terminal": -1.0}, "terminal")]
 )
 def test_mistakes(values, said):
     with pytest.raises(SettingsError, match=said):
