@@ -89,7 +89,10 @@ STALLED_ADVICE = (
     "Start from a better guess, raise max_iterations, or replace the named constraint by a cost (to.softened); if goals are "
     "rounded, raise goal_tolerance."
 )
-DEPENDENT = "Remove constraints that follow from others, such as a goal for each entry of a unit vector, or start from a better guess."
+DEPENDENT = (
+    "Remove constraints that follow from others, such as a goal for each entry of a unit vector, or start from a better "
+    "guess."
+)
 REST_OF_BATCH = "The other problems of the batch are not affected."
 
 
