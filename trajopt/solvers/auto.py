@@ -260,16 +260,13 @@ def _status(status: Status, account: Sequence[Mapping[str, Any]], number: int, l
     """
     names = [a["solver"] for a in account]
     most = max(a["knots"] for a in account)
-    if (
-        account[number]["breaks them"] and status.success
-    ):  # nothing solved the problem itself before the solve was stopped
+    if account[number]["breaks them"] and status.success:  # a stop came before an attempt with these bounds
         code = StatusCode.INTERRUPTED if limit is None else StatusCode.TIME_LIMIT
         message = f"{status.message} The solution violates the state limits, which were omitted."
         status = replace(status, code=code, message=message)
     elif account[number]["without"] and status.success and len(names) == 1:
-        status = replace(
-            status, message=f"{status.message} The solution satisfies the state limits, which were omitted."
-        )
+        message = f"{status.message} The solution satisfies the state limits, which were omitted."
+        status = replace(status, message=message)
     if limit is not None:
         advice = "" if status.success else "Increase time_limit."
         message = f"{status.message} time_limit = {limit:g} s left no time for another attempt."
