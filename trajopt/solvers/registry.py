@@ -79,8 +79,9 @@ def user_solver(name: str, given: Any) -> tuple[UserSolver, type[MethodOptions],
     Raises TypeError for a method that is not callable, or for options of a wrong class.
     """
     method, options = given if isinstance(given, tuple) and len(given) == 2 else (given, MethodOptions)
-    if not callable(method):
-        raise TypeError(f"method is a {type(method).__name__}; expected a generator function of (size, options)")
+    if not callable(method) or isinstance(method, type):
+        what = f"the class {method.__name__}" if isinstance(method, type) else f"a {type(method).__name__}"
+        raise TypeError(f"method is {what}; expected a generator function of (size, options)")
     if not (isinstance(options, type) and is_dataclass(options) and issubclass(options, MethodOptions)):
         raise TypeError(f"options must be a dataclass that extends trajopt.MethodOptions, got {options!r}")
     return UserSolver(name, method), options, {}

@@ -220,8 +220,10 @@ def test_wrong_registrations_name_the_remedy():
         to.register_method("ddp", full_steps)
     with pytest.raises(TypeError, match="extends trajopt.MethodOptions"):
         to.register_method("own", full_steps, NotAMethodOptions)
-    with pytest.raises(TypeError, match="expected a generator function"):
+    with pytest.raises(TypeError, match="a NoneType; expected a generator function"):
         to.register_method("own", None)
+    with pytest.raises(TypeError, match="the class NotAMethodOptions; expected a generator function"):
+        to.register_method("own", NotAMethodOptions)
     assert "own" not in to.solver_names()
 
 
