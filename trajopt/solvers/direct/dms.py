@@ -60,15 +60,17 @@ def transcribed(ocp: OCP, guess: Guess, options: DMSOptions) -> Transcription:
 def trajectory_solution(program: Transcription, found: NLPSolution, hessian: str) -> Solution:
     """Convert the solution of a transcription to a solution of the problem, with LQR gains (:mod:`trajopt.solvers.feedback`).
 
-    A locally infeasible status names the constraint that the rollout of the controls violates most, if any. With a first-order hold
+    A locally infeasible status names the most violated constraint (:func:`~trajopt.solvers.nlp.nlp_diagnosis.cause_of_violation`).
+    With a first-order hold
     the last control goes to ``meta``. hessian: the kind of the Hessian, for ``meta``.
     """
     ocp = program.original
     xs, us = program.trajectory(found.w)
     status = found.status
     if status.code is StatusCode.LOCALLY_INFEASIBLE:
-        worst = nlp_diagnosis.worst_in_rollout(program, program.simulated(found.w))
-        status = status if worst is None else termination.infeasible_nearby(found.iterations, worst, in_rollout=True)
+        worst, in_rollout = nlp_diagnosis.cause_of_violation(program, found.w, program.simulated(found.w))
+        if worst is not None:
+            status = termination.infeasible_nearby(found.iterations, worst, in_rollout=in_rollout)
     N = ocp.horizon
     meta: dict[str, Any] = {"hessian": hessian}
     if len(us) > N:

@@ -32,6 +32,7 @@ from trajopt.solvers.direct.program_parts import (
     parts_of,
 )
 from trajopt.solvers.nlp.nlp import NLP
+from trajopt.solvers.nlp.nlp_diagnosis import DYNAMICS
 from trajopt.solvers.qp.blocks.sparse_assembly import Assembly, Columns, Entries
 from trajopt.solvers.qp.qp import Hessian, Jacobian
 from trajopt.stage.engine import Engine
@@ -350,7 +351,7 @@ class Transcription:
     @cached_property
     def g_names(self) -> list[str]:
         """Name of each row: the state component of a defect, or the constraint component, with its knot."""
-        names = [f"dynamics of {name} from knot {k}" for k in range(self.N) for name in self.original.state_names]
+        names = [f"{DYNAMICS}{name} from knot {k}" for k in range(self.N) for name in self.original.state_names]
         names += [""] * (self.rows - len(names))
         for part in self.parts:
             kinds = [name for c in part.constraints for name in c.component_names]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from dynamics_backends.protocol import Array
@@ -11,6 +13,10 @@ from trajopt.solvers.termination import CrossedBounds, NonFinite, WorstConstrain
 
 STATIONARY_VIOLATION = 1e-5
 """A point counts as a minimizer of the violation if, to first order, no step reduces more than this fraction of it."""
+DYNAMICS = "dynamics of "
+"""Start of the names of rows that are defects."""
+APPARENT = 1e-3
+"""Largest violation of constraints other than defects, in their units, at which the rollout names the cause."""
 
 
 def worst_constraint(nlp: NLP, w: Array, g: Array) -> WorstConstraint | None:
@@ -23,14 +29,26 @@ def worst_constraint(nlp: NLP, w: Array, g: Array) -> WorstConstraint | None:
     return WorstConstraint(name, float(amounts[i]))
 
 
-def worst_in_rollout(nlp: NLP, w: Array) -> WorstConstraint | None:
-    """Return the constraint that the rollout w (n,) of the controls violates most, or None if there is none or it is not finite.
+class Cause(NamedTuple):
+    """Constraint that names the cause of a violation, None if there is none. in_rollout: True if a rollout violates it."""
 
-    w: variables with states from a rollout. At a minimizer of the violation, defects carry a part of it and hide its cause; a
-    rollout has no defects.
+    worst: WorstConstraint | None
+    in_rollout: bool
+
+
+def cause_of_violation(nlp: NLP, w: Array, rollout: Array) -> Cause:
+    """Return the most violated constraint at w (n,) without the defects, or in a rollout (n,) of its controls.
+
+    At a minimizer of the violation, defects carry a part of it. If they carry nearly all, so that the others are violated by at
+    most APPARENT, the rollout, which has no defects, shows the cause, if it is finite.
     """
-    worst = worst_constraint(nlp, w, nlp.evaluate(w)[1])
-    return worst if worst is not None and np.isfinite(worst.violation) else None
+    g = nlp.evaluate(w)[1]
+    worst = worst_constraint(nlp, w, np.where([name.startswith(DYNAMICS) for name in nlp.g_names], 0.0, g))
+    if worst is not None and worst.violation > APPARENT:
+        return Cause(worst, False)
+    simulated = worst_constraint(nlp, rollout, nlp.evaluate(rollout)[1])
+    found = simulated is not None and np.isfinite(simulated.violation)
+    return Cause(simulated, True) if found else Cause(worst, False)
 
 
 def crossed_bounds(nlp: NLP) -> CrossedBounds | None:

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from math import isfinite
 
-import numpy as np
-
 from trajopt.guesses.guesses import Guess, constant_guess
 from trajopt.results.status import Status
 from trajopt.solvers import termination
@@ -24,7 +22,7 @@ def status_of(ended: Ended, o: IPMOptions, program: StageProgram, p: Point | Gue
     """Return the status, with errors and tolerances, for the reason why a solve ended; p: its final point.
 
     KKT error and gradient are omitted if unknown. If the solve ended because constraints stay violated, the status names the
-    worst one of a rollout of the controls, else of the point without its defects. A reason without a rule counts as non-finite
+    worst one of the point without its defects, or of a rollout of the controls. A reason without a rule counts as non-finite
     values.
     """
     end, n = ended.end, ended.iterations
@@ -44,10 +42,10 @@ def status_of(ended: Ended, o: IPMOptions, program: StageProgram, p: Point | Gue
         return termination.unbounded(n, ended.objective)
     if end in (End.LEAST_VIOLATION, End.STALLED, End.NO_STEP):  # no step: restoration failed
         nlp = _named(program, Guess(p.xs, p.us))
-        simulated = nlp_diagnosis.worst_in_rollout(nlp, nlp.simulated(nlp.variables(p.xs, p.us)))
-        at = at._replace(worst=simulated or _worst(program, p, defects=False))
-        least = end is End.LEAST_VIOLATION
-        return termination.violation_remains(at, stationary=least, in_rollout=simulated is not None)
+        w = nlp.variables(p.xs, p.us)
+        cause = nlp_diagnosis.cause_of_violation(nlp, w, nlp.simulated(w))
+        at, least = at._replace(worst=cause.worst), end is End.LEAST_VIOLATION
+        return termination.violation_remains(at, stationary=least, in_rollout=cause.in_rollout)
     return non_finite(program, Guess(p.xs, p.us))
 
 
@@ -87,11 +85,8 @@ def _named(program: StageProgram, guess: Guess) -> Transcription:
     return Transcription(program.ocp, guess, hessian="gauss_newton", engine="numpy")
 
 
-def _worst(program: StageProgram, p: Point | Guess, *, defects: bool = True) -> termination.WorstConstraint | None:
-    """Return the most violated constraint at a point, None if none is violated; defects: include the defects of the dynamics."""
+def _worst(program: StageProgram, p: Point | Guess) -> termination.WorstConstraint | None:
+    """Return the most violated constraint at a point, None if none is violated."""
     nlp = _named(program, Guess(p.xs, p.us))
     w = nlp.variables(p.xs, p.us)
-    g = nlp.evaluate(w)[1]
-    if not defects:
-        g = np.where([name.startswith("dynamics of ") for name in nlp.g_names], 0.0, g)
-    return nlp_diagnosis.worst_constraint(nlp, w, g)
+    return nlp_diagnosis.worst_constraint(nlp, w, nlp.evaluate(w)[1])
