@@ -17,7 +17,7 @@ from __future__ import annotations
 import functools
 import logging
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from pathlib import Path
 from traceback import extract_tb
 from typing import Any
@@ -117,7 +117,7 @@ _ARRAY = "`np.array(..., like=x)` instead of `np.array(...)` keeps the elements 
 
 
 class NoResult(ValueError):
-    """A user's function returns None."""
+    """A user's function returns None, complex numbers for real arguments, or an object without numbers."""
 
 
 def locked(rows: Any) -> Any:
@@ -238,15 +238,29 @@ class UserFunction:
 
     def _at_points(self, x: Array, u: Array, t: Array, p: Mapping[str, Array]) -> Array:
         """Values (n_out, N) of the function called knot by knot with floats."""
-        return evaluated_at(self.function, lambda result: self.counted(_components(self._returned(result))), x, u, t, p)
+
+        def numbers(result: Any) -> list[Any]:
+            """Return the result as a list of n_out real numbers."""
+            return self._real(self.counted(_components(self._returned(result))))
+
+        return evaluated_at(self.function, numbers, x, u, t, p)
 
     def _returned(self, result: Any) -> Any:
-        """Return the result. Raises NoResult for None."""
-        if result is None:
+        """Return the result, an array of objects as a list. Raises NoResult for None and objects that are no sequence."""
+        if result is None or isinstance(result, (Mapping, Iterator, Set, str)):
+            what = "None" if result is None else f"a {type(result).__name__}"
             raise NoResult(
-                f"{described(self.function)} returns None: end it with `return [...]`, a list of n_out = {self.n_out} numbers"
+                f"{described(self.function)} returns {what}: end it with `return [...]`, a list of n_out = {self.n_out} numbers"
             )
+        if isinstance(result, np.ndarray) and result.dtype == object:
+            return [np.array(row.tolist()) if isinstance(row, np.ndarray) else row for row in result]
         return result
+
+    def _real(self, results: list[Any]) -> list[Any]:
+        """Return the results of real arguments. Raises NoResult if one is complex."""
+        if any(np.iscomplexobj(c) for c in results):
+            raise NoResult(f"{described(self.function)} returns complex numbers for real arguments: use real functions")
+        return results
 
     def counted(self, results: list[Any]) -> list[Any]:
         """Return the results. Raises ValueError unless there are n_out."""
@@ -289,7 +303,7 @@ class UserFunction:
             """Function's rows (n_out, knots) for a slice of the test knots, with read-only copies of the arguments."""
             known = {k: locked(v[:, part].copy()) for k, v in p.items()}
             rows = self.function(locked(x[:, part].copy()), locked(u[:, part].copy()), locked(t[part].copy()), known)
-            return np.stack([r + 0.0 * t[part] for r in rows])
+            return np.stack([r + 0.0 * t[part] for r in self._real(list(rows))])
 
         together = value(slice(None))
         alone = [value(slice(i, i + 1)) for i in range(KNOTS)]

@@ -562,3 +562,37 @@ def test_halves_are_rounded_to_even_numbers(method, engine):
     x = np.array([-2.5, -1.5, -0.5, -0.4, 0.0, 0.5, 0.6, 1.5, 2.5, 1e17])[:, None]
     backend = make_backend(FunctionMap(lambda x, u, t, p: [np.rint(x[0])], 1, 1), method, engine=engine)
     np.testing.assert_array_equal(backend.f(x, np.zeros_like(x)), np.rint(x))
+
+
+def _in_an_object_array(x, u, t, p):
+    result = np.empty(2, dtype=object)
+    result[0], result[1] = x[1], u[0]
+    return result
+
+
+def test_an_array_of_objects_is_a_list_of_rows():
+    listed = FunctionMap(lambda x, u, t, p: [x[1], u[0]], 2, 1)
+    packed = FunctionMap(_in_an_object_array, 2, 1)
+    array = FunctionMap(lambda x, u, t, p: np.array([x[1], u[0]], dtype=object), 2, 1)
+    x, u = np.array([[0.2, 0.1], [0.3, -0.4]]), np.array([[1.0], [2.0]])
+    for method in ("forward_ad", "complex_step", "casadi_ad"):
+        one, other, third = (make_backend(f, method).jacobians(x, u) for f in (listed, packed, array))
+        for a, b, c in zip(one, other, third, strict=True):
+            np.testing.assert_array_equal(a, b)
+            np.testing.assert_array_equal(a, c)
+
+
+@pytest.mark.parametrize(
+    ("function", "said"),
+    [
+        (lambda x, u, t, p: [x[1], u[0] * 1j], "returns complex numbers for real arguments"),
+        (lambda x, u, t, p: [x[1], np.emath.sqrt(x[0] - 9.0)], "returns complex numbers for real arguments"),
+        (lambda x, u, t, p: {0: x[1], 1: u[0]}, "returns a dict"),
+        (lambda x, u, t, p: (row for row in (x[1], u[0])), "returns a generator"),
+        (lambda x, u, t, p: "ab", "returns a str"),
+    ],
+)
+@pytest.mark.parametrize("method", ["forward_ad", "complex_step", "casadi_ad", "central_difference"])
+def test_results_that_are_no_real_numbers_are_refused(function, said, method):
+    with pytest.raises(ValueError, match=said):
+        make_backend(FunctionMap(function, 2, 1), method).jacobians(np.array([[0.2, 0.1]]), np.array([[1.0]]))
