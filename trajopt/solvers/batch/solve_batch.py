@@ -101,7 +101,7 @@ def solve_batch(
     flaws = invalid_values(problems, guesses)
     if check:
         flaws |= invalid_problems(problems, guesses, flaws)
-    on_finished = None if callback is None else (lambda done: callback(done, len(problems)))
+    on_finished = None if callback is None else _without_steps_back(callback, len(problems))
 
     def run(valid: Batch, own: tuple[Array, Array], report: Callable[[int], None] | None) -> BatchSolution:
         """Solve the valid problems, and failed ones again with relaxed goals."""
@@ -117,6 +117,22 @@ def solve_batch(
         status = unchecked_statuses(found, scaled_kkt_tolerance(chosen))
         whole = with_culprits(problems, replace(found, status=status, meta=meta, **seen), flaws)
         return replace(whole, meta={**whole.meta, "stopped": True}) if interrupted() else whole
+
+
+def _without_steps_back(callback: BatchCallback, count: int) -> Callable[[int], None]:
+    """Return a function that calls a callback with the largest number of finished problems so far, and ``count``.
+
+    Problems count as finished once their first solve has ended, although some are solved again.
+    """
+    most = 0
+
+    def report(done: int) -> None:
+        """Report ``done`` finished problems, or the largest number before."""
+        nonlocal most
+        most = max(most, done)
+        callback(most, count)
+
+    return report
 
 
 def _with_goal_tolerance(

@@ -115,20 +115,12 @@ def run_together(
 
     answer: called with indices of methods, their requests (of one kind), and a progress callback that takes the number of
     finished requests; returns the answers. kind: key of a method's request. on_finished: progress callback, called with the
-    number of methods that have ended, plus the finished requests while ``answer`` runs; never with a smaller number than before,
-    although methods may request more; may raise KeyboardInterrupt. interrupted: True after Ctrl-C.
+    number of methods that have ended, plus the finished requests while ``answer`` runs; may raise KeyboardInterrupt. interrupted:
+    True after Ctrl-C.
     """
     results: dict[int, Any] = {}
     waiting: dict[int, Any] = {}
     begun = stopped = False
-    most = 0
-
-    def report(done: int) -> None:
-        """Call ``on_finished`` with the number of methods that have ended plus ``done``, or with the largest number before."""
-        nonlocal most
-        most = max(most, len(results) + done)
-        if on_finished is not None:
-            on_finished(most)
 
     def advance(i: int, reply: Any) -> None:
         """Send an answer to method i, and store its next request, or its result if it ended."""
@@ -144,8 +136,10 @@ def run_together(
         Returns None for each if Ctrl-C interrupts a call of ``answer`` after the first one, whatever exception that call then
         raises. Other exceptions are raised.
         """
+        ended = len(results)
+        report = None if on_finished is None else lambda done: on_finished(ended + done)
         try:
-            return answer(numbers, [waiting[i] for i in numbers], None if on_finished is None else report)
+            return answer(numbers, [waiting[i] for i in numbers], report)
         except (Exception, KeyboardInterrupt) as error:  # an interrupted call may raise another exception
             if not (begun and (interrupted() or isinstance(error, KeyboardInterrupt))):
                 raise
@@ -163,9 +157,9 @@ def run_together(
         begun, stopped = True, replies.stopped or interrupted()
         for i, reply in zip(numbers, replies.each, strict=True):
             advance(i, reply)
-        if not stopped:
+        if on_finished is not None and not stopped:
             try:
-                report(0)
+                on_finished(len(results))
             except KeyboardInterrupt:
                 stopped = True
     return [results[i] for i in range(len(methods))], stopped or interrupted()

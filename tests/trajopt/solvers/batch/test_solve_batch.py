@@ -538,3 +538,15 @@ def test_a_cost_in_python_beside_compiled_dynamics_is_solved_in_a_batch(solver, 
     for i in range(2):
         single = to.solve(replace(ocp, x0=x0[i]), solver=solver, check=False)
         assert found.success[i] and found.cost[i] == pytest.approx(single.cost, rel=1e-9)
+
+
+def test_progress_never_goes_back_while_problems_are_solved_again():
+    ocp = pendulum_swing_up()
+    fastest = np.abs(to.solve(ocp, solver="ddp", check=False).xs[:, 1]).max()
+    limit = to.state_bounds(ocp.manifold, [-np.inf, -0.8 * fastest], [np.inf, 0.8 * fastest], "speed")
+    tight = replace(ocp, phases=(replace(ocp.phases[0], constraints=(limit,)),))
+    seen = []
+    x0 = np.tile(ocp.x0, (4, 1)) + 0.01 * np.arange(4)[:, None]
+    found = to.solve_batch(tight, {"x0": x0}, callback=lambda done, count: seen.append((done, count)))
+    assert found.success.all() and len(found[0].meta["attempts"]) == 2
+    assert seen[-1] == (4, 4) and seen == sorted(seen)
