@@ -126,7 +126,8 @@ def inverse_dynamics(model: Model, q: Array, v: Array, a: Array, wrenches: Seque
 def forward_dynamics(model: Model, q: Array, v: Array, tau: Array, wrenches: Sequence[FrameWrench] = ()) -> Array:
     """Joint accelerations (N, nv) for q (N, nq), v and joint forces tau (N, nv), with external wrenches on frames.
 
-    For one point, q (nq,), the result is (nv,).
+    For one point, q (nq,), the result is (nv,). Damping and dry friction of the joints are not included, nor in the derivatives
+    and :func:`inverse_dynamics`; ``to.FreeBody`` adds them.
 
     >>> import numpy as np, trajopt as to
     >>> rods, q, v, tau = to.chain(2), [0.3, -0.1], [1.0, 0.5], [0.2, 0.1]

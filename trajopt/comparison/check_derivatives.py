@@ -460,8 +460,8 @@ def _leading_rows(value: Array, count: int) -> Array:
 
 
 def _noun(dynamics: SampledSystem | ImpactStage) -> str:
-    """Name of the map of a phase in results: "impact" or "dynamics"."""
-    return "impact" if isinstance(dynamics, ImpactStage) else "dynamics"
+    """Name of the map of a phase in results: "impact" for one without duration, else "dynamics"."""
+    return "impact" if isinstance(dynamics, ImpactStage) and not dynamics.takes_time else "dynamics"
 
 
 def _step_map(dynamics: SampledSystem | ImpactStage) -> Map:
