@@ -23,8 +23,8 @@ from trajopt.step.sensitivities import SampledSystem
 FRACTIONS = (0.25, 0.5, 0.75)
 """Fractions of a time step after which constraints are evaluated."""
 TOLERANCE, OF_BOUND = 1e-3, 5e-3
-"""Tolerances on violations between knots: TOLERANCE relative to max(1, largest magnitude of a row's values at the knots of its
-phase), or OF_BOUND relative to the bound, whichever is larger.
+"""Tolerances on violations between knots: TOLERANCE relative to max(1, smaller magnitude of a row's values at both knots), or
+OF_BOUND relative to the bound, whichever is larger. Values far from the bound, such as those of an obstacle far away, do not count.
 """
 
 
@@ -76,7 +76,8 @@ def between_knots(ocp: OCP, xs: Array, us: Array, evaluator: StageEvaluator) -> 
             within = np.stack([xs[knots], *(states[knots] for states in inside), xs[ends]])
             (before, *over, after), values = at.excess(within, np.array([0.0, *FRACTIONS, 1.0]))
             given = 0.0 if c.residual.nu else np.maximum(before, after)
-            allowed = np.maximum(TOLERANCE * np.maximum(1.0, np.abs(values[0]).max(axis=0)), OF_BOUND * at.limits)
+            size = np.minimum(np.abs(values[0]), np.abs(values[-1]))
+            allowed = np.maximum(TOLERANCE * np.maximum(1.0, size), OF_BOUND * at.limits)
             added = np.maximum(np.array(over) - given, 0.0)
             excess[i][j], ratio = added.max(axis=0), added / allowed
             f, k, row = (int(v) for v in np.unravel_index(int(np.argmax(ratio)), ratio.shape))

@@ -147,3 +147,19 @@ def test_equations_and_problems_without_inequalities_are_not_watched():
     assert "between_knots" not in found.meta
     with pytest.raises(ValueError, match="between_knots = 'yes'; expected true or false"):
         to.solver_options("ipm", between_knots="yes")
+
+
+def test_a_small_obstacle_far_from_other_knots_is_seen():
+    """The values of the constraint far away, up to 25, do not widen its tolerance near the disc."""
+    ocp = around("compiled", horizon=21)
+    r = 0.02
+    gap = to.residual_constraint(
+        "disc", lambda x, u, t, p: [(x[0] ** 2 + x[1] ** 2 - r * r) / (2.0 * r)], 2, 1, 0.0, np.inf
+    )
+    ocp = to.OCP(
+        (to.Phase(ocp.phases[0].dynamics, ocp.dt, ocp.phases[0].terms, constraints=(gap,)),), np.array([-1.0, 0.0])
+    )
+    xs = np.column_stack([np.linspace(-1.0, 1.0, 22), np.zeros(22)])
+    us = np.tile([1.0, 0.0], (21, 1))
+    found = between_knots(ocp, xs, us, StageEvaluator(ocp, engine="auto"))
+    assert found.ratio > 5.0 and found.amount == pytest.approx(0.5 * r, rel=1e-6) and found.knot == 10
