@@ -343,10 +343,11 @@ class _Writer:
         name = getattr(f, "__qualname__", f.__name__)
         if owner is not None and not isinstance(owner, types.ModuleType):
             return _item("method", name.encode(), self.written(owner))
-        impure = f.__name__ in _IMPURE or (f.__module__ == "builtins" and not _pure_builtin(f.__name__))
-        if impure or not _within(f.__module__, LIBRARIES):
-            raise Unknown(f"{f.__module__}.{name}: code that is not Python")
-        return _item("named", f"{f.__module__}.{name}".encode())
+        module = getattr(f, "__module__", None) or ""  # a ufunc made by another package has none
+        impure = f.__name__ in _IMPURE or (module == "builtins" and not _pure_builtin(f.__name__))
+        if impure or not _within(module, LIBRARIES):
+            raise Unknown(f"{f'{module}.{name}'.lstrip('.')}: code that is not Python")
+        return _item("named", f"{module}.{name}".encode())
 
     def _partial(self, f: functools.partial) -> bytes:
         """Form of a partial function: function, arguments and attributes."""

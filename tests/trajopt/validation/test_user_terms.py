@@ -5,6 +5,7 @@ import re
 
 import numpy as np
 import pytest
+from scipy.special import expit
 
 import trajopt as to
 from dynamics_backends.rigid_body.model.sample_models import chain
@@ -161,3 +162,16 @@ def test_the_norm_of_a_frames_velocity_is_traced(caplog):
             to.kinematics.kinetic_energy(model, x[:, :3].T, x[:, 3:].T)[k]
         )
     np.testing.assert_allclose(body(x[0], np.zeros(3), 0.0, {}), body(x[:1].T, np.zeros((3, 1)), 0.0, {})[:, 0])
+
+
+def test_a_ufunc_of_another_package_runs_in_numpy():
+    """It has no module, so that the trace cache does not know what it computes; its twin can be traced."""
+    costs = []
+    for logistic in (expit, lambda z: 1.0 / (1.0 + np.exp(-z))):
+        system = to.FunctionMap(lambda x, u, t, p, own=logistic: [x[1], u[0] - own(x[0])], 2, 1)
+        step = to.SampledSystem(to.make_backend(system, "forward_ad"), "rk4")
+        ocp = to.OCP.single_phase(step, [0.2, 0.0], 10, 0.1, [to.control_cost(1)], [to.state_cost(2, [1.0, 0.0], 10.0)])
+        found = to.solve(ocp, solver="ilqr")
+        assert found.status.success
+        costs.append(found.cost)
+    assert costs[0] == pytest.approx(costs[1], rel=1e-8)
