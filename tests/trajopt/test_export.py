@@ -338,6 +338,12 @@ def test_a_horizon_that_does_not_fit_changes_nothing(exported, change):
 # -- what is refused ----------------------------------------------------------------------------------------------------
 
 
+def test_a_function_that_cannot_be_traced_is_named():
+    branch = FunctionMap(lambda x, u, t, p: [u[0] if x[0] > 0.1 else 2.0 * u[0]], 1, 1)
+    with pytest.raises(ExportError, match="cannot be traced"):
+        controller_files(_ocp(branch, "forward_ad"), "branch")
+
+
 def _ocp(system, method="complex_step"):
     dynamics = SampledSystem(make_backend(system, method, engine="numpy"), "rk4")
     x0 = system.manifold.identity()

@@ -16,7 +16,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dynamics_backends.compiled.interface import constant, has_source, kernel_text, straight_functions, template
+from dynamics_backends.compiled.interface import (
+    TraceError,
+    constant,
+    has_source,
+    kernel_text,
+    straight_functions,
+    template,
+)
 from dynamics_backends.protocol import Array, Map, NeedsScheme, unwrapped
 from trajopt.export.example import ExampleStart, example_start
 from trajopt.lq import lq_solver
@@ -112,7 +119,13 @@ def controller_files(
         StageShape(sampled.scheme, (), ocp.nu, running, terminal, hessian=hessian),
         unwrapped(sampled.called.map),
     )
-    stage, structure = functions_source(system, shape), Structure.of(system, shape)
+    try:
+        stage = functions_source(system, shape)
+    except TraceError as error:
+        raise ExportError(
+            ocp.name, [f"a function cannot be traced, so that there is no C code for it: {error}"]
+        ) from error
+    structure = Structure.of(system, shape)
     texts = {
         f"{name}.h": _header(ocp, sampled, stage, structure),
         f"{name}.c": _source(ocp, sampled, stage, structure),
