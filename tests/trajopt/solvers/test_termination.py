@@ -266,3 +266,25 @@ def test_a_cost_that_falls_without_bound_is_unbounded(solver):
     found = to.solve(to.OCP.single_phase(step, [-0.1, 0.0], 20, 0.1, [to.control_cost(1), away]), solver=solver)
     assert found.status.code is StatusCode.UNBOUNDED and found.cost < -1e10 and found.iterations < 30
     assert "decreased to -" in found.status.message
+
+
+@pytest.mark.parametrize("solver", ["ipm", "dms"])
+def test_a_goal_out_of_reach_is_named_and_not_the_rest_at_the_end(solver):
+    """The force and the time allow a way of 0.25 m; the states stop in time, short of the goal."""
+    cart = to.FunctionMap(lambda x, u, t, p: [x[1], u[0]], 2, 1, second_order=True)
+    step = to.SampledSystem(to.make_backend(cart, "forward_ad"), "rk4")
+    goal = to.residual_constraint("goal", lambda x, u, t, p: [x[0] - 3.0], 2, 1)
+    rest = to.residual_constraint("rest", lambda x, u, t, p: [x[1]], 2, 1)
+    ocp = to.OCP.single_phase(
+        step,
+        [0.0, 0.0],
+        10,
+        0.1,
+        [to.control_cost(1)],
+        terminal_constraints=[goal, rest],
+        u_lower=[-1.0],
+        u_upper=[1.0],
+    )
+    status = to.solve(ocp, solver=solver, check=False).status
+    assert status.code is to.StatusCode.LOCALLY_INFEASIBLE
+    assert status.component.startswith("goal") and "in the rollout" not in status.message
