@@ -166,12 +166,12 @@ def _auto(ocp: OCP, warm: WarmStart, options: AutoOptions, callback: Callback | 
     in the warm start, it runs from the guess alone. Records of all attempts have continuous numbers.
     """
     report = None if callback is None else Continued(callback)
-    found = _started(ocp, warm, options, report)
+    found = _run_attempts(ocp, warm, options, report)
     numbered = (r if r.iteration == i else replace(r, iteration=i) for i, r in enumerate(found.history))
     return replace(found, history=tuple(numbered))
 
 
-def _started(ocp: OCP, warm: WarmStart, options: AutoOptions, callback: Callback | None) -> Solution:
+def _run_attempts(ocp: OCP, warm: WarmStart, options: AutoOptions, callback: Callback | None) -> Solution:
     """Run ``auto`` as in :func:`_auto`; each attempt numbers its records in the history from 0."""
     from trajopt.solvers.competing_starts import may_compete, stands_still
 

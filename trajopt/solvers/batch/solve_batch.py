@@ -72,8 +72,8 @@ def solve_batch(
 
     A failed or invalid problem gets a status and does not stop the others; an invalid one "infeasible" for contradictory bounds,
     "non_finite" for NaN or a forbidden infinity, else "error". Ctrl-C returns the finished solutions; the other problems are
-    "interrupted", and ``stopped`` of the result is True. Ctrl-C before the first problem starts, or a second Ctrl-C, raises
-    KeyboardInterrupt.
+    "interrupted", and ``stopped`` of the result is True. Ctrl-C before the first problem starts, or a second Ctrl-C while no thread
+    solves a problem, raises KeyboardInterrupt.
 
     Raises ValueError for values of a wrong shape, problems of different structures, and errors that all problems share;
     UnknownName for a value that matches no name in the problem.

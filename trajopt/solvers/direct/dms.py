@@ -61,8 +61,7 @@ def trajectory_solution(program: Transcription, found: NLPSolution, hessian: str
     """Convert the solution of a transcription to a solution of the problem, with LQR gains (:mod:`trajopt.solvers.feedback`).
 
     A locally infeasible status names the most violated constraint (:func:`~trajopt.solvers.nlp.nlp_diagnosis.cause_of_violation`).
-    With a first-order hold
-    the last control goes to ``meta``. hessian: the kind of the Hessian, for ``meta``.
+    With a first-order hold the last control goes to ``meta``. hessian: the kind of the Hessian, for ``meta``.
     """
     ocp = program.original
     xs, us = program.trajectory(found.w)
