@@ -2,7 +2,8 @@
 
     (a) feasible     dynamics, bounds and constraints hold to ``FEASIBLE``
     (b) optimal      scaled KKT error <= ``STATIONARY`` and cost sensitivity <= ``SENSITIVE`` (:mod:`trajopt.solvers.measures`)
-    (c) holds        the replay stays within the replay tolerance and meets the goals (:mod:`trajopt.validation.replay`)
+    (c) holds        the replay stays within the replay tolerance, and meets constraints on velocities and the goals
+                     (:mod:`trajopt.validation.replay`)
     (d) between      inequalities hold between the knots, to the tolerance of :mod:`trajopt.validation.between_knots`
     (e) goals        the trajectory meets the goals of the problem (:mod:`trajopt.problem.goals`)
 
@@ -34,7 +35,7 @@ from trajopt.solvers.measures import Measures, Violation, largest_violation, mea
 from trajopt.validation.between_knots import BetweenKnots
 from trajopt.validation.limit_violations import has_links, limit_violations
 from trajopt.validation.reach import goals_of
-from trajopt.validation.replay import Deviation, Replay
+from trajopt.validation.replay import Deviation, Replay, broken_constraints
 
 FEASIBLE = 1e-6
 """Tolerance on defects, bounds and constraints, in their units; relative to bounds beyond 1."""
@@ -98,11 +99,11 @@ def assessed(
     broken: list[str] = []
 
     def holds(run: Deviation) -> bool:
-        """True if a replay run stays within its tolerance and meets the goals; stores sentences on failures.
+        """True if a replay run stays within its tolerance, and meets constraints and goals; stores sentences on failures.
 
         If the plan misses a goal, no goal is tested.
         """
-        broken[:] = _failures(run, () if missed else goals)
+        broken[:] = _failures(run, () if missed else goals) or broken_constraints(ocp, xs, us, run)
         return not broken
 
     replay = replayed(holds)

@@ -15,8 +15,9 @@ The deviation is the largest difference from the plan in a component at any knot
     floating base    0.1 rad, 0.05 m           of the base and of each joint
     other systems    0.05                      of the range of each component along the plan, at least of 1
 
-``OCP.replay_tolerance`` replaces these numbers if set.  Velocities of robots are ignored: they jump when contacts close, so a small
-shift in time causes a large difference.  Of other systems, all components of the state are compared.
+``OCP.replay_tolerance`` replaces these numbers if set.  Of other systems, all components of the state are compared.  Velocities of
+robots are not: they jump when contacts close, so a small shift in time causes a large difference.  But velocities of a fixed base
+must not violate constraints (:func:`broken_constraints`), such as rest at the end or velocity limits.
 
 Stepped contacts meet the ground over the step length h in addition to their own time constant; finer steps alone would simulate
 a less damped ground.  So the replay increases the time constant by h, to test the motion on the plan's ground.  The plan is then
@@ -39,6 +40,7 @@ from trajopt.stage.evaluation import Direction, Evaluator, Shooting, StageEvalua
 from trajopt.step.integrators import RUNGE_KUTTA
 from trajopt.step.other_backend import on_library
 from trajopt.step.sensitivities import SampledSystem
+from trajopt.validation.limit_violations import constraint_violations
 
 FINEST = {1: 64, 4: 2}
 """Maximum number of pieces of a substep for a single substep per time step, by the order of the scheme: 1, or 4 for all others.
@@ -264,6 +266,30 @@ def tolerances(ocp: OCP, xs: Array) -> tuple[Array, tuple[str, ...]]:
     span = np.ptp(d, axis=1)
     fraction = RANGE_SHARE if given is None else given
     return fraction * np.maximum(1.0, span), ("",) * len(span)
+
+
+def broken_constraints(ocp: OCP, xs: Array, us: Array, run: Deviation) -> list[str]:
+    """Return a sentence for each constraint that holds on the plan xs (N + 1, nx), us (N, nu), but not on a run of the replay.
+
+    Only for robots with fixed base. The constraints are evaluated on the run's velocities, moved toward the plan by at most
+    RANGE_SHARE of their range along the plan, at least of 1 rad/s or m/s, and on the plan's positions, whose deviations have
+    tolerances of their own.
+    """
+    model = ocp.model
+    if model is None or model.floating_base or ocp.manifold.ndx < 2 * model.nv:
+        return []
+    v = slice(model.nq, model.nq + model.nv)
+    tolerance = RANGE_SHARE * np.maximum(1.0, np.ptp(xs[:, v], axis=0))
+    off = run.xs[:, v] - xs[:, v]
+    if (np.abs(off) <= tolerance).all():
+        return []
+    moved = xs.copy()
+    moved[:, v] += np.sign(off) * np.maximum(np.abs(off) - tolerance, 0.0)
+    before = {b.name for b in constraint_violations(ocp, xs, us)}
+    names = {b.name for b in constraint_violations(ocp, moved, us)} - before
+    moved[:, v] = run.xs[:, v]
+    broken = [b for b in constraint_violations(ocp, moved, us) if b.name in names] if names else []
+    return [f"replayed {run.how}, {b._replace(time=run.times[b.knot]).sentence()}" for b in broken]
 
 
 def can_be_cut(ocp: OCP) -> bool:

@@ -4,9 +4,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy.integrate import solve_ivp
 from scipy.linalg import solve_discrete_are
 
 import trajopt as to
+from dynamics_backends.rigid_body.model.model_builder import JointSpec, ModelBuilder
 from trajopt.problem.goals import Goal, state_goal
 from trajopt.results.status import STATIONARY, Status, StatusCode
 from trajopt.solvers.measures import Measures, Violation, measures
@@ -116,6 +118,43 @@ def test_a_motion_that_its_time_steps_invent_does_not_hold():
     assert fine.status.code is StatusCode.CONVERGED, fine.status
     loose = to.solve(pendulum(0.2, replay_tolerance=100.0), **SLQ)
     assert loose.status.code is StatusCode.CONVERGED
+
+
+DAMPING, COM, INERTIA = 5.0, 0.2, 0.05
+
+
+def damped_arm() -> to.OCP:
+    """Rod with strong damping that turns by 1 rad to rest, as a constraint."""
+    builder = ModelBuilder("arm")
+    joint = JointSpec(axis=(0, 1, 0), damping=DAMPING)
+    turning = INERTIA - COM**2
+    builder.add_body("rod", mass=1.0, com=(0, 0, -COM), inertia=np.diag([turning, turning, 0.005]), joint=joint)
+    robot = to.FreeBody(builder.build())
+    goal = to.bounded(to.state_cost(robot.manifold, [1.0, 0.0]), name="goal")
+    step = to.SampledSystem(to.make_backend(robot, "analytic"), "rk4")
+    cost = to.control_cost(1, weight=1e-3)
+    return to.OCP.single_phase(step, np.zeros(2), 20, 0.05, [cost], [], terminal_constraints=[goal], model=robot.model)
+
+
+def final_speed(us) -> float:
+    """Speed at the end under controls us, by an independent integrator."""
+    x = np.zeros(2)
+    for u in us[:, 0]:
+
+        def rates(t, x, u=u):
+            return [x[1], (u - DAMPING * x[1] - COM * 9.81 * np.sin(x[0])) / INERTIA]
+
+        x = solve_ivp(rates, (0.0, 0.05), x, rtol=1e-9, atol=1e-10).y[:, -1]
+    return abs(x[1])
+
+
+def test_rest_at_the_end_must_hold_in_the_replay():
+    s = to.solve(damped_arm(), solver="ipm")
+    assert s.status.code is StatusCode.DOES_NOT_HOLD and final_speed(s.us) > 0.05
+    assert "constraint goal: v[rod_joint] is exceeded by" in s.status.message
+    finer = to.solve(damped_arm())
+    assert finer.status.success and finer.meta["substeps"] > 1
+    assert final_speed(finer.us) < 0.05
 
 
 @pytest.mark.parametrize("solver", ["dms", "sqp"])
