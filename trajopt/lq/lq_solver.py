@@ -15,8 +15,10 @@ trajectory, where it has no gaps,
 
     q <- q + Q dx + S'du,   r <- r + S dx + R du,   d <- 0,   bounds <- bounds - du,
 
-and bounded sweeps reduce its cost until its projected gradient is small. The problem is convex, so every shortened step that stays
-within the bounds and lowers the cost is progress (projected Newton, Bertsekas 1982).
+and its cost is reduced until its projected gradient is small, by projected Newton over the whole trajectory (Bertsekas 1982): a
+sweep over the free controls, with those at a bound held that the gradient pushes out, and further ones that the step of the sweep
+would move out. The problem is convex, so every shortened step that stays within the bounds and lowers the cost is progress. A
+bounded sweep in its place may give no such step: its feedback assumes that the clamped controls do not change with dx.
 
 An indefinite Quu = X diag(s) X' is made positive definite by reflecting its negative eigenvalues, which, unlike clamping, keeps
 the magnitude of the curvature: the shift X diag(max(|s|, FLOOR max|s|) - s) X' is added to R.
@@ -61,13 +63,19 @@ MARGIN = 1e-4
 """Eigenvalues up to MARGIN times the floor, FLOOR times the largest absolute one, count as not positive."""
 MAX_SWEEPS = 8
 """Maximum number of sweeps about trajectories within bounds."""
+MAX_HOLDS = 4
+"""Maximum number of sweeps to find the controls that are held at a bound during one step."""
+NEAR = 1e-8
+"""Largest distance of a control at its bound, relative to ranges below 1."""
 ENOUGH = 1e-2
 """Tolerance on the projected gradient of a problem with bounds, relative to its size at du = 0."""
-LENGTHS = 8
+LENGTHS = 16
 """Number of step lengths 1, 1/2, ... that are tried after a sweep about a trajectory."""
 CONSTANTS = definitions(
     {
         "MAX_SWEEPS": MAX_SWEEPS,
+        "MAX_HOLDS": MAX_HOLDS,
+        "NEAR": NEAR,
         "ENOUGH": ENOUGH,
         "LENGTHS": LENGTHS,
         "MAX_BOX_ITERATIONS": MAX_BOX_ITERATIONS,
@@ -182,7 +190,7 @@ class LQSolver:
         """Solve within bounds on du, each (N, m), by at most MAX_SWEEPS sweeps about trajectories.
 
         The sweeps end at the tolerance :data:`ENOUGH`, or earlier if a sweep fails or no step length lowers the cost. Returns the
-        policy, whose gains are zero for the controls that the last sweep clamped, and a trajectory within the bounds; if
+        policy, whose gains are zero for the controls that the last sweep clamped or held, and a trajectory within the bounds; if
         ``failed_at`` of the policy reports a failure of the first sweep, the trajectory is zero except for dx_0. mu on "control"
         adds mu/2 |du|^2 to the problem. On "state" it damps V'xx in each sweep; then sweeps about trajectories, which would undo
         this, are left out, except for one if du is zero.
@@ -191,12 +199,16 @@ class LQSolver:
         N, n, m = data[1].shape
         policy, step = _new_policy(N, n, m), LQStep(np.zeros(lq.q.shape), np.zeros(lq.r.shape))
         step.dx[0] = lq.dx0
-        workspace = np.empty(int(self._bounded_workspace(n, m, N)))
+        workspace = np.empty(self.bounded_workspace(n, m, N))
         _held, limits = _limits(bounds)
         to = _POLICY.pack(*map(address, policy[:4]))
         damping = _damping(mu, regularize)
         failed = self._bounded(_problem(data), limits, *damping, to, *map(address, (*step, workspace)))
         return policy._replace(failed_at=None if failed < 0 else int(failed)), step
+
+    def bounded_workspace(self, n: int, m: int, N: int) -> int:
+        """Return the number of doubles in the workspace of a solve within bounds, of n states, m controls and N steps."""
+        return int(self._bounded_workspace(n, m, N))
 
     def convex(
         self,

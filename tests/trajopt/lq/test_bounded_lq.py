@@ -70,6 +70,18 @@ def test_gain_is_nearly_all_that_bounds_allow(seed, gaps):
     assert start - _value(lq, step.du) >= 0.95 * (start - _value(lq, best))
 
 
+@pytest.mark.parametrize("seed", range(6))
+def test_controls_that_begin_at_their_bounds_find_descent(seed):
+    """Feedback moves many controls against their bounds, so that the step of a bounded sweep may raise the cost."""
+    lq = _random_problem(seed, 0.0, N=15)
+    weights = np.concatenate([np.tile(0.01 * np.eye(3), (15, 1, 1)), 100.0 * np.eye(3)[None]])
+    lq = lq._replace(Q=weights, S=0.0 * lq.S, R=np.tile(0.1 * np.eye(2), (15, 1, 1)))
+    side = np.random.default_rng(seed).integers(0, 3, lq.r.shape)
+    lower, upper = np.where(side == 0, 0.0, -0.3), np.where(side == 1, 0.0, 0.3)
+    _, step = solve_bounded_lq(lq, (lower, upper))
+    assert _value(lq, step.du) <= 0.8 * _value(lq, _dense_solution(lq, lower, upper)) < 0.0
+
+
 @pytest.mark.parametrize("gaps", [0.0, 1.0])
 def test_clamped_controls_have_no_feedback(gaps):
     lq = _random_problem(3, gaps)

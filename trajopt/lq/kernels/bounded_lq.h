@@ -1,12 +1,12 @@
 /* LQ problem with control bounds, solved by repeated backward sweeps about its own trajectories: see lq_solver.py, and its constants MAX_SWEEPS,
-   ENOUGH and LENGTHS (the number of its step lengths 1, 1/2, ...). */
+   MAX_HOLDS, NEAR, ENOUGH and LENGTHS (the number of its step lengths 1, 1/2, ...). */
 #pragma once
 #include "lq_dispatch.h"
 
-/* Workspace of a solve.  R to upper: arrays of the re-centered problem; k: shortened feedforward; about: policy of a sweep; dx, du: trial step;
-   least: change of the cost by the best start. */
+/* Workspace of a solve.  R to upper: arrays of the re-centered problem; held_lower, held_upper: 0 for held controls, infinite for free ones;
+   k: shortened feedforward; about: policy of a sweep; dx, du: trial step; least: change of the cost by the best start. */
 typedef struct {
-    double *R, *q, *r, *zero, *lower, *upper, *k, *lambda, *g, *dx, *du;
+    double *R, *q, *r, *zero, *lower, *upper, *held_lower, *held_upper, *k, *lambda, *g, *dx, *du;
     lq_policy about;
     double least;
 } bounded_t;
@@ -18,6 +18,7 @@ static long take_bounded(bounded_t *w, double *at, long N, lq_size dims)
     double *end = at;
     w->R = taken(&end, N * m * m), w->q = taken(&end, (N + 1) * n), w->r = taken(&end, N * m), w->zero = taken(&end, N * n);
     w->lower = taken(&end, N * m), w->upper = taken(&end, N * m), w->k = taken(&end, N * m);
+    w->held_lower = taken(&end, N * m), w->held_upper = taken(&end, N * m);
     w->lambda = taken(&end, (N + 1) * n), w->g = taken(&end, N * m), w->dx = taken(&end, (N + 1) * n), w->du = taken(&end, N * m);
     w->about.K = taken(&end, N * m * n), w->about.k = taken(&end, N * m);
     w->about.Vx = taken(&end, (N + 1) * n), w->about.Vxx = taken(&end, (N + 1) * n * n);
@@ -94,6 +95,38 @@ static lq_problem recentered(lq_problem p, const double *dx, const double *du, l
     return p;
 }
 
+/* Hold the free controls at a bound that factor * direction (N, m) points out of; returns 1 if there are any.  A control is at a bound if its
+   distance is at most NEAR, relative to ranges below 1. */
+static int hold(lq_bounds limits, double factor, const double *direction, long count, const bounded_t *w)
+{
+    int more = 0;
+    for (long i = 0; i < count; i++) {
+        const double toward = factor * direction[i], near = NEAR * fmin(1.0, limits.upper[i] - limits.lower[i]);
+        if (w->held_upper[i] == 0.0 || !(toward < 0.0 ? limits.lower[i] >= -near : toward > 0.0 && limits.upper[i] <= near)) continue;
+        w->held_lower[i] = w->held_upper[i] = 0.0;
+        more = 1;
+    }
+    return more;
+}
+
+/* Policy `about` of a sweep over the free controls: not held at a bound by the gradient in w->g, nor, in up to MAX_HOLDS sweeps, by the step of the
+   policy.  Returns the knot where a sweep failed, or -1. */
+static long free_policy(const lq_problem *p, lq_bounds limits, double on_state, const bounded_t *w)
+{
+    const long count = p->N * p->size.m;
+    const lq_bounds held = {w->held_lower, w->held_upper};
+    for (long i = 0; i < count; i++) w->held_lower[i] = -INFINITY, w->held_upper[i] = INFINITY;
+    hold(limits, -1.0, w->g, count, w);
+    memset(w->dx, 0, sizeof(double) * p->size.n);
+    for (int i = 0; i < MAX_HOLDS; i++) {
+        const long failed = lq_riccati(p, &held, on_state, 0.0, NULL, &w->about);
+        if (failed >= 0) return failed;
+        rolled_change(p, NULL, &w->about, w->dx, w->du);
+        if (!hold(limits, 1.0, w->du, count, w)) break;
+    }
+    return -1;
+}
+
 /* Backtrack on the feedforward of `about` until the rollout, in w->dx and w->du, lowers the cost; returns 0 if no step length does, or if the step
    is zero. */
 static int descent(const lq_problem *p, const lq_bounds *limits, const bounded_t *w)
@@ -141,7 +174,7 @@ EXPORT long lq_bounded(const lq_problem *problem, const lq_bounds *bounds, doubl
         const lq_problem local = recentered(p, dx, du, limits, w);
         const lq_bounds remaining = {w->lower, w->upper};
         if (bounded_residual(&local, remaining, w) <= enough) break;
-        if (lq_riccati(&local, &remaining, on_state, 0.0, NULL, &w->about) >= 0) break; /* with other clamped controls, Quu may be indefinite */
+        if (free_policy(&local, remaining, on_state, w) >= 0) break; /* with other free controls, Quu may be indefinite */
         memcpy(policy->K, w->about.K, sizeof(double) * N * m * n), memcpy(policy->k, w->about.k, sizeof(double) * N * m);
         memcpy(policy->Vx, w->about.Vx, sizeof(double) * (N + 1) * n);
         memcpy(policy->Vxx, w->about.Vxx, sizeof(double) * (N + 1) * n * n);

@@ -15,7 +15,6 @@ import numpy as np
 
 from dynamics_backends.compiled.interface import (
     address,
-    bound,
     code_of,
     definitions,
     kernel_text,
@@ -24,6 +23,7 @@ from dynamics_backends.compiled.interface import (
 )
 from dynamics_backends.protocol import Array
 from trajopt.guesses.guesses import Guess
+from trajopt.lq.lq_solver import shared_lq
 from trajopt.problem.ocp import OCP
 from trajopt.solvers.methods.shooting import NEARLY
 from trajopt.solvers.methods.shooting_requests import (
@@ -133,7 +133,7 @@ def layout(s: Sizes) -> Layout:
     shapes |= dict.fromkeys(("start", "stop", "trial"), (L * N,))
     shapes |= {"size": (m,), "zero_k": (N, m), "lambda": (N + 1, n), "g": (N, m)}
     if bounded:
-        doubles = int(bound(kernels(), "lq_bounded_workspace", "iil", ctypes.c_long)(n, m, N))
+        doubles = shared_lq().bounded_workspace(n, m, N)
         shapes |= dict.fromkeys(("lower_du", "upper_du"), (N, m)) | {"masked": (N, m, n), "bounded": (doubles,)}
     shared = {f"slots_{i}_{k}": f"slots_0_{k}" for i in range(1, SLOTS) for k in _BLOCKS} if windowed else {}
     return layout_of(SlotData, shapes, shared)

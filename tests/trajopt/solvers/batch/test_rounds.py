@@ -102,7 +102,7 @@ def test_a_second_start_is_one_of_an_inner_solve(monkeypatch):
     up = np.r_[ocp.terminal[0].parameters["reference"]]
     goal = to.state_bounds(ocp.manifold, up, up, name="up")
     ocp = replace(ocp, terminal_constraints=(goal,))
-    easy = to.solve(ocp, hanging, {"max_iterations": 600}, solver="fddp")
+    easy = to.solve(ocp, hanging, {"max_iterations": 600}, solver="ddp")
     guesses = [hanging, Guess(easy.xs, easy.us), hanging]
     found = to.solve_batch(ocp, {"x0": np.tile(ocp.x0, (3, 1))}, guesses, {"max_iterations": 600}, solver="slq")
     single = to.solve(ocp, hanging, {"max_iterations": 600}, solver="slq")
