@@ -27,6 +27,7 @@ from trajopt import OCP, Guess, SampledSystem, control_cost, residual_cost, solv
 from trajopt.config.build import build_task
 from trajopt.export.controller import ExportError, controller_files
 from trajopt.export.example import closed_loop_rollout, example_start, run_example
+from trajopt.lq.lq_solver import shared_lq
 from trajopt.stage.evaluation import Direction, Shooting, StageEvaluator
 from trajopt.stage.source.term_source import theta_of
 
@@ -270,7 +271,11 @@ def searched(ocp, xs, us):
     evaluator, lq_solver = StageEvaluator(ocp), NumpyLQ()
     expansion = evaluator.expand(xs, us)
     cost, lq = expansion.cost, expansion.lq._replace(dx0=np.zeros(ocp.manifold.ndx))  # from wherever xs starts
-    policy = solve_riccati(lq)
+    if ocp.control_bounds is None:
+        policy = solve_riccati(lq)
+    else:
+        policy, step = shared_lq().solve_bounded(lq, tuple(limit - us for limit in ocp.control_bounds))
+        policy = policy._replace(k=step.du - (policy.K @ step.dx[:-1, :, None])[..., 0])
     assert policy.failed_at is None
     step, (D1, D2) = lq_solver.forward(lq, policy)
     alphas = 0.5 ** np.arange(HALVINGS + 1)
@@ -309,6 +314,25 @@ def test_terms_of_many_kinds_and_references_that_change(tmp_path):
     rng = np.random.default_rng(1)
     xs, us = rng.standard_normal((9, 4)), 0.1 * rng.standard_normal((8, 2))
     assert_same_step(controller, ocp, ocp.x0, xs, us, np.zeros((8, 2, 4)))
+
+
+@pytest.mark.needs_compiler
+def test_steps_reach_the_optimum_at_active_bounds(tmp_path):
+    """Optimum by an interior-point method."""
+    arm = FreeBody(pendulum())
+    dynamics = SampledSystem(make_backend(arm, "analytic"), "rk4")
+    terms = [control_cost(2, weight=0.01)], [state_cost(arm.manifold, [1.2, 0.4, 0.0, 0.0], 50.0)]
+    free = solve(OCP.single_phase(dynamics, np.zeros(4), 20, 0.05, *terms), solver="slq")
+    limit = 0.5 * np.abs(free.us).max()
+    ocp = OCP.single_phase(dynamics, np.zeros(4), 20, 0.05, *terms, u_lower=-limit, u_upper=limit)
+    optimum = solve(ocp, solver="ipm")
+    assert (np.abs(optimum.us) > 0.999 * limit).any()
+    exported = _written(ocp, "arm", tmp_path)
+    xs, us, K = np.zeros((21, 4)), np.zeros((20, 2)), np.zeros((20, 2, 4))
+    for _ in range(20):
+        cost, _ = exported.slq_step(20, ocp.x0, xs, us, K)
+    assert cost == pytest.approx(optimum.cost, rel=1e-6)
+    np.testing.assert_allclose(us, optimum.us, atol=1e-3 * limit)
 
 
 @pytest.mark.needs_compiler

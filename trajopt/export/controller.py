@@ -237,6 +237,7 @@ def _sizes(ocp: OCP, stage: FunctionsSource, structure: Structure) -> str:
         "HORIZON": ocp.horizon,
         "NTHETA": structure.numbers["nt"],
         "NTHETA_END": structure.numbers["ntt"],
+        "BOUNDED_WORKSPACE": lq_solver.shared_lq().bounded_workspace(ocp.manifold.ndx, ocp.nu, ocp.horizon),
         "WORKSPACE": f"({structure.stage_workspace(stage.rows)} + {stage.workspace})",
     }
     return "\n".join(f"#define PREFIX_{key} {value}" for key, value in sizes.items())

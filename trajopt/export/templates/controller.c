@@ -121,12 +121,36 @@ static lq_problem expansion(long N, const prefix_workspace *w)
 
 static lq_policy found_policy(prefix_workspace *w) { return (lq_policy){w->K, w->k, w->Vx, w->Vxx}; }
 
-/* The policy into w->K, w->k, with mu raised until Quu is positive definite at every knot; 0 where that fails. */
-static int policy(long N, prefix_workspace *w)
+/* The policy within the bounds on us + du, around dx = 0; returns the knot where Quu is not positive definite, or -1. */
+static long bounded_policy(long N, const double *us, const prefix_problem *p, prefix_workspace *w)
 {
     const lq_problem lq = expansion(N, w);
     const lq_policy to = found_policy(w);
-    while (lq_riccati(&lq, NULL, 0.0, w->mu, NULL, &to) >= 0) {
+    const lq_bounds bounds = {w->lower, w->upper};
+    for (long i = 0; i < N * NU; i++) w->lower[i] = p->u_lower[i] - us[i], w->upper[i] = p->u_upper[i] - us[i];
+    memset(w->dx, 0, sizeof(double) * ND);
+    const long failed = lq_bounded(&lq, &bounds, 0.0, w->mu, &to, w->dx, w->du, w->bounded);
+    if (failed >= 0) return failed;
+    for (long i = 0; i < N; i++) /* the policy is around dx, du */
+        for (int j = 0; j < NU; j++) {
+            double *k = w->k + i * NU + j;
+            *k = w->du[i * NU + j];
+            for (int l = 0; l < ND; l++) *k -= w->K[(i * NU + j) * ND + l] * w->dx[i * ND + l];
+        }
+    return -1;
+}
+
+static long any_policy(long N, const double *us, const prefix_problem *p, prefix_workspace *w)
+{
+    const lq_problem lq = expansion(N, w);
+    const lq_policy to = found_policy(w);
+    return p->u_lower ? bounded_policy(N, us, p, w) : lq_riccati(&lq, NULL, 0.0, w->mu, NULL, &to);
+}
+
+/* The policy into w->K, w->k, with mu raised until Quu is positive definite at every knot; 0 where that fails. */
+static int policy(long N, const double *us, const prefix_problem *p, prefix_workspace *w)
+{
+    while (any_policy(N, us, p, w) >= 0) {
         raise_mu(w);
         if (w->mu > MU_MAX) {
             w->mu = MU_MAX;
@@ -166,7 +190,7 @@ double prefix_slq_step(long horizon, const double *x0, double *xs, double *us, c
     if (!(fabs(cost) <= 1e300)) return NAN;
     keep(N, xs, us, w);
     expand(N, xs, us, problem, w);
-    if (!policy(N, w)) return cost;
+    if (!policy(N, us, problem, w)) return cost;
     memcpy(K, w->K, sizeof(double) * N * NU * ND);
     memcpy(k, w->k, sizeof(double) * N * NU);
     cost = search(N, xs, us, cost, problem, w);

@@ -47,6 +47,7 @@ typedef struct {
     double Vx[(PREFIX_HORIZON + 1) * PREFIX_NDX], Vxx[(PREFIX_HORIZON + 1) * PREFIX_NDX * PREFIX_NDX];
     double dx[(PREFIX_HORIZON + 1) * PREFIX_NDX], du[PREFIX_HORIZON * PREFIX_NU];
     double X[(PREFIX_HORIZON + 1) * PREFIX_NX], U[PREFIX_HORIZON * PREFIX_NU], D[PREFIX_HORIZON * PREFIX_NDX];
+    double lower[PREFIX_HORIZON * PREFIX_NU], upper[PREFIX_HORIZON * PREFIX_NU], bounded[PREFIX_BOUNDED_WORKSPACE];
     double workspace[PREFIX_WORKSPACE];
     double alpha, mu;
     signed char node[PREFIX_HORIZON + 1];
@@ -57,8 +58,8 @@ typedef struct {
    On entry xs, us are a trajectory and K gains that track it, or 0.  It is first rolled out from x0 (NX) under
    u = us + K (x (-) xs), which changes nothing where xs starts at x0 and obeys the dynamics.  Then: expansion, Riccati recursion,
    and the longest of the closed-loop roll-outs with step lengths 1, 1/2, 1/4, ... that lowers the cost as expected.  On return
-   xs, us are the new trajectory, and K, k the policy du = k + K dx around the one the step began with.  Controls are clamped
-   to their bounds in the roll-outs; the recursion does not know the bounds.
+   xs, us are the new trajectory, and K, k the policy du = k + K dx around the one the step began with.  Bounds on the
+   controls hold in the recursion, whose gains are 0 for controls at their bounds, and in the roll-outs, which clamp to them.
 
    NAN: the horizon does not fit, or the roll-out on entry diverged (xs, us, K, k are then as they were).
    alpha = 0: no step was better; the trajectory is the one rolled out on entry.  Unless it is optimal to rounding, mu is raised
