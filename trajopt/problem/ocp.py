@@ -53,6 +53,8 @@ class Sampling(NamedTuple):
         return self.stages or self.backend
 
 
+UNBOUNDED = 1e19
+"""Magnitude from which on a control bound counts as infinite; nlp_lower_bound_inf of IPOPT."""
 MAX_STEPS = 10_000_000
 """Maximum number of time steps, and of substeps, of a phase; derivatives at more knots exceed the memory of most machines."""
 
@@ -346,13 +348,23 @@ class OCP:
 
     @cached_property
     def control_bounds(self) -> tuple[Array, Array] | None:
-        """Lower and upper bounds on controls, each (N, nu), infinite if only the other one is given; None if neither is given."""
+        """Lower and upper bounds on controls, each (N, nu); None if neither is given.
+
+        Infinite if only the other one is given, from UNBOUNDED on, and for controls that the dynamics of a phase do not have.
+        """
         if self.u_lower is None and self.u_upper is None:
             return None
-        shape = (self.horizon, self.nu)
-        lower = -np.inf if self.u_lower is None else self.u_lower
-        upper = np.inf if self.u_upper is None else self.u_upper
-        return np.broadcast_to(lower, shape), np.broadcast_to(upper, shape)
+        shape, counts = (
+            (self.horizon, self.nu),
+            [phase.dynamics.nu for phase in self.phases for _ in range(phase.knots)],
+        )
+        used = np.arange(self.nu) < np.array(counts)[:, None]
+        lower = np.broadcast_to(-np.inf if self.u_lower is None else self.u_lower, shape)
+        upper = np.broadcast_to(np.inf if self.u_upper is None else self.u_upper, shape)
+        return (
+            np.where(used & ~(lower <= -UNBOUNDED), lower, -np.inf),
+            np.where(used & ~(upper >= UNBOUNDED), upper, np.inf),
+        )
 
     def cost(self, xs: Array, us: Array) -> Any:
         """Cost of a trajectory xs (N + 1, nx), us (N, nu), a number, or of L trajectories (L, N + 1, nx), (L, N, nu), (L,).

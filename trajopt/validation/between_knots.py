@@ -22,9 +22,10 @@ from trajopt.step.sensitivities import SampledSystem
 
 FRACTIONS = (0.25, 0.5, 0.75)
 """Fractions of a time step after which constraints are evaluated."""
-TOLERANCE, OF_BOUND = 1e-3, 5e-3
+TOLERANCE, OF_BOUND, OF_RANGE = 1e-3, 5e-3, 0.05
 """Tolerances on violations between knots: TOLERANCE relative to max(1, smaller magnitude of a row's values at both knots), or
-OF_BOUND relative to the bound, whichever is larger. Values far from the bound, such as those of an obstacle far away, do not count.
+OF_BOUND relative to the bound, whichever is larger; at most OF_RANGE relative to the range between two bounds. Values far from the
+bound, such as those of an obstacle far away, do not count.
 """
 
 
@@ -78,6 +79,7 @@ def between_knots(ocp: OCP, xs: Array, us: Array, evaluator: StageEvaluator) -> 
             given = 0.0 if c.residual.nu else np.maximum(before, after)
             size = np.minimum(np.abs(values[0]), np.abs(values[-1]))
             allowed = np.maximum(TOLERANCE * np.maximum(1.0, size), OF_BOUND * at.limits)
+            allowed = np.minimum(allowed, OF_RANGE * at.range)
             added = np.maximum(np.array(over) - given, 0.0)
             excess[i][j], ratio = added.max(axis=0), added / allowed
             f, k, row = (int(v) for v in np.unravel_index(int(np.argmax(ratio)), ratio.shape))
@@ -98,6 +100,7 @@ class _Inequality:
         self._imposed = lower < upper
         bounds = [np.where(np.isfinite(b), np.abs(b), 0.0) for b in (self._low, self._high)]
         self.limits = np.maximum(*bounds)
+        self.range = np.where(self._imposed, self._high - self._low, np.inf)
 
     def excess(self, x: Array, fractions: Array) -> tuple[Array, Array]:
         """Return violations (F, K, nr) by states x (F, K, nx) after fractions (F,) of the steps, and the values of the constraint.

@@ -30,6 +30,15 @@ def test_a_ball_thrown_between_the_knots_is_seen(engine):
     assert found.sentence() == "constraint height: x[0] is violated by 0.01 between knots 0 and 1, at t = 0.1 s"
 
 
+def test_the_tolerance_is_a_small_part_of_a_narrow_range():
+    """A tube of 0.2 mm, given in meters."""
+    narrow = to.state_bounds(2, [1.0 - 2e-4, -np.inf], [1.0, np.inf], "height")
+    ocp = to.OCP.single_phase(mass("numpy"), [1.0, 0.5 * A * DT], 1, DT, [to.control_cost(1)], constraints=[narrow])
+    xs, us = np.array([[1.0, 0.5 * A * DT], [1.0, -0.5 * A * DT]]), np.array([[-A]])
+    found = between_knots(ocp, xs, us, StageEvaluator(ocp))
+    assert found.ratio == pytest.approx(found.amount / (0.05 * 2e-4))
+
+
 def around(engine: str, horizon: int = 12):
     """From one side of a disc to the other, by the velocity in the plane: between the knots the motion is straight."""
     rates = to.FunctionMap(lambda x, u, t, p: [u[0], u[1]], 2, 2)

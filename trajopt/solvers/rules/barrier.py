@@ -28,6 +28,8 @@ TAU = 0.99
 """Minimum of tau: a step may use the fraction tau of the distance from a bound, and of a multiplier (eq. 8)."""
 KAPPA_SIGMA = 1e10
 """Multipliers are limited to this factor of mu / distance, and its inverse (eq. 16)."""
+WIDEST = 1e3
+"""Largest range of a control that a barrier distinguishes, relative to max(1, magnitude of the nearer bound)."""
 PUSH, NEAR_PUSH = 1e-2, 1e-6
 """kappa_1 = kappa_2: minimum relative distance of the initial point from its bounds (section 3.6). NEAR_PUSH: near a solution."""
 NEAR = 1e-3

@@ -44,7 +44,9 @@ last one."""
 FIRST_TOLERANCE, TIGHTENING = 1e-2, 0.1
 """Gradient tolerance of the first inner solve, at least that of the options, and its factor from one inner solve to the next."""
 CERTAIN_PENALTY = 1e4
-"""Only above this penalty is a minimizer of the penalized problem close to a stationary point of the violation."""
+"""Only above this penalty, relative to max(1, |cost|), does a minimizer of the penalized problem count as a stationary point of the
+violation.
+"""
 EXACT = 10.0
 """If the penalty terms exceed this multiple of the cost, the cost is recomputed: a subtraction would lose digits."""
 
@@ -65,13 +67,14 @@ class Moved(NamedTuple):
     """Answer to Inner: the solution and the constraint errors at it; the answer is None if the solve was not started.
 
     errors, rho: violation of feasibility and complementarity, and penalty, of each constraint. violation: the largest constraint
-    violation.
+    violation. cost: without the penalty terms.
     """
 
     solution: Solution
     errors: tuple[float, ...]
     violation: float
     rho: tuple[float, ...]
+    cost: float
 
 
 class Ended(NamedTuple):
@@ -117,7 +120,7 @@ def augmented_lagrangian(
         if answer is None:
             n = max(0, made - 1)
             return Ended(termination.interrupted(n) if made else termination.not_started(), n, moved)
-        found, errors, violation, rho = moved = answer
+        found, errors, violation, rho, cost = moved = answer
         made += found.iterations + 1
         inner, ended = found.status, partial(Ended, iterations=made - 1, moved=moved)
         if not (np.isfinite(found.cost) and np.isfinite(violation) and np.isfinite(found.xs).all()):
@@ -136,8 +139,9 @@ def augmented_lagrangian(
         if any(grows and own >= o.max_constraint_penalty for grows, own in zip(slow, rho, strict=True)):
             # a minimizer is a stationary point of the violation up to the gradient of the cost over the penalty
             if inner.success:
-                large = o.max_constraint_penalty >= CERTAIN_PENALTY
-                return ended(termination.violation_remains(measured(), stationary=large))
+                large = o.max_constraint_penalty >= CERTAIN_PENALTY * max(1.0, abs(cost))
+                prevails = 0.5 * max(rho) * violation**2 >= abs(cost)
+                return ended(termination.violation_remains(measured(), stationary=large and prevails))
             return ended(termination.max_penalty(inner.code, measured()))
         tolerance, last, updates = max(o.gradient_tolerance, TIGHTENING * tolerance), errors, updates + 1
         if updates >= o.max_outer_iterations:
@@ -266,7 +270,13 @@ class Rounds:
             whole.y[chosen] = y
         self.violation[chosen], self.penalty[chosen] = violation, penalty
         self.seconds[chosen] += [s.meta.get("solve_time", 0.0) for s in found]
-        rows = zip(*errors, strict=True), violation.tolist(), zip(*(p.rho.tolist() for p in own.parts), strict=True)
+        costs = [s.cost - own_penalty for s, own_penalty in zip(found, penalty.tolist(), strict=True)]
+        rows = (
+            zip(*errors, strict=True),
+            violation.tolist(),
+            zip(*(p.rho.tolist() for p in own.parts), strict=True),
+            costs,
+        )
         return [Moved(*row) for row in zip(found, *rows, strict=True)]
 
     def solution(self, i: int, ended: Ended) -> Solution | Status:

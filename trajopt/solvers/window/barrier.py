@@ -4,8 +4,8 @@
 
 The primal-dual system eliminates the multipliers z = mu / slack: Newton's method gets the gradient -mu / slack and the curvature
 z / slack, and all controls keep feedback gains. A step keeps at least the fraction 1 - TAU of each slack. The module
-:mod:`trajopt.solvers.rules.barrier` updates mu. A guess moves at least the fraction PUSH of the range away from its bounds. If a
-side is free, its term is left out, and w = 1.
+:mod:`trajopt.solvers.rules.barrier` updates mu. A guess moves away from its bounds (:func:`interior`). If a side is free, its
+term is left out, and w = 1.
 
 kernels/barrier.h is the C version for compiled problems.
 """
@@ -18,7 +18,7 @@ import numpy as np
 
 from dynamics_backends.protocol import Array
 from trajopt.lq.lq import LQProblem
-from trajopt.solvers.rules.barrier import KAPPA_SIGMA, PUSH, TAU
+from trajopt.solvers.rules.barrier import KAPPA_SIGMA, PUSH, TAU, WIDEST
 
 HELD = 1e-7
 """A bound is active if the slack is at most this fraction of the range, and the multiplier times the range above mu / HELD."""
@@ -42,9 +42,13 @@ class Barrier:
 
     @property
     def width(self) -> Array:
-        """Range upper - lower (N, m) of the controls; 1 where a side is free."""
+        """Range upper - lower (N, m) of the controls; 1 where a side is free.
+
+        It is limited to WIDEST max(1, magnitude of the nearer bound).
+        """
         width = self.upper - self.lower
-        return np.where(np.isfinite(width), width, 1.0)
+        nearer = np.maximum(1.0, np.minimum(np.abs(self.lower), np.abs(self.upper)))
+        return np.where(np.isfinite(width), np.minimum(width, WIDEST * nearer), 1.0)
 
     def slacks(self, us: Array) -> Array:
         """Return the distances us - lower and upper - us of controls (..., N, m) from their bounds, (2, ..., N, m)."""
@@ -108,13 +112,18 @@ class Barrier:
 
 
 def interior(us: Array, bounds: tuple[Array, Array]) -> Array:
-    """Return controls (N, m) clipped to the interior of their bounds, at least PUSH times the range away from each bound.
+    """Return controls (N, m) clipped to the interior of their bounds, PUSH min(max(1, |bound|), range) or more from each bound.
 
-    Where a side is free, max(1, |u|) takes the place of the range.
+    IPOPT, section 3.6.
     """
-    lower, upper = bounds
-    width = np.where(np.isfinite(upper - lower), upper - lower, np.maximum(1.0, np.abs(us)))
-    return np.clip(us, lower + PUSH * width, upper - PUSH * width)
+    lower, upper = (
+        bound
+        + sign
+        * PUSH
+        * np.where(np.isfinite(bound), np.minimum(np.maximum(1.0, np.abs(bound)), bounds[1] - bounds[0]), 0.0)
+        for sign, bound in zip((1.0, -1.0), bounds, strict=True)
+    )
+    return np.clip(us, lower, upper)
 
 
 def _longest(values: Array, moves: Array) -> float:

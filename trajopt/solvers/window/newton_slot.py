@@ -52,7 +52,7 @@ CONSTANTS = "\n".join(
             {
                 "ANSWER": ANSWER,
                 "FRACTIONS": len(FRACTIONS),
-                **{name: getattr(barrier_rules, name) for name in ("KAPPA_SIGMA", "TAU", "PUSH")},
+                **{name: getattr(barrier_rules, name) for name in ("KAPPA_SIGMA", "TAU", "PUSH", "WIDEST")},
                 "HELD": barrier.HELD,
             }
         ),

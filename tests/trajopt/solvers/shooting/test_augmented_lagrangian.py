@@ -38,7 +38,11 @@ def mass(limit=None, **fields):
     goal = bounded(state_cost(dynamics.manifold, [1.0, 0.0]), name="goal")
     bounds = {} if limit is None else {"u_lower": [-limit], "u_upper": [limit]}
     return OCP.single_phase(
-        dynamics, np.zeros(2), N, H, [control_cost(1)], **({"terminal_constraints": [goal]} | bounds | fields)
+        dynamics,
+        np.zeros(2),
+        N,
+        H,
+        **({"running": [control_cost(1)], "terminal_constraints": [goal]} | bounds | fields),
     )
 
 
@@ -156,6 +160,13 @@ def test_an_unreachable_goal_is_named():
     s = solve(mass(limit=1.0))
     assert s.status.code == StatusCode.LOCALLY_INFEASIBLE
     assert s.status.component == "goal: position at knot 10", s.status
+
+
+@pytest.mark.parametrize("weight", [1e8, 1e10])
+def test_a_cost_that_outweighs_the_largest_penalty_is_no_proof_of_infeasibility(weight):
+    """The problem is linear-quadratic and feasible."""
+    s = solve(mass(running=[control_cost(1, weight=weight)]))
+    assert s.status.code == StatusCode.STALLED and "without proof" in s.status.message
 
 
 def test_too_few_updates_are_reported_with_the_constraint():

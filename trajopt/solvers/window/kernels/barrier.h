@@ -19,16 +19,17 @@ static double slack(const barrier_t *b, const double *us, int side, long i) { re
 
 static double width_of(const barrier_t *b, long i)
 {
-    const double width = b->upper[i] - b->lower[i];
-    return isfinite(width) ? width : 1.0;
+    const double width = b->upper[i] - b->lower[i], nearer = fmax(1.0, fmin(fabs(b->lower[i]), fabs(b->upper[i])));
+    return isfinite(width) ? fmin(width, WIDEST * nearer) : 1.0;
 }
 
 /* Move controls into the interior of their bounds. */
 static void barrier_interior(const barrier_t *b, double *us)
 {
     for (long i = 0; i < b->count; i++) {
-        const double own = b->upper[i] - b->lower[i], push = PUSH * (isfinite(own) ? own : fmax(1.0, fabs(us[i])));
-        us[i] = fmin(fmax(us[i], b->lower[i] + push), b->upper[i] - push);
+        const double lower = b->lower[i], upper = b->upper[i];
+        if (isfinite(lower)) us[i] = fmax(us[i], lower + PUSH * fmin(fmax(1.0, fabs(lower)), upper - lower));
+        if (isfinite(upper)) us[i] = fmin(us[i], upper - PUSH * fmin(fmax(1.0, fabs(upper)), upper - lower));
     }
 }
 

@@ -1,0 +1,46 @@
+"""Control bounds that are no bounds: huge ones, and those of controls that a phase does not have."""
+
+import numpy as np
+import pytest
+
+import trajopt as to
+
+PENDULUM = to.FunctionMap(lambda x, u, t, p: [x[1], u[0] - 0.5 * np.sin(x[0])], 2, 1, second_order=True)
+
+
+def swing(lower: float) -> to.OCP:
+    step = to.SampledSystem(to.make_backend(PENDULUM, "forward_ad"), "rk4")
+    goal = to.state_cost(PENDULUM.manifold, [2.0, 0.0], 100.0)
+    return to.OCP.single_phase(
+        step, np.zeros(2), 30, 0.1, [to.control_cost(1, weight=0.2)], [goal], u_lower=lower, u_upper=0.9
+    )
+
+
+@pytest.mark.parametrize("solver", ["auto", "ddp", "slq", "ipm", "sqp", "dms"])
+@pytest.mark.parametrize("lower", [-1e6, -1e10, -1e20])
+def test_a_huge_bound_is_like_none(solver, lower):
+    expected = to.solve(swing(-np.inf), solver=solver)
+    found = to.solve(swing(lower), solver=solver)
+    assert found.status.success and (np.abs(found.us - 0.9) < 1e-4).any()
+    assert found.cost == pytest.approx(expected.cost, rel=1e-5)
+    assert found.iterations <= expected.iterations + 5
+
+
+def thrusters() -> to.OCP:
+    """Point mass with two thrusters that cannot be off."""
+    mass = to.FunctionMap(lambda x, u, t, p: [x[1], u[0] - u[1]], 2, 2, second_order=True)
+    step = to.SampledSystem(to.make_backend(mass, "forward_ad"), "rk4")
+    goal = to.bounded(to.state_cost(mass.manifold, [1.0, 0.0]), name="goal")
+    return to.OCP.single_phase(
+        step, np.zeros(2), 20, 0.1, [to.control_cost(2)], terminal_constraints=[goal], u_lower=0.5, u_upper=3.0
+    )
+
+
+@pytest.mark.parametrize("solver", ["auto", "ddp", "ipm", "sqp", "dms"])
+def test_the_knot_of_free_durations_has_no_other_controls(solver):
+    free = to.free_time(thrusters(), durations=(0.5, 6.0), price=1.0)
+    lower, upper = free.ocp.control_bounds
+    assert np.isinf(lower[0, 1]) and np.isinf(upper[0, 1]) and (lower[1:] == 0.5).all()
+    found = to.solve(free.ocp, solver=solver)
+    assert found.status.success, found.status.message
+    assert (found.us[1:] >= 0.5 - 1e-6).all()
