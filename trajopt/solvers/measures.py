@@ -10,11 +10,14 @@ Stationarity: the gradient of the Lagrangian in the controls, with the multiplie
 with the feedback gains K of the solution (:mod:`trajopt.solvers.shooting.iterate`). Any K certifies a solution; these gains keep
 the costates small. The gradient yields two numbers without units:
 
-    scaled KKT error    max |g_i| / s_i, s_i the largest sum of the absolute terms of g_i; complementarity |y| dist / max(1, |J|)
-    cost sensitivity    max |g_i| U_i / max(1, |J|), U_i the largest |u_i| along the trajectory
+    scaled KKT error    max |g_i| / s_i, s_i the largest sum of the absolute terms of g_i; complementarity |y| dist / size(J)
+    cost sensitivity    max |g_i| U_i / size(J), U_i the largest |u_i| along the trajectory; sum of |y| dist / size(J)
+
+The size of the cost is |J|, or that of the guess times OF_GUESS if this is larger (:func:`cost_size`), so that the numbers do not
+depend on the unit of the cost. The sum of |y| dist, the duality gap of a convex problem, estimates the cost above the optimum.
 
 If a gradient pushes a control against a bound at the distance dist, dist replaces U_i. Near the bound (ACTIVE) the gradient may be
-its multiplier, so that |g_i| dist / max(1, |J|) replaces the relative gradient if it is smaller.
+its multiplier, so that |g_i| dist / size(J) replaces the relative gradient if it is smaller.
 
 On unstable dynamics, rounding errors make the gradient large. The scaling removes this effect, but hides a significant gradient if
 costates overflow. The cost sensitivity is therefore limited as well: it is the relative first-order change of the cost if a control
@@ -44,6 +47,9 @@ NEAR_BOUND = 1e-5
 ACTIVE = 1e-2
 """Largest distance from a bound, as a fraction of the control's range, at which a gradient may be the multiplier of the bound."""
 
+OF_GUESS, LEAST_SIZE = 1e-6, 1e-12
+"""Smallest size of a cost: relative to the cost of the guess, and absolute."""
+
 
 class Violation(NamedTuple):
     """Largest violation. ratio: violation / tolerance. sentence: the violated component, its knot and the amount."""
@@ -63,16 +69,29 @@ class Measures(NamedTuple):
     sensitivity: float
 
 
-def measures(ocp: OCP, xs: Array, us: Array, K: Array, multipliers: Mapping[str, Array], tolerance: float) -> Measures:
+def cost_size(cost: float, of_guess: float = 0.0) -> float:
+    """Return the size of a cost, to which errors are relative; of_guess: cost of the guess, ignored if not finite."""
+    return max(abs(cost), OF_GUESS * abs(of_guess) if np.isfinite(of_guess) else 0.0, LEAST_SIZE)
+
+
+def measures(
+    ocp: OCP,
+    xs: Array,
+    us: Array,
+    K: Array,
+    multipliers: Mapping[str, Array],
+    tolerance: float,
+    of_guess: float = 0.0,
+) -> Measures:
     """Return the largest violation, scaled KKT error and cost sensitivity of a finite trajectory xs (N + 1, nx), us (N, nu).
 
     K (N, nu, ndx): feedback gains, which stabilize the recursion of the costates.
 
     multipliers: of a solution, by the names that :class:`~trajopt.results.solution.Solution` documents; missing ones are zero.
-    tolerance: on defects, bounds and constraint rows, relative to bounds beyond 1.
+    tolerance: on defects, bounds and constraint rows, relative to bounds beyond 1. of_guess: cost of the guess.
     """
     with np.errstate(all="ignore"):
-        return _Measured(ocp, xs, us, multipliers).measures(K, tolerance)
+        return _Measured(ocp, xs, us, multipliers).measures(K, tolerance, of_guess)
 
 
 def largest_violation(ocp: OCP, xs: Array, us: Array, tolerance: float) -> Violation | None:
@@ -108,21 +127,21 @@ class _Measured:
         self.cost = float(sum(part.values.cost.sum() for _, _, part in self.parts))
         self.bounds = [*self._state_bounds(rows)]
 
-    def measures(self, K: Array, tolerance: float) -> Measures:
+    def measures(self, K: Array, tolerance: float, of_guess: float) -> Measures:
         """Return largest violation, scaled KKT error and cost sensitivity of the trajectory under the feedback K (N, nu, ndx).
 
-        tolerance: on defects, bounds and constraint rows, to which the violation is relative.
+        tolerance: on defects, bounds and constraint rows, to which the violation is relative. of_guess: cost of the guess.
         """
-        gradient, size, complementarity = self._stationarity(K)
+        gradient, size, products = self._stationarity(K)
         relative = np.abs(gradient) / size
-        scale = max(1.0, abs(self.cost))
+        scale = cost_size(self.cost, of_guess)
         distance = self._bound_distances(gradient)
         # at an optimum the gradient is zero, or the multiplier of an active bound
         active = distance <= ACTIVE * self._control_ranges()
         relative = np.where(active, np.minimum(relative, np.abs(gradient) * distance / scale), relative)
         reach = np.minimum(np.abs(self.us).max(axis=0, initial=0.0), distance)
-        sensitivity = float((np.abs(gradient) * reach).max(initial=0.0)) / scale
-        kkt = max(float(relative.max(initial=0.0)), complementarity / scale)
+        sensitivity = max(float((np.abs(gradient) * reach).max(initial=0.0)), float(products.sum())) / scale
+        kkt = max(float(relative.max(initial=0.0)), float(products.max(initial=0.0)) / scale)
         return Measures(self.violation(tolerance), *(v if np.isfinite(v) else np.inf for v in (kkt, sensitivity)))
 
     # -- feasibility ------------------------------------------------------------------------------------------------------
@@ -174,15 +193,15 @@ class _Measured:
                     yield knots, c, list(chosen_coordinates(c) or ())
 
     # -- stationarity -----------------------------------------------------------------------------------------------------
-    def _stationarity(self, K: Array) -> tuple[Array, Array, float]:
-        """Return the Lagrangian's gradient (N, nu) in the controls, the sizes (nu,) of its terms, and the largest complementarity.
+    def _stationarity(self, K: Array) -> tuple[Array, Array, Array]:
+        """Return the Lagrangian's gradient (N, nu) in the controls, the sizes (nu,) of its terms, and a vector of all |y| dist.
 
-        Complementarity: |multiplier| times distance, not relative to the cost. Costates follow from the adjoint sweep under the
+        |y| dist: magnitude of a multiplier times the distance from its bound. Costates follow from the adjoint sweep under the
         feedback K, whose rows are zero for controls within NEAR_BOUND of a bound.
         """
         ocp, N, n, m = self.ocp, self.ocp.horizon, self.ocp.manifold.ndx, self.ocp.nu
         q, r, size = np.zeros((N + 1, n)), np.zeros((N, m)), np.zeros((N, m))
-        A, B, products = np.zeros((N, n, n)), np.zeros((N, n, m)), [0.0]
+        A, B, products = np.zeros((N, n, n)), np.zeros((N, n, m)), [np.zeros(0)]
         taken: dict[str, int] = {}
         for knots, group, part in self.parts:
             q[knots] += part.lx
@@ -203,12 +222,13 @@ class _Measured:
                     size[knots] += (np.abs(y)[:, None] @ np.abs(part.gu[:, rows]))[:, 0]
         z = self._bound_multiplier("bounds on x", (N + 1, n))
         for knots, c, chosen in self.bounds:
-            g = self.xs[knots][:, chosen]
-            y = self._multiplier(c, knots, taken) if z is None else z[knots][:, chosen]
-            y = np.where(_imposed(c, g, knots), y, 0.0)
-            products.append(_complementarity(g, *c.bounds(len(g)), y))
             if z is None:
+                g = self.xs[knots][:, chosen]
+                y = np.where(_imposed(c, g, knots), self._multiplier(c, knots, taken), 0.0)
+                products.append(_complementarity(g, *c.bounds(len(g)), y))
                 q[knots, chosen] += y
+        if z is not None and self.bounds:
+            products.append(_complementarity(self.xs[1:], *self._tightest_bounds(), z[1:]))
         if z is not None:
             q[1:] += z[1:]
         z = self._bound_multiplier("bounds on u", (N, m))
@@ -225,7 +245,7 @@ class _Measured:
         found = shared_lq().stationarity(lq, gains)
         size += (np.abs(found.costates[1:, None]) @ np.abs(B))[:, 0]
         largest = size.max(axis=0, initial=0.0)
-        return found.gradient, np.maximum(largest, least_size(largest)), max(products)
+        return found.gradient, np.maximum(largest, least_size(largest)), np.concatenate(products)
 
     def _multiplier(self, c: Constraint, knots: slice, taken: dict[str, int]) -> Array:
         """Return the multipliers (K, nr) of a constraint at the knots of a phase, zeros if missing or of another shape.
@@ -240,6 +260,17 @@ class _Measured:
         taken[name] = first + count
         rows = values[first : first + count]
         return rows if rows.shape == (count, c.residual.n_out) else np.zeros((count, c.residual.n_out))
+
+    def _tightest_bounds(self) -> tuple[Array, Array]:
+        """Return the lower and upper bounds (N, nx) on the states after x0, for each component the tightest of all constraints."""
+        lower = np.full(self.xs.shape, -np.inf)
+        upper = -lower
+        for knots, c, chosen in self.bounds:
+            for bound, own, tighter in zip(
+                (lower, upper), c.bounds(knots.stop - knots.start), (np.maximum, np.minimum), strict=True
+            ):
+                bound[knots, chosen] = tighter(bound[knots, chosen], own)
+        return lower[1:], upper[1:]
 
     def _bound_multiplier(self, name: str, shape: tuple[int, int]) -> Array | None:
         """Return the multipliers of this name, or None if they are missing or of another shape."""
@@ -305,11 +336,11 @@ def _worst(
     yield Violation(float(ratio[k, i]), text.format(names[i], excess[k, i], first + k))
 
 
-def _complementarity(values: Array, lower: Array, upper: Array, multipliers: Array) -> float:
-    """Return the largest product |multiplier| * distance from its bound, the upper one for positive multipliers.
+def _complementarity(values: Array, lower: Array, upper: Array, multipliers: Array) -> Array:
+    """Return all products |multiplier| * distance from its bound, the upper one for positive multipliers, as a vector.
 
     Products that are not finite count as zero.
     """
     distance = np.where(multipliers > 0.0, upper - values, values - lower)
     products = np.where(multipliers != 0.0, np.abs(multipliers) * np.abs(distance), 0.0)
-    return float(np.where(np.isfinite(products), products, 0.0).max(initial=0.0))
+    return np.where(np.isfinite(products), products, 0.0).ravel()

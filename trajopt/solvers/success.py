@@ -31,7 +31,7 @@ from trajopt.problem.goals import Goal
 from trajopt.problem.ocp import OCP
 from trajopt.results.solution import Solution
 from trajopt.results.status import STATIONARY, Status, StatusCode
-from trajopt.solvers.measures import Measures, Violation, largest_violation, measures
+from trajopt.solvers.measures import Measures, Violation, cost_size, largest_violation, measures
 from trajopt.validation.between_knots import BetweenKnots
 from trajopt.validation.limit_violations import has_links, limit_violations
 from trajopt.validation.reach import goals_of
@@ -88,7 +88,8 @@ def assessed(
     if not (np.isfinite(xs).all() and np.isfinite(us).all() and np.isfinite(K).all()):
         return replace(solution, meta={**solution.meta, "replay": {"left_out": "the trajectory is not finite"}})
     limit = max(FEASIBLE, tolerances.constraints)
-    found = found or measures(solved or ocp, xs, us, K, solution.multipliers, limit)
+    of_guess = solution.history[0].cost if solution.history else 0.0
+    found = found or measures(solved or ocp, xs, us, K, solution.multipliers, limit, of_guess)
     if solved is not None and solved is not ocp:
         found = found._replace(violation=largest_violation(ocp, xs, us, limit))
     feasible = found.violation is None or found.violation.ratio <= 1.0
@@ -199,7 +200,9 @@ def solver_measures(solution: Solution, tolerance: float) -> Measures:
         largest / tolerance, f"the largest violation of dynamics, bounds and constraints is {largest:.2g}"
     )
     kkt = solution.status.kkt if solution.status.kkt is not None else last.kkt
-    sensitivity = last.gradient * float(np.abs(solution.us).max(initial=0.0)) / max(1.0, abs(solution.cost))
+    sensitivity = (
+        last.gradient * float(np.abs(solution.us).max(initial=0.0)) / cost_size(solution.cost, solution.history[0].cost)
+    )
     return Measures(violation, *(v if np.isfinite(v) else np.inf for v in (kkt, sensitivity)))
 
 

@@ -13,7 +13,8 @@ The deviation is the largest difference from the plan in a component at any knot
 
     fixed base       0.05 rad, 0.02 m          of each joint
     floating base    0.1 rad, 0.05 m           of the base and of each joint
-    other systems    0.05                      of the range of each component along the plan, at least of 1
+    other systems    0.05                      of the range of each component along the plan, at least of a tenth of the largest
+                                               range, limited to 1
 
 ``OCP.replay_tolerance`` replaces these numbers if set.  Of other systems, all components of the state are compared.  Velocities of
 robots are not: they jump when contacts close, so a small shift in time causes a large difference.  But velocities of a fixed base
@@ -56,8 +57,10 @@ FAR = 10.0
 
 TOLERANCES = {"fixed": {"rad": 0.05, "m": 0.02}, "floating": {"rad": 0.1, "m": 0.05}}
 """Default tolerances on position deviations, by kind of robot and unit."""
-RANGE_SHARE = 0.05
-"""Default tolerance for systems without a robot, as a fraction of the range of each component."""
+RANGE_SHARE, OF_LARGEST = 0.05, 0.1
+"""Default tolerance for systems without a robot, as a fraction of the range of each component. Ranges count as at least OF_LARGEST
+times the largest one, this limited to 1: components may be constant.
+"""
 
 
 class Deviation(NamedTuple):
@@ -255,7 +258,7 @@ def tolerances(ocp: OCP, xs: Array) -> tuple[Array, tuple[str, ...]]:
     """Return tolerances and units of the tangent directions that are compared: a robot's positions, or all of another system.
 
     ``OCP.replay_tolerance`` replaces the default tolerances: for a robot in each unit, for another system as the fraction of the
-    range, or of 1 if that is larger. Units of other systems are "".
+    range. Units of other systems are "".
     """
     given, model = ocp.replay_tolerance, ocp.model
     if model is not None and ocp.manifold.ndx >= 2 * model.nv:
@@ -265,7 +268,8 @@ def tolerances(ocp: OCP, xs: Array) -> tuple[Array, tuple[str, ...]]:
     d = ocp.manifold.difference(np.repeat(xs[:1], len(xs), axis=0).T, xs.T)
     span = np.ptp(d, axis=1)
     fraction = RANGE_SHARE if given is None else given
-    return fraction * np.maximum(1.0, span), ("",) * len(span)
+    least = min(1.0, OF_LARGEST * float(span.max())) or 1.0
+    return fraction * np.maximum(least, span), ("",) * len(span)
 
 
 def broken_constraints(ocp: OCP, xs: Array, us: Array, run: Deviation) -> list[str]:

@@ -44,3 +44,18 @@ def test_the_knot_of_free_durations_has_no_other_controls(solver):
     found = to.solve(free.ocp, solver=solver)
     assert found.status.success, found.status.message
     assert (found.us[1:] >= 0.5 - 1e-6).all()
+
+
+def test_free_durations_check_the_shapes_of_motions():
+    free = to.free_time(thrusters(), durations=(0.5, 6.0))
+    guess = free.with_durations(to.constant_guess(thrusters(), 1.0))
+    for wrong in (
+        lambda: free.without((guess.xs[None], guess.us[None])),
+        lambda: free.without((guess.xs[1:], guess.us[1:])),
+    ):
+        with pytest.raises(ValueError, match="xs and us have shapes"):
+            wrong()
+    with pytest.raises(ValueError, match="durations has shape"):
+        free.with_durations(to.constant_guess(thrusters()), [1.0, 2.0])
+    with pytest.raises(ValueError, match="already free"):
+        to.free_time(free.ocp)

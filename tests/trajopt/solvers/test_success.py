@@ -76,7 +76,7 @@ def test_the_measures_grow_with_the_distance_from_the_optimum(fraction):
     H = DT * np.eye(N) + 1e4 * rows.T @ rows
     gradient = fraction * (H @ us)
     cost = ocp.cost((1.0 + fraction) * xs, (1.0 + fraction) * us)
-    expected = np.abs(gradient).max() * (1.0 + fraction) * np.abs(us).max() / max(1.0, cost)
+    expected = np.abs(gradient).max() * (1.0 + fraction) * np.abs(us).max() / cost
     assert found.sensitivity == pytest.approx(expected, rel=1e-6)
 
 
@@ -299,3 +299,54 @@ def test_without_checks_a_large_kkt_error_is_no_success():
     status = unchecked_status(converged, 0.0, np.zeros((3, 1)), 1.0)
     assert status.code is StatusCode.ACCEPTABLE and "scaled KKT error 2.4e-02, tolerance 1e-04" in status.message
     assert unchecked_status(converged, 0.0, np.zeros((3, 1)), 1.0, tolerance=0.1).code is StatusCode.CONVERGED
+
+
+@pytest.mark.parametrize("size", [1.0, 1e-2])
+def test_the_replay_tolerance_depends_on_the_size_of_the_motion(size):
+    """An oscillator (3 rad/s) with Euler steps of 0.12 s that is to come to rest."""
+    system = to.FunctionMap(lambda x, u, t, p: [x[1], -9.0 * x[0] + u[0]], 2, 1, second_order=True)
+    step = to.SampledSystem(to.make_backend(system, "forward_ad"), "euler")
+    goal = to.bounded(to.state_cost(system.manifold, [0.0, 0.0]), name="goal")
+    cost = to.control_cost(1, weight=size**-2)
+    ocp = to.OCP.single_phase(step, [size, 0.0], 20, 0.12, [cost], terminal_constraints=[goal])
+    assert to.solve(ocp, solver="ipm").status.code is StatusCode.DOES_NOT_HOLD
+
+
+@pytest.mark.parametrize("weight", [1e-9, 1e-4, 1.0, 1e4])
+@pytest.mark.parametrize("solver", ["auto", "ipm"])
+def test_the_unit_of_the_cost_does_not_change_the_optimum(solver, weight):
+    """With an active limit on the speed; the barrier must not outweigh a small cost."""
+
+    def optimum_for(weight, solver):
+        system = to.FunctionMap(lambda x, u, t, p: [x[1], u[0]], 2, 1, second_order=True)
+        step = to.SampledSystem(to.make_backend(system, "forward_ad"), "rk4")
+        goal = to.bounded(to.state_cost(system.manifold, [0.0, 0.0]), name="goal")
+        speed = to.residual_constraint("speed", lambda x, u, t, p: [x[1] ** 2], 2, 1, upper=1.45**2)
+        ocp = to.OCP.single_phase(
+            step,
+            [1.0, 0.0],
+            20,
+            0.05,
+            [to.control_cost(1, weight=weight)],
+            constraints=[speed],
+            terminal_constraints=[goal],
+        )
+        return to.solve(ocp, solver=solver)
+
+    expected, found = optimum_for(1.0, "sqp"), optimum_for(weight, solver)
+    assert found.status.success
+    assert found.cost / weight == pytest.approx(expected.cost, rel=1e-3)
+
+
+@pytest.mark.parametrize("weight", [1e2, 1e6, 1e9])
+def test_large_weights_at_the_guess_do_not_blunt_the_tolerance(weight):
+    """A soft goal, far from the guess, with an active control bound."""
+    system = to.FunctionMap(lambda x, u, t, p: [x[1], u[0] - 0.5 * np.sin(x[0])], 2, 1, second_order=True)
+    step = to.SampledSystem(to.make_backend(system, "forward_ad"), "rk4")
+    goal = to.state_cost(system.manifold, [2.0, 0.0], weight)
+    ocp = to.OCP.single_phase(
+        step, [0.0, 0.0], 30, 0.1, [to.control_cost(1, weight=0.2)], [goal], u_lower=-np.inf, u_upper=0.9
+    )
+    expected, found = to.solve(ocp, solver="fddp"), to.solve(ocp, solver="ipm")
+    assert found.status.success and expected.status.success
+    assert found.cost == pytest.approx(expected.cost, rel=2e-3)

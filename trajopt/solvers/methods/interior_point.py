@@ -50,7 +50,7 @@ from trajopt.solvers.methods.interior_requests import (
 )
 from trajopt.solvers.methods.method import Report
 from trajopt.solvers.options import IPMOptions
-from trajopt.solvers.rules.barrier import KAPPA_EPS, NEAR, NEAR_PUSH, PUSH, TAU, Barrier
+from trajopt.solvers.rules.barrier import FINAL_FRACTION, KAPPA_EPS, NEAR, NEAR_PUSH, PUSH, TAU, Barrier
 from trajopt.solvers.rules.interior_measures import Optimality, Violation, optimality
 from trajopt.solvers.rules.line_search import LARGE, MARGIN, BarrierFilter
 from trajopt.solvers.rules.regularization import Curvature
@@ -59,6 +59,9 @@ from trajopt.solvers.time_limits import start_of_solve
 
 STEEPEST = 100.0
 """Largest gradient entry of the objective at the start; steeper objectives are scaled down (nlp_scaling_max_gradient)."""
+OF_OBJECTIVE, LEAST_TOLERANCE = 1e-3, 1e-13
+"""Upper limit on the gradient tolerance relative to the scaled objective of the iterate, and lower limit of the result: else the
+barrier would outweigh a small objective, or one that the gradient at a far guess scaled down."""
 CORRECTIONS, WORTH = 4, 0.99
 """p_max and kappa_soc: maximum number of second-order corrections, and the required reduction factor of the violation for each."""
 BLOCKED, EMPTIED = 5, 5
@@ -223,6 +226,7 @@ class InteriorPoint:
         once. Restoration follows if no step is accepted, or after a series of very short steps; without an accepted step at an
         error of at most ACCEPTABLE the solve ends with PRECISION.
         """
+        self.barrier.min_mu = FINAL_FRACTION * self._tolerance
         end = self._termination()
         if end is not None:
             self._report(0.0, 0.0)
@@ -246,7 +250,7 @@ class InteriorPoint:
             if crept or self.now.error > ACCEPTABLE:
                 return (yield from self._restore(crept=crept))
             self._report(0.0, 0.0)
-            return End.PRECISION
+            return End.CONVERGED if self._is_optimal else End.PRECISION
         self.curvature.watch(self.now.error, accepted.alpha, self.reflected > 0 or self.shift > 0.0)
         self._report(accepted.alpha, accepted.size)
         yield from self._take(accepted)
@@ -261,13 +265,28 @@ class InteriorPoint:
         if not isfinite(now.error):
             return End.NOT_FINITE
         feasible = now.violation <= o.constraint_tolerance
-        if now.error <= o.gradient_tolerance and feasible:
+        if now.error <= self._tolerance and feasible:
+            return End.CONVERGED
+        if self.iteration >= o.max_iterations and self._is_optimal:
             return End.CONVERGED
         if self.iteration >= o.max_iterations or time.perf_counter() > self._deadline:
             return self._not_feasible if not feasible and (self.hopeless or self._restarted) else End.STOPPED
         if self.objective < self.bottom and feasible:
             return End.UNBOUNDED
         return None
+
+    @property
+    def _tolerance(self) -> float:
+        """Tolerance on the error: that of the options, or OF_OBJECTIVE times the scaled objective if this is smaller and not 0."""
+        size = abs(self.objective) * self.scale
+        given = self.options.gradient_tolerance
+        return min(given, max(OF_OBJECTIVE * size, LEAST_TOLERANCE)) if size > 0.0 else given
+
+    @property
+    def _is_optimal(self) -> bool:
+        """True if the iterate meets the tolerances of the options."""
+        o, now = self.options, self.now
+        return now.error <= o.gradient_tolerance and now.violation <= o.constraint_tolerance
 
     @property
     def _is_lost(self) -> bool:
