@@ -15,10 +15,10 @@ trajectory, where it has no gaps,
 
     q <- q + Q dx + S'du,   r <- r + S dx + R du,   d <- 0,   bounds <- bounds - du,
 
-and its cost is reduced until its projected gradient is small, by projected Newton over the whole trajectory (Bertsekas 1982): a
-sweep over the free controls, with those at a bound held that the gradient pushes out, and further ones that the step of the sweep
-would move out. The problem is convex, so every shortened step that stays within the bounds and lowers the cost is progress. A
-bounded sweep in its place may give no such step: its feedback assumes that the clamped controls do not change with dx.
+and its cost is reduced until its projected gradient is small. Each step is that of a bounded sweep; if it raises the cost, because
+feedback moves controls at their bounds, which the sweep ignores, the step is that of projected Newton over the whole trajectory
+(Bertsekas 1982): a sweep over the free controls, with those at a bound held that the gradient pushes out, and further ones that
+the step would move out. The problem is convex, so every shortened step that stays within the bounds and lowers the cost is progress.
 
 An indefinite Quu = X diag(s) X' is made positive definite by reflecting its negative eigenvalues, which, unlike clamping, keeps
 the magnitude of the curvature: the shift X diag(max(|s|, FLOOR max|s|) - s) X' is added to R.
@@ -70,7 +70,7 @@ NEAR = 1e-8
 ENOUGH = 1e-2
 """Tolerance on the projected gradient of a problem with bounds, relative to its size at du = 0."""
 LENGTHS = 16
-"""Number of step lengths 1, 1/2, ... that are tried after a sweep about a trajectory."""
+"""Number of lengths 1, 1/2, ... that are tried for a step of projected Newton."""
 CONSTANTS = definitions(
     {
         "MAX_SWEEPS": MAX_SWEEPS,

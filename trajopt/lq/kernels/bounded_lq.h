@@ -1,5 +1,5 @@
 /* LQ problem with control bounds, solved by repeated backward sweeps about its own trajectories: see lq_solver.py, and its constants MAX_SWEEPS,
-   MAX_HOLDS, NEAR, ENOUGH and LENGTHS (the number of its step lengths 1, 1/2, ...). */
+   MAX_HOLDS, NEAR, ENOUGH and LENGTHS. */
 #pragma once
 #include "lq_dispatch.h"
 
@@ -127,9 +127,9 @@ static long free_policy(const lq_problem *p, lq_bounds limits, double on_state, 
     return -1;
 }
 
-/* Backtrack on the feedforward of `about` until the rollout, in w->dx and w->du, lowers the cost; returns 0 if no step length does, or if the step
-   is zero. */
-static int descent(const lq_problem *p, const lq_bounds *limits, const bounded_t *w)
+/* Shorten the feedforward of `about`, to at most `lengths` lengths 1, 1/2, ..., until the rollout, in w->dx and w->du, lowers the cost; returns 0 if no
+   length does, or if the step is zero. */
+static int descent(const lq_problem *p, const lq_bounds *limits, int lengths, const bounded_t *w)
 {
     SIZES(p->size);
     const long count = p->N * M_;
@@ -137,7 +137,7 @@ static int descent(const lq_problem *p, const lq_bounds *limits, const bounded_t
     double alpha = 1.0;
     policy.k = w->k;
     memset(w->dx, 0, sizeof(double) * N_);
-    for (int i = 0; i < LENGTHS; i++, alpha *= 0.5) {
+    for (int i = 0; i < lengths; i++, alpha *= 0.5) {
         for (long j = 0; j < count; j++) w->k[j] = alpha * w->about.k[j];
         if (rolled_change(p, limits, &policy, w->dx, w->du) < 0.0) return any_nonzero(w->du, count);
     }
@@ -174,11 +174,13 @@ EXPORT long lq_bounded(const lq_problem *problem, const lq_bounds *bounds, doubl
         const lq_problem local = recentered(p, dx, du, limits, w);
         const lq_bounds remaining = {w->lower, w->upper};
         if (bounded_residual(&local, remaining, w) <= enough) break;
-        if (free_policy(&local, remaining, on_state, w) >= 0) break; /* with other free controls, Quu may be indefinite */
+        if (lq_riccati(&local, &remaining, on_state, 0.0, NULL, &w->about) >= 0) break; /* with other clamped controls, Quu may be indefinite */
+        int descends = descent(&local, &remaining, 1, w);
+        if (!descends) descends = free_policy(&local, remaining, on_state, w) < 0 && descent(&local, &remaining, LENGTHS, w);
+        if (!descends) break;
         memcpy(policy->K, w->about.K, sizeof(double) * N * m * n), memcpy(policy->k, w->about.k, sizeof(double) * N * m);
         memcpy(policy->Vx, w->about.Vx, sizeof(double) * (N + 1) * n);
         memcpy(policy->Vxx, w->about.Vxx, sizeof(double) * (N + 1) * n * n);
-        if (!descent(&local, &remaining, w)) break;
         for (long j = 0; j < (N + 1) * n; j++) dx[j] += w->dx[j];
         for (long j = 0; j < N * m; j++) du[j] = between_bounds(du[j] + w->du[j], limits.lower[j], limits.upper[j]);
     }
