@@ -23,7 +23,7 @@ from dynamics_backends.stretched_map import MIN_RATIO, Durations, Root, Stretche
 from trajopt.problem.constraints import Constraint, chosen_coordinates, state_bounds
 from trajopt.problem.guess import Guess, Motion, as_guess
 from trajopt.problem.impact_stage import ImpactStage
-from trajopt.problem.ocp import OCP, DiscreteMap, Phase
+from trajopt.problem.ocp import OCP, DiscreteMap, Phase, fitting
 from trajopt.problem.residuals import scaled
 from trajopt.problem.terms import CostTerm, residual_cost
 from trajopt.step.integrators import SEMI_IMPLICIT_EULER
@@ -181,10 +181,15 @@ class FreeTime:
     ) -> Guess:
         """Guess for ``ocp``, xs (N + 2, nx + n) and us (N + 1, nu), from a guess or a solution of the given problem.
 
-        durations: (n,) [s], default the nominal ones, clipped to their bounds.
+        durations: (n,) [s], default the nominal ones, clipped to their bounds. Raises ValueError for other shapes.
         """
-        xs, us = as_guess(motion)
-        T = self.ocp.x0[self.given.manifold.nx :] if durations is None else np.asarray(durations, dtype=float)
+        xs, us = fitting(self.given, *as_guess(motion))
+        nominal = self.ocp.x0[self.given.manifold.nx :]
+        T = nominal if durations is None else np.asarray(durations, dtype=float)
+        if T.shape != nominal.shape:
+            raise ValueError(
+                f"durations has shape {T.shape}; expected one number for each phase with a duration, {nominal.shape}"
+            )
         states = np.hstack([xs, np.tile(T, (len(xs), 1))])
         first = np.zeros((1, self.ocp.nu))
         first[0, : len(T)] = T
@@ -196,9 +201,10 @@ class FreeTime:
     def without(self, motion: Motion | tuple[Array, Array]) -> tuple[Guess, Array]:
         """Split a solution of ``ocp`` into a guess of the given problem, xs (N + 1, nx) and us (N, nu), and durations (n,) [s].
 
-        The added first stage is dropped; the durations are those in the last state.
+        The added first stage is dropped; the durations are those in the last state. Raises ValueError for other shapes, such as
+        those of a batch.
         """
-        (xs, us), nx = as_guess(motion), self.given.manifold.nx
+        (xs, us), nx = fitting(self.ocp, *as_guess(motion)), self.given.manifold.nx
         return Guess(xs[1:, :nx], us[1:, : self.given.nu]), xs[-1, nx:]
 
     def times(self, xs: Array) -> Array:
@@ -232,6 +238,8 @@ def free_time(ocp: OCP, durations: Sequence | Array | None = None, price: float 
     >>> free.with_durations(to.constant_guess(fixed), [1.5])
     Guess(xs (52, 5), us (51, 2))
     """
+    if ocp.in_scaled_time:
+        raise ValueError("the durations of this problem are already free")
     for phase in ocp.phases:
         _require_sampled(phase)
     if any(_is_half_step(term) for term in ocp.terminal):

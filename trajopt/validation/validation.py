@@ -155,6 +155,11 @@ def _structure_problems(ocp: OCP) -> Iterator[str]:
     for i, phase in enumerate(ocp.phases):
         yield from _name_errors(f"phase {i}", phase.constraints)
     yield from _name_errors("terminal", ocp.terminal_constraints)
+    rows: dict[str, int] = {}
+    for phase in ocp.phases:
+        for c in phase.constraints:
+            if rows.setdefault(c.name, c.residual.n_out) != c.residual.n_out:
+                yield f"phases have constraints named {c.name!r} with different numbers of rows; give them different names"
 
 
 def _name_errors(where: str, constraints: Sequence[Constraint]) -> Iterator[str]:

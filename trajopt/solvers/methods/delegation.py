@@ -85,11 +85,19 @@ def started_twice(
 def merged_solution(found: Solution, second: Solution, again: Second) -> Solution:
     """Merge two solutions: return the second if it succeeded, else the first, with the records, iterations and solve times of both.
 
+    The last record is of the returned trajectory.
+
     The status message describes both starts. If both failed, the advice comes from the second solve, because the first would advise
     the start that the second used. The advice of the first is used if its status names a knot. If the user or the time limit
     stopped the second solve, the status says so and the trajectory is that of the first.
     """
     best = second if second.status.success else found
+    joined = iterations_of(found, second)
+    if best is found and found.history:
+        joined["history"] = (
+            *joined["history"][:-1],
+            replace(found.history[-1], iteration=joined["history"][-1].iteration),
+        )
     how = "converged" if second.status.success else f"ended with {second.status.code}"
     last = second.status if second.status.code in STOPPED else best.status
     message = last.message if again.first_end in last.message else f"{last.message} {again.first_end}"
@@ -99,7 +107,7 @@ def merged_solution(found: Solution, second: Solution, again: Second) -> Solutio
         best,
         status=replace(last, message=f"{message} A second start {again.start} {how}.", advice=advice),
         meta={**best.meta, **({"solve_time": sum(times)} if times else {})},
-        **iterations_of(found, second),
+        **joined,
     )
 
 

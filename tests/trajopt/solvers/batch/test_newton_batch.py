@@ -189,7 +189,7 @@ def test_bounds_in_other_structures(problem):
 
 def test_bounds_in_many_problems():
     """Damped steps, short steps, and multipliers, on two threads."""
-    ocp, n = bounded(swing(horizon=40), 3.0), 60
+    ocp, n = bounded(swing(horizon=40), 2.0), 60
     x0, guess = shifted(ocp, n, size=2.0)
     batch = Batch(ocp, {"x0": x0})
     found = to.solve_batch(batch, guess=guess, solver="ddp", threads=2)
