@@ -18,7 +18,8 @@ trajectory, where it has no gaps,
 and its cost is reduced until its projected gradient is small. Each step is that of a bounded sweep; if it raises the cost, because
 feedback moves controls at their bounds, which the sweep ignores, the step is that of projected Newton over the whole trajectory
 (Bertsekas 1982): a sweep over the free controls, with those at a bound held that the gradient pushes out, and further ones that
-the step would move out. The problem is convex, so every shortened step that stays within the bounds and lowers the cost is progress.
+the step would move out. The problem is convex, so every shortened step that stays within the bounds and lowers the cost is
+progress.
 
 An indefinite Quu = X diag(s) X' is made positive definite by reflecting its negative eigenvalues, which, unlike clamping, keeps
 the magnitude of the curvature: the shift X diag(max(|s|, FLOOR max|s|) - s) X' is added to R.
