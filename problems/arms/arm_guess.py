@@ -27,8 +27,8 @@ from .obstacle import Obstacle, Point, around_sphere, places
 
 GuessName = Literal["auto", "constant", "quasi_static", "interpolated", "around"]
 CANDIDATES = 6
-SINGULAR = 0.02
-"""Dexterity below which a warning about a singularity is issued."""
+SINGULAR, NEVER_MOVES = 0.02, 1e-12
+"""Dexterity below which a warning about a singularity is issued, above that of a direction in which the arm never moves."""
 
 
 class Sphere(NamedTuple):
@@ -133,15 +133,13 @@ def _bend_around(arm: Arm, xs: Array, spheres: Sequence[Sphere]) -> Array:
 
 def goal_warnings(arm: Arm, position: Point, rotation: Array | None, reached: IKResult | None) -> tuple[str, ...]:
     """Return warnings about a goal out of reach, beyond limits, in an obstacle, or close to a singularity."""
-    if reached is None:
-        return ()
-    if not reached.reached:
+    if reached is None or not reached.reached:
         goal = FrameGoal(arm.frame, np.array(position), rotation)
         return tuple(reach_warnings(arm.model, goal, np.asarray(arm.q0), reached))
     warnings = []
     if not reached.clear:
         warnings.append(f"all configurations found with {arm.frame} at the goal collide with an obstacle")
-    if reached.dexterity < SINGULAR:
+    if NEVER_MOVES < reached.dexterity < SINGULAR:
         warnings.append(
             f"the arm is close to a singularity at the goal (smallest over largest singular value {reached.dexterity:.1g}): "
             "expect large joint motions"

@@ -127,9 +127,14 @@ def reach_warnings(model: Any, goal: FrameGoal, q0: Array, found: IKResult | Non
     """Yield the reason why a frame cannot reach a goal to within AWAY: distance, joint limits or orientation; nothing if it can.
 
     q0: (nq,), start of the search. found: result of inverse kinematics for the goal, if known. Robots with quaternions, such as
-    those with a floating base, and frames that no joint moves get no warnings.
+    those with a floating base get no warnings.
     """
-    if model.nq != model.nv or model.frames[model.frame_id(goal.frame)].body < 0:
+    if model.nq != model.nv:
+        return
+    if model.frames[model.frame_id(goal.frame)].body < 0:
+        ((distance, angle),) = frame_errors(model, goal, q0[None])
+        if max(distance, angle) > AWAY:
+            yield f"no joint moves {goal.frame}, which stays {_errors_text((distance, angle), goal)} away from the goal"
         return
     found = found or _configurations(model, goal, q0)
     off = float(found.position_error), float(found.rotation_error)

@@ -265,6 +265,14 @@ def test_goals_of_frames_follow_from_terminal_costs():
     assert list(reach_warnings(ocp.model, goal, ocp.x0[:7])) == []
 
 
+def test_a_frame_that_no_joint_moves_is_named():
+    ocp = reach([0.5, 0.1, 0.5])
+    (goal,) = frame_goals(ocp)
+    (fixed,) = [f.name for f in ocp.model.frames if f.body < 0][:1]
+    (warning,) = reach_warnings(ocp.model, goal._replace(frame=fixed), ocp.x0[:7])
+    assert warning.startswith(f"no joint moves {fixed}, which stays")
+
+
 @pytest.mark.parametrize(
     ("goal", "message"), [([1.6, 0.0, 0.4], "beyond the reach"), ([500.0, 100.0, 500.0], "(millimeters?)")]
 )
