@@ -305,7 +305,7 @@ class _Part:
     """Code of one function. calls: places in the code of the offsets of called functions, and these functions.
 
     arguments, results: registers of a subroutine's arguments that are read, by index, and of its results; empty for the main
-    function. depth: depth of nested calls, 0 without calls.
+    function. depth: depth of nested calls, 0 without calls. loads: True if the last instruction of the code is LOAD.
     """
 
     code: list[int] = field(default_factory=list)
@@ -313,6 +313,7 @@ class _Part:
     arguments: dict[int, int] = field(default_factory=dict)
     results: list[int] = field(default_factory=list)
     depth: int = 0
+    loads: bool = False
 
 
 @dataclass
@@ -383,13 +384,31 @@ def _write_code(part: _Part, one: _Instruction, written: list[int], read: list[i
             code.append(8 * (len(operands) // _OPERANDS[kind]) + numbers[kind])
             code += [next(registers) if x is None else x for x in operands]
     elif one.name == "KERNEL":
-        kernel, components = one.more
-        code += [numbers["KERNEL"], kernel, len(read), *read, len(written)]
-        code += [x for pair in zip(components, written, strict=True) for x in pair]
+        kernel, components, stored = one.more
+        places = [*((j, -1, to) for j, to in zip(components, written, strict=True)), *stored]
+        code += [numbers["KERNEL"], kernel, len(read), *read, 0]
+        count = len(code) - 1
+        for place in places:
+            if not code[count] or not _continued(code, place):
+                code += [*place, 1]
+                code[count] += 1
     elif one.name == "STORE":
         code += [numbers["STORE"], *one.more, *read]
+    elif one.name == "LOAD":
+        i, j = one.more
+        if not part.loads or not _continued(code, (written[0], i, j)):
+            code += [numbers["LOAD"], written[0], i, j, 1]
     else:
         code += [numbers[one.name], *written, *read, *one.more]
+    part.loads = one.name == "LOAD"
+
+
+def _continued(code: list[int], place: tuple[int, int, int]) -> bool:
+    """Lengthen the run (a, b, c, n) at the end of the code by one if ``place`` is (a + n, b, c + n); True if it is."""
+    a, b, c, n = code[-4:]
+    continues = place == (a + n, b, c + n)
+    code[-1] += continues
+    return continues
 
 
 class _Writer:
@@ -484,17 +503,29 @@ class _Writer:
             self._add(name, (v,), tuple([self._in_register(x) for x in operands]))
 
     def _write_call(self, v: int) -> None:
-        """Write the call of a subroutine or a kernel, and instructions that store its results in output components, if any."""
+        """Write the call of a subroutine or a kernel, and instructions that store its results in output components, if any.
+
+        A kernel itself stores results that have no other readers.
+        """
         read = tuple([self._in_register(x) for x in self.values.operands[v]])
         results = self._results.get(v, [])
-        components = tuple([self.values.operands[w][1] for w in results])
+        component = {w: self.values.operands[w][1] for w in results}
         name = self.values.names[v]
         if name in self.kernels:
-            self._add("KERNEL", tuple(results), read, (self.kernels[name], components))
+            stored = [(component[w], *place) for w in results if self._only_stored(w) for place in self._stores[w]]
+            results = [w for w in results if not self._only_stored(w)]
+            components = tuple([component[w] for w in results])
+            self._add("KERNEL", tuple(results), read, (self.kernels[name], components, stored))
         else:
-            self.instructions.append(_Instruction("CALL", tuple(results), read, components, self.callees[name]))
+            self.instructions.append(
+                _Instruction("CALL", tuple(results), read, tuple(component.values()), self.callees[name])
+            )
         for w in results:
             self._store(w)
+
+    def _only_stored(self, v: int) -> bool:
+        """True if a value has no readers except output components."""
+        return self.uses[v] == len(self._stores.get(v, ()))
 
     def _write_sum(self, v: int, terms: Sequence[_Term]) -> None:
         """Write a sum as a short instruction if one exists, else as SUM."""

@@ -5,9 +5,10 @@
 
 /* Instructions, with their operands in the code: d, a, b, c, e are registers, k an index of a constant. */
 enum tape_op {
-    /* end of a function; call of the function at an offset of the code; i n a... m (j d)...: kernel i with inputs a to components j */
+    /* end of a function; call of the function at an offset of the code; i n a... m (j o d k)...: kernel i with n inputs a, its k
+       results from j to components of output o from d, or for o = -1 to registers from d */
     TAPE_RETURN, TAPE_CALL, TAPE_KERNEL,
-    /* d i j: component j of input i; o j d: component j of output o; o j n k: n components from j; n (d a)...: copies; d k */
+    /* d i j n: n components of input i from j to registers from d; o j d: component j of output o; o j n k: n components from j; n (d a)...: copies; d k */
     TAPE_LOAD, TAPE_STORE, TAPE_FILL, TAPE_MOVE, TAPE_CONST,
     /* d n runs: sum of n runs of terms. A run is 8 count + kind, followed by the operands of its terms: see tape_term */
     TAPE_SUM,

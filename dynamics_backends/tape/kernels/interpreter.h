@@ -115,16 +115,20 @@ ALWAYS_INLINE void tape_block(const tape_t *tape, const V *const *in, V *const *
             for (int j = 0; j < B; j++) {
                 for (int i = 0; i < n; i++) given[i] = AT(read[i])[j];
                 kernel->run(&kernel->tables, given, results, results + kernel->outputs);
-                for (int i = 0; i < m; i++) AT(written[2 * i + 1])[j] = results[written[2 * i]];
+                for (const int *w = written; w < written + 4 * m; w += 4) {
+                    V *d = w[1] < 0 ? AT(w[2]) + j : out[w[1]] + w[2] * places.component + from + j * places.block;
+                    const V *a = results + w[0], *end = a + w[3];
+                    for (const long apart = w[1] < 0 ? B : places.component; a < end; a++, d += apart) *d = *a;
+                }
             }
-            p = written + 2 * m;
+            p = written + 4 * m;
             break;
         }
         case TAPE_LOAD: {
             V *d = AT(p[1]);
             const V *a = in[p[2]] + p[3] * places.component + from;
-            EACH d[j] = a[j * places.block];
-            p += 4;
+            for (int i = 0; i < p[4]; i++, d += B, a += places.component) EACH d[j] = a[j * places.block];
+            p += 5;
             break;
         }
         case TAPE_STORE: {
