@@ -74,11 +74,6 @@ def _analytic(map: Map, engine: str, **options: Any) -> DynamicsBackend:
         from dynamics_backends.tape.traced_analytic import TracedAnalytic
 
         return TracedAnalytic.of(map, **options)
-    if engine != "numpy":
-        from dynamics_backends.compiled.sources.free_body_analytic import FreeBodyAnalytic, has_library_derivatives
-
-        if has_library_derivatives(map):
-            return FreeBodyAnalytic(on_engine(map, engine), **options)
     return Analytic.of(on_engine(map, engine), **options)
 
 

@@ -35,7 +35,7 @@ from dynamics_backends.compiled.loops.kernel import (  # noqa: E402
     text_of,
 )
 from dynamics_backends.compiled.loops.loops import loop_kernel  # noqa: E402
-from dynamics_backends.compiled.sources import library_dynamics, manifold_source  # noqa: E402
+from dynamics_backends.compiled.sources import differences, manifold_source  # noqa: E402
 from dynamics_backends.environment import CompilerError, compiler_command  # noqa: E402
 from dynamics_backends.machine.library import (  # noqa: E402
     FOLDER,
@@ -74,7 +74,7 @@ MODULES = (
     *(rnea_derivatives, rnea_second_order, rnea_tensors, rigid_body_map),
 )
 """Modules whose programs are built."""
-WITH_ROTORS = {"aba", "aba_external", "fdsva", "fd_second_order", "contact_start"}
+WITH_ROTORS = {"aba", "aba_external", "forward_dynamics", "fdsva", "fd_second_order", "contact_start"}
 """Programs that are also built with rotor inertias as an argument; implicit damping adds to these."""
 HEADERS = ("loops.h", "tape.h", "library.h", "processor.h")
 OBJECTS, INCLUDE = ROOT / "build" / "kernels", ROOT / "build" / "include"
@@ -144,8 +144,7 @@ def sources() -> dict[str, str]:
         **found,
         **kernel_sources.sources(),
         "groups": manifold_source.library_source(),
-        "differences": library_dynamics.differences_source(),
-        "free_body": library_dynamics.free_body_source(),
+        "differences": differences.differences_source(),
         "library": "\n".join([lanes, header("loops.h"), _loop_table(found)]),
     }
 
@@ -204,8 +203,7 @@ def build(folder: Path = FOLDER, sets: Sequence[str] | None = None) -> list[Path
 def write_generated_headers() -> None:
     """Write the headers that Python generates into the folder INCLUDE."""
     INCLUDE.mkdir(parents=True, exist_ok=True)
-    headers = kernel_sources.generated_headers() | {"rigid_body_programs.h": library_dynamics.programs_source()}
-    for name, text in headers.items():
+    for name, text in kernel_sources.generated_headers().items():
         temporary = INCLUDE / f"{name}.{os.getpid()}"
         temporary.write_text(f"#pragma once\n{VECTORS}{text}\n")
         temporary.replace(INCLUDE / name)

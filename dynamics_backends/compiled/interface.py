@@ -40,12 +40,9 @@ from dynamics_backends.compiled.runtime.trace_cache import (
     remembered as remembered,
 )
 from dynamics_backends.compiled.sources.dynamics_source import (
-    contraction_in_library as contraction_in_library,
     differences_of as differences_of,
-    dynamics_in_library as dynamics_in_library,
     has_contraction as has_contraction,
     has_source as has_source,
-    library_functions as library_functions,
     question_of as question_of,
     straight_functions as straight_functions,
 )

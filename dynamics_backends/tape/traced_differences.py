@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from dynamics_backends.compiled.sources.differences import Differences
 from dynamics_backends.compiled.sources.function_rows import FunctionRows
-from dynamics_backends.compiled.sources.library_dynamics import Differences
 from dynamics_backends.machine import library as machine
 from dynamics_backends.methods.finite_difference import FiniteDifference
 from dynamics_backends.protocol import Batch, Jacobians

@@ -30,7 +30,7 @@ def with_kernels(traced: TracedDynamics) -> TracedDynamics:
 
 
 class TracedParts(NamedTuple):
-    """Traced dynamics_value, dynamics_partials and dynamics_contracted by their names in ORDERS, and the number of computed rows.
+    """Traced dynamics_value, dynamics_partials and dynamics_contracted by these names, and the number of computed rows.
 
     rows: the functions compute the last ``rows`` rows of xdot. For complex or dual numbers, "along" replaces "partials": value
     and slope along a step of size ``step`` (1 for dual numbers); slope / step is the derivative. Finite differences have no
@@ -68,7 +68,7 @@ def traced_dynamics(
     elif second:
         exact = calling if isinstance(map, HasContraction) else plain
         parts["contracted"] = exact.traced_contraction(mode)
-    return TracedParts(parts, plain.rows, step)
+    return TracedParts(parts, value.rows, step)
 
 
 def returned_force_count(backend: DynamicsBackend, sizes: Mapping[str, int]) -> int:

@@ -1,9 +1,9 @@
 """Any map as a tape.
 
-The map's source is traced with symbols, once for each set of parameter sizes.  For real rows the operations are encoded directly;
-for complex and dual rows they are first evaluated on pairs (:mod:`~dynamics_backends.compiled.emit.pairs`), and the tape is
-evaluated for all knots and directions.  Complex step and forward AD thus run on tapes without a change.  Time and parameters are
-inputs of the tape.
+The map's source is traced with symbols, once for each set of parameter sizes.  For real rows the operations are encoded directly,
+and recursions that the library contains are calls of its kernels.  For complex and dual rows the operations are first evaluated on
+pairs (:mod:`~dynamics_backends.compiled.emit.pairs`), and the tape is evaluated for all knots and directions.  Complex step and
+forward AD thus run on tapes without a change.  Time and parameters are inputs of the tape.
 """
 
 from __future__ import annotations
@@ -17,12 +17,14 @@ import numpy as np
 from dynamics_backends import scalar as sm
 from dynamics_backends.compiled.emit.pairs import ALGEBRAS, on_pairs
 from dynamics_backends.compiled.emit.trace import Trace, trace_expressions
-from dynamics_backends.methods.symbolic_map import Symbols, TraceError, symbolic_value
+from dynamics_backends.compiled.sources.traced_source import TracedDynamics
+from dynamics_backends.methods.symbolic_map import TraceError
 from dynamics_backends.protocol import Array, Map, is_second_order
 from dynamics_backends.scalar import Rows, Scalar
 from dynamics_backends.scalars.dual import Dual
 from dynamics_backends.symbols import tracing
 from dynamics_backends.tape.tape import Tape
+from dynamics_backends.tape.traced_dynamics import with_kernels
 
 Sizes = tuple[tuple[str, int], ...]
 """Names of the parameters, each with its number of components."""
@@ -42,7 +44,7 @@ class TracedMap:
         self.output_names, self.control_names = map.output_names, map.control_names
         self.second_order = is_second_order(map)
         self._untraced = False
-        self._traces: dict[Sizes, Trace] = {}
+        self._traces: dict[tuple[bool, Sizes], Trace] = {}
         self._tapes: dict[tuple[str, tuple[bool, ...], Sizes], Tape] = {}
 
     def __call__(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Rows:
@@ -120,12 +122,14 @@ class TracedMap:
         The value then alternates first and second numbers (n_out, 2). Raises TraceError if the map cannot be evaluated with
         symbols, ValueError for an operation that pairs or tapes do not have, and the other errors of :func:`symbolic_value`.
         """
-        symbols = Symbols.of(self.wrapped, dict(sizes))
-        if sizes not in self._traces:
-            value = symbolic_value(self.wrapped, symbols.x, symbols.u, symbols.t, symbols.p)
-            self._traces[sizes] = trace_expressions(list(symbols), [value])
-        t, lengths = self._traces[sizes], [s.numel() for s in symbols]
-        pair = ALGEBRAS[algebra]
+        pair, traced = ALGEBRAS[algebra], TracedDynamics(self.wrapped, dict(sizes))
+        if pair is None:
+            traced = with_kernels(traced)
+        lengths = [s.numel() for s in traced.symbols]
+        key = traced.map is self.wrapped, sizes
+        if key not in self._traces:
+            self._traces[key] = trace_expressions(list(traced.symbols), [traced.value_expression])
+        t = self._traces[key]
         if pair is None:
             return Tape.of(t, lengths)
         lengths = [n * (1 + two) for n, two in zip(lengths, paired, strict=True)]

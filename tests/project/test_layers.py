@@ -59,10 +59,7 @@ MAY_LOAD_CASADI = (
     *(f"dynamics_backends/methods/{name}.py" for name in ("casadi_ad", "symbolic_map")),
     *(f"dynamics_backends/compiled/emit/{name}.py" for name in ("trace", "pairs")),
     "dynamics_backends/compiled/loops/unrolled.py",
-    *(
-        f"dynamics_backends/compiled/sources/{name}_source.py"
-        for name in ("free_body", "constrained", "forces", "traced", "manifold")
-    ),
+    *(f"dynamics_backends/compiled/sources/{name}_source.py" for name in ("traced", "manifold")),
     *(f"dynamics_backends/tape/{name}.py" for name in ("traced_analytic", "traced_casadi_ad")),
     "trajopt/stage/source/term_source.py",
 )

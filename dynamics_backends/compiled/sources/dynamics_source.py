@@ -1,4 +1,4 @@
-"""Functions of a backend's dynamics on blocks of lanes: traces, and functions in the package's library.
+"""Functions of a backend's dynamics on blocks of lanes, as traces.
 
     dynamics_value         x, u, t, p -> f
     dynamics_partials      x, u, t, p -> f, fx, fu
@@ -7,19 +7,16 @@
 f, fx (by rows, in the tangent space) and fu are the last ``rows`` rows of xdot: all of them, or for a second-order system those
 below qdot = v; lam has an entry for every row of xdot.  ``p`` holds the concatenated parameters.
 
-Free rigid bodies with more than FEW_JOINTS degrees of freedom have these functions in the library
-(:mod:`dynamics_backends.compiled.sources.library_dynamics`). Every other map is traced, with calls of the library's kernels
-(:mod:`dynamics_backends.tape.kernel_driver`).
+Every map is traced, with calls of the library's kernels (:mod:`dynamics_backends.tape.kernel_driver`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import cast
 
 from dynamics_backends.compiled.emit.emit import TracedFunction
 from dynamics_backends.compiled.sources import traced_source
-from dynamics_backends.compiled.sources.library_dynamics import ORDERS, Differences, FreeBodyFunctions
+from dynamics_backends.compiled.sources.differences import Differences
 from dynamics_backends.compiled.sources.traced_source import TracedDynamics
 from dynamics_backends.methods.base import Method
 from dynamics_backends.methods.finite_difference import FiniteDifference
@@ -33,7 +30,6 @@ from dynamics_backends.protocol import (
     damping_offsets,
     unwrapped,
 )
-from dynamics_backends.systems.bodies.free_body import FreeBody
 
 ALGEBRAS = {"complex_step": "complex", "forward_ad": "dual", "structured_ad": "dual"}
 BY_TRACE = ("casadi_ad", *ALGEBRAS, "forward_difference")
@@ -41,10 +37,6 @@ BY_TRACE = ("casadi_ad", *ALGEBRAS, "forward_difference")
 which has none of its own.
 """
 METHODS = ("analytic", "central_difference", *BY_TRACE)
-FEW_JOINTS = 2
-"""Degrees of freedom up to which the dynamics of a robot are tapes: most such robots are planar, and a tape of the few operations
-that remain takes a third of the time of the recursions.
-"""
 
 
 def has_source(backend: DynamicsBackend) -> bool:
@@ -84,40 +76,6 @@ def _input_sizes(backend: DynamicsBackend, sizes: Mapping[str, int]) -> list[int
     """Components of x, u, t and of all parameters together, a step length included."""
     map = unwrapped(backend.map)
     return [map.manifold.nx, map.nu, 1, sum(with_step(map, sizes).values())]
-
-
-def library_functions(
-    backend: DynamicsBackend, sizes: Mapping[str, int], lanes: int | None
-) -> tuple[FreeBodyFunctions, tuple[str, ...]] | None:
-    """Functions of a backend's map in the package's library, and the names (of ORDERS) of those to use; None if there are none.
-
-    sizes: components of the parameters by name. lanes: SIMD lanes of the code that calls them.
-
-    Free bodies with more than FEW_JOINTS DoFs have such functions. The method analytic uses all of them, finite differences the
-    value and the second derivatives, other methods only the second derivatives.
-    """
-    if not contraction_in_library(backend):
-        return None
-    map = cast(FreeBody, unwrapped(backend.map))
-    functions = FreeBodyFunctions(map, sum(sizes.values()), lanes)
-    if isinstance(backend, FiniteDifference):
-        return functions, (ORDERS[0], ORDERS[2])
-    return functions, ORDERS if backend.name == "analytic" else ORDERS[2:]
-
-
-def dynamics_in_library(backend: DynamicsBackend) -> bool:
-    """True if the package's library evaluates value and partial derivatives of a backend's map, analytic or by differences.
-
-    So for analytic derivatives and finite differences of a FreeBody with more than FEW_JOINTS DoFs.
-    """
-    has_derivatives = backend.name == "analytic" or isinstance(backend, FiniteDifference)
-    return has_derivatives and contraction_in_library(backend)
-
-
-def contraction_in_library(backend: DynamicsBackend) -> bool:
-    """True if the package's library evaluates second derivatives of a backend's map: a FreeBody with more than FEW_JOINTS DoFs."""
-    map = unwrapped(backend.map)
-    return isinstance(map, FreeBody) and map.model.nv > FEW_JOINTS
 
 
 def straight_functions(map: Map) -> tuple[list[TracedFunction], int]:

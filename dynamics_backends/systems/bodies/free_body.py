@@ -7,13 +7,14 @@ body has ten parameters in its own frame about its origin, (m, m c, J_xx, J_xy, 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
 from dynamics_backends import scalar as sm
 from dynamics_backends.protocol import Array, Contraction, Partials
 from dynamics_backends.rigid_body.algorithms.aba import aba
+from dynamics_backends.rigid_body.algorithms.forward_dynamics import forward_dynamics
 from dynamics_backends.rigid_body.derivatives.fd_derivatives import ForwardDynamicsDerivatives, fd_derivatives
 from dynamics_backends.rigid_body.derivatives.fd_second_order import fd_second_order
 from dynamics_backends.rigid_body.model.mass_properties import inertias_about_origin
@@ -23,16 +24,19 @@ from dynamics_backends.rigid_body.passes.passes import FIELDS
 from dynamics_backends.rigid_body.spatial.spatial import Struct, build, leaves, point_inertia
 from dynamics_backends.scalar import Rows, Scalar
 from dynamics_backends.systems.bodies.actuated_body import ActuatedBody
-from dynamics_backends.systems.bodies.rigid_body_map import DriverMixin
+from dynamics_backends.systems.bodies.rigid_body_map import WholeMap
 
 
 class ContactFreeBody(ActuatedBody):
     """Base class of contact-free systems: dynamics and derivatives by the recursions of the driver."""
 
+    forward_dynamics = staticmethod(aba)
+
     def __call__(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Rows:
-        """Rows of xdot = (v, a), with the accelerations a by ABA."""
+        """Rows of xdot = (v, a), with the accelerations a by ABA, or in joint space (:meth:`FreeBody.with_recursions`)."""
         q, v = self.split(x)
-        return sm.concatenate([v, aba(self.model, q, v, self.joint_forces(q, v, u), driver=self.driver_at(p))])
+        tau, driver = self.joint_forces(q, v, u), self.driver_at(p)
+        return sm.concatenate([v, self.forward_dynamics(self.model, q, v, tau, driver=driver)])
 
     def partials(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Partials:
         """Value and partial derivatives of xdot; those of a in closed form (FDSVA): of inverse dynamics, times -M^-1."""
@@ -49,8 +53,25 @@ class ContactFreeBody(ActuatedBody):
         return first, self._contraction(v, u, weight, d)
 
 
-class FreeBody(DriverMixin, ContactFreeBody):
+FEW_JOINTS = 2
+"""Degrees of freedom up to which the recursions of a FreeBody are unrolled in a trace: most such robots are planar, and the few
+operations that remain take a third of the time of the kernels.
+"""
+
+
+class FreeBody(WholeMap, ContactFreeBody):
     """System of a robot without contacts; the arguments are those of ActuatedBody."""
+
+    def with_recursions(self, driver: Driver) -> Self:
+        """Copy whose recursions are evaluated by another driver; this system itself for a robot with at most FEW_JOINTS DoFs.
+
+        The copy computes accelerations in joint space, since that kernel takes less time than ABA's for all but long chains.
+        """
+        if self.model.nv <= FEW_JOINTS:
+            return self
+        other = super().with_recursions(driver)
+        other.forward_dynamics = forward_dynamics
+        return other
 
 
 PARAMETERS = 10

@@ -62,5 +62,5 @@ def test_derivatives_by_the_library_equal_those_by_numpy(floating, size):
 def test_multipliers_of_a_wrong_shape_are_refused():
     system = to.FreeBody(to.chain(3))
     backend = to.make_backend(system, "analytic", engine="compiled")
-    with pytest.raises(ValueError, match="the arguments have shapes"):
+    with pytest.raises(ValueError, match="the inputs have shapes"):
         backend.hessian_contraction(np.zeros((2, 6)), np.zeros((2, 3)), 0.0, None, np.zeros((2, 3)))

@@ -19,8 +19,7 @@ from dynamics_backends.rigid_body.model.coupling import Coupling
 from dynamics_backends.rigid_body.model.sample_models import random_tree
 from dynamics_backends.scalars.dual import Dual
 from dynamics_backends.systems.bodies.coupled_body import CoupledBody
-from dynamics_backends.systems.bodies.free_body import FreeBody
-from dynamics_backends.systems.bodies.rigid_body_map import ActuatedInverseDynamics, FrameMotion
+from dynamics_backends.systems.bodies.rigid_body_map import ActuatedInverseDynamics, FrameMotion, InverseDynamics
 from dynamics_backends.tape import traced_map
 from dynamics_backends.tape.driver import LibraryDriver
 from dynamics_backends.tape.tape import Tape
@@ -108,8 +107,8 @@ def test_engines_agree(name, method):
 
 
 def test_what_serves_a_map_on_the_compiled_engine():
-    body, user = FreeBody(tree("fixed14", 4)), flight()
-    drivers = [make_backend(body, m, engine="compiled").map.driver for m in ("analytic", "forward_ad", "casadi_ad")]
+    inverse, user = InverseDynamics(tree("fixed14", 4)), flight()
+    drivers = [make_backend(inverse, m, engine="compiled").map.driver for m in ("analytic", "forward_ad", "casadi_ad")]
     assert isinstance(drivers[0], LibraryDriver) and drivers[0] is drivers[1] is drivers[2]
     for method in ("forward_ad", "casadi_ad"):
         assert isinstance(make_backend(user, method, engine="compiled").map, TracedMap)

@@ -15,7 +15,6 @@ from dynamics_backends.compiled.interface import (
     kernel_text,
     kernels,
     lanes_in_use,
-    library_functions,
     prelude,
     structs_in,
     template,
@@ -89,13 +88,7 @@ class Library:
         self.shape, self.lanes = shape, lanes_in_use()
         functions, workspace = FunctionsData(rows=taped.rows), 0
         functions.force_rows, functions.force_columns, functions.curved_forces = taped.forces
-        members = taped.members(self.lanes)
-        in_library = library_functions(backend, dict(shape.parameters), self.lanes)
-        if in_library is not None:
-            own, orders = in_library
-            workspace = max(workspace, own.workspace)
-            members |= {f"dynamics_{order}": (*own.function(order), None) for order in orders}
-        for name, values in members.items():
+        for name, values in taped.members(self.lanes).items():
             for member, number in zip(("run", "self", "run_blocks"), values, strict=True):
                 setattr(functions, f"{name}_{member}", number)
         value = functions.dynamics_value_run, functions.dynamics_value_self, functions.dynamics_value_run_blocks
@@ -107,7 +100,7 @@ class Library:
         sizes = self.lanes, ctypes.addressof(functions), workspace, registers
         structure = Structure.of(unwrapped(backend.map), shape).data(*sizes)
         self.structure = at = ctypes.addressof(structure.data)
-        self._memory = structure, functions, in_library, differences, taped
+        self._memory = structure, functions, differences, taped
         stages = kernels(self.lanes)
         self.values = bound(stages, "stage_values", "pp ll pp")
         self.first = bound(stages, "stage_first", "pp ll pp")

@@ -1,8 +1,7 @@
 """Functions of a phase as tapes: kernels/functions.h.
 
-Costs, constraints and most dynamics are tapes, which may call kernels of the package's library. The library itself contains all
-dynamics of free robots with analytic derivatives or finite differences, and their second derivatives for any method; robots with
-very few joints are tapes. Tapes are cached on disk, so that a second process need not trace.
+Dynamics, costs and constraints are tapes, which may call kernels of the package's library. Tapes are cached on disk, so that a
+second process need not trace.
 """
 
 from __future__ import annotations
@@ -15,8 +14,6 @@ from typing import Any, NamedTuple
 from dynamics_backends.compiled.interface import (
     TracedFunction,
     code_of,
-    contraction_in_library,
-    dynamics_in_library,
     kernels,
     operations_limit,
     question_of,
@@ -71,7 +68,7 @@ class TapedFunctions(NamedTuple):
 
 
 def taped_functions(backend: Any, shape: StageShape) -> TapedFunctions:
-    """Return the tapes of a phase's functions: dynamics outside the package's library, costs and constraints.
+    """Return the tapes of a phase's functions: dynamics, costs and constraints.
 
     Raises TooLong for a function with too many operations, TraceError for one that cannot be traced.
     """
@@ -89,13 +86,10 @@ def _dynamics(
 ) -> tuple[dict[str, Tape], int, float]:
     """Return tapes of the dynamics, cached on disk, the number of computed rows of xdot, and the size of a perturbation.
 
-    If the dynamics are in the package's library: no tapes, and ndx / 2 rows. Second derivatives have a tape only if
-    ``shape.second``, and not if the library contains them or all are zero. The perturbation is 1 for dual numbers, and 0 for
-    methods other than complex and dual numbers. forces: contact forces are a result of value and analytic partial derivatives
+    Second derivatives have a tape only if ``shape.second``, and not if all are zero. The perturbation is 1 for dual numbers, and 0
+    for methods other than complex and dual numbers. forces: contact forces are a result of value and analytic partial derivatives
     too. curved_forces: second derivatives include those of these forces, whose multipliers are a further argument.
     """
-    if dynamics_in_library(backend):
-        return {}, unwrapped(backend.map).manifold.ndx // 2, 0.0
 
     def traced() -> list[Any]:
         """Trace the dynamics; returns the JSON value of the tapes, the number of rows, and the size of a perturbation."""
@@ -104,7 +98,7 @@ def _dynamics(
                 backend, dict(shape.parameters), second=shape.second, forces=forces, curved_forces=curved_forces
             )
         functions = dict(parts.functions)
-        if "contracted" in functions and (contraction_in_library(backend) or _affine(functions["contracted"])):
+        if "contracted" in functions and _affine(functions["contracted"]):
             del functions["contracted"]
         return [_encoded(list(functions.values())), parts.rows, parts.step]
 

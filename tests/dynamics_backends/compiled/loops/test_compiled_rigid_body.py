@@ -242,7 +242,7 @@ def test_every_method_on_the_compiled_engine(method, name):
     q, v, _ = state(model, 4, 5)
     x, u = np.concatenate([q, v], axis=1), np.random.default_rng(5).standard_normal((5, system.nu))
     expected = make_backend(system, method).jacobians(x, u)
-    actual = make_backend(system.with_driver(DRIVERS["loops"]), method).jacobians(x, u)
+    actual = make_backend(system.with_recursions(DRIVERS["loops"]), method).jacobians(x, u)
     limit = TOLERANCE * METHODS[method] * condition(model, q.T)
     for a, e in zip(actual, expected, strict=True):
         assert np.all(deviations(np.moveaxis(a, 0, -1), np.moveaxis(e, 0, -1)) <= limit)

@@ -11,7 +11,6 @@ from twin_cases import HORIZON, assert_same_curvature, assert_same_expansion, as
 
 from dynamics_backends import scalar as sm
 from dynamics_backends.compiled.sources import traced_source
-from dynamics_backends.compiled.sources.dynamics_source import dynamics_in_library
 from dynamics_backends.manifold import SO3, Manifold, vector_space
 from dynamics_backends.protocol import FunctionMap
 from dynamics_backends.registry import make_backend
@@ -21,7 +20,7 @@ from trajopt.lq.lq_solver import LQSolver
 from trajopt.solvers.shooting.ddp_model import Damping
 from trajopt.stage.evaluation import StageEvaluator
 
-SYSTEMS = {  # the second is written as loops, and has friction in its joints
+SYSTEMS = {  # the second has friction in its joints
     "small tree": lambda: FreeBody(tree("floating90", 2)),
     "large tree": lambda: FreeBody(tree("floating90", 4), friction_velocity=0.1),
 }
@@ -48,13 +47,6 @@ def problem(system, scheme="three rk4", method="analytic", frame=None):
 
 
 # -- groups -------------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("system", SYSTEMS)
-def test_the_library_has_the_analytic_derivatives_of_robots(system):
-    backends = {method: make_backend(SYSTEMS[system](), method) for method in ("analytic", *METHODS)}
-    in_library = ["analytic", "central_difference", "forward_difference"]
-    assert [method for method, backend in backends.items() if dynamics_in_library(backend)] == in_library
 
 
 @pytest.mark.parametrize(("system", "scheme"), CASES)
