@@ -78,15 +78,6 @@ def is_generic(map: Map) -> bool:
 
 
 @runtime_checkable
-class HasDriver(Protocol):
-    """Map whose costly recursions are evaluated by a driver, which an engine may replace."""
-
-    def with_driver(self, driver: Any) -> Map:
-        """Copy of this map whose recursions are evaluated by another driver."""
-        ...
-
-
-@runtime_checkable
 class HasRecursions(Protocol):
     """Map that is traced as a whole; a driver may evaluate its costly recursions, or make them calls of kernels."""
 

@@ -1,7 +1,7 @@
 """Registry of derivative backends by name: the method and the engine that a configuration selects.
 
-A method differentiates a map; an engine evaluates it: ``numpy``, or ``compiled``, the C library of the package. Its recursions
-evaluate a robot's map; every other map is traced, and its tape evaluated (:mod:`dynamics_backends.tape`).
+A method differentiates a map; an engine evaluates it: ``numpy``, or ``compiled``, the C library of the package, which traces a map
+and evaluates its tape (:mod:`dynamics_backends.tape`).
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from dynamics_backends.methods.finite_difference import (
 from dynamics_backends.names import unknown_name
 from dynamics_backends.protocol import (
     DynamicsBackend,
-    HasDriver,
     HasPartials,
     HoldsBackend,
     Map,
     MissingCapability,
+    NeedsScheme,
     unwrapped,
 )
-from dynamics_backends.rigid_body.passes.drivers import Driver, run
+from dynamics_backends.rigid_body.passes.drivers import Driver
 from dynamics_backends.user_backend import UserBackend, is_user_backend, wrap_user_backend
 
 ENGINES = ("compiled", "numpy", "auto")
@@ -43,7 +43,7 @@ def _numeric(method: Callable[..., DynamicsBackend], map: Map, engine: str, **op
 
 
 def _exact(method: Callable[..., ExactMethod], map: Map, engine: str, **options: Any) -> DynamicsBackend:
-    """Backend of AD or complex steps; second derivatives come from the trace if the engine traces the map as a whole.
+    """Backend of AD or complex steps; second derivatives come from the trace if the engine traces the map.
 
     If the trace fails, they are a complex step of gradients by dual numbers.
     """
@@ -56,7 +56,7 @@ def _exact(method: Callable[..., ExactMethod], map: Map, engine: str, **options:
 
 
 def _by_differences(method: Callable[..., FiniteDifference], map: Map, engine: str, **options: Any) -> DynamicsBackend:
-    """Backend of finite differences; compiled code computes the Jacobians if the engine traces the map as a whole."""
+    """Backend of finite differences; compiled code computes the Jacobians if the engine traces the map."""
     backend = method(on_engine(map, engine), **options)
     if _is_traced(map, engine):
         from dynamics_backends.tape.traced_differences import TracedDifferences
@@ -66,7 +66,7 @@ def _by_differences(method: Callable[..., FiniteDifference], map: Map, engine: s
 
 
 def _analytic(map: Map, engine: str, **options: Any) -> DynamicsBackend:
-    """Backend with the map's analytic derivatives, by the library or by a tape of the map as a whole if the engine is not numpy.
+    """Backend with the map's analytic derivatives, by a tape if the engine traces the map.
 
     Raises MissingCapability for a map without analytic derivatives.
     """
@@ -219,13 +219,8 @@ def same_method(backend: DynamicsBackend, map: Map) -> DynamicsBackend:
 
 
 def on_engine(map: Map, engine: str) -> Map:
-    """Map evaluated by an engine: a map with a driver gets the engine's recursions (NumPy's or the library's).
-
-    Any other map is unchanged for the engine numpy, else traced to a tape of the library.
-    """
-    if isinstance(map, HasDriver):
-        return map.with_driver(run if engine == "numpy" else library_driver())
-    if engine == "numpy":
+    """Map evaluated by an engine: unchanged if the engine does not trace it, else as a tape of the library."""
+    if not _is_traced(map, engine):
         return map
     from dynamics_backends.tape.traced_map import TracedMap
 
@@ -233,8 +228,8 @@ def on_engine(map: Map, engine: str) -> Map:
 
 
 def _is_traced(map: Map, engine: str) -> bool:
-    """True if an engine traces a map as a whole: any engine but numpy, for a map without a driver (HasDriver)."""
-    return engine != "numpy" and not isinstance(map, HasDriver)
+    """True if an engine traces a map: any engine but numpy, except a map of whole time steps (NeedsScheme), which iterates."""
+    return engine != "numpy" and not isinstance(map, NeedsScheme)
 
 
 @lru_cache(maxsize=1)

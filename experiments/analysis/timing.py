@@ -13,12 +13,14 @@ import numpy as np
 from dynamics_backends.compiled.loops.kernel import Entry, ModelKernel, library_kernel, text_of
 from dynamics_backends.compiled.loops.kernel_data import shapes_of
 from dynamics_backends.compiled.loops.loops import USUAL_JOINTS, loop_kernel
+from dynamics_backends.compiled.loops.unrolled import argument_sizes, unrolled_trace
 from dynamics_backends.compiled.runtime.memory import bound
 from dynamics_backends.environment import CompilerError
 from dynamics_backends.machine.library import chosen_instructions, lanes
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.rigid_body.passes.passes import Program
-from dynamics_backends.tape.driver import program_tape
+from dynamics_backends.symbols import tracing
+from dynamics_backends.tape.tape import Tape
 from .compiled_code import compiled_library
 
 Array = np.ndarray
@@ -71,12 +73,18 @@ def program_call(
     program: Program, model: Model, batch: int, *, tape: bool = False, threads: int = 1
 ) -> Callable[[], Any]:
     """Return a function that runs a program for a batch into preallocated arrays. tape: on a tape, not by a kernel."""
-    kernel: Any = program_tape(program, model) if tape else library_kernel(program, model) or _compiled(program, model)
+    kernel: Any = _tape(program, model) if tape else library_kernel(program, model) or _compiled(program, model)
     run, out = kernel.rows if tape else kernel, kernel.buffers(batch)
     q, v, x = samples(model, batch)
     known = {"q": q, "v": v, "mu": v - x, "lam": v - x}
     inputs = [known.get(name, x) for name in program.arguments]
     return lambda: run(*inputs, out=out, threads=threads)
+
+
+def _tape(program: Program, model: Model) -> Tape:
+    """Tape of a program, unrolled for one model."""
+    with tracing:
+        return Tape.of(unrolled_trace(program, model), argument_sizes(program, model), shapes_of(program, model))
 
 
 def _compiled(program: Program, model: Model) -> ModelKernel:

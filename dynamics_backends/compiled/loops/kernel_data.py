@@ -21,7 +21,6 @@ from dynamics_backends.rigid_body.passes.layout import layout
 from dynamics_backends.rigid_body.passes.passes import FIELDS, TABLES as DOUBLE_TABLES, Axis, Program
 from dynamics_backends.rigid_body.spatial.joints import JOINTS
 from dynamics_backends.rigid_body.spatial.spatial import Struct, build, leaves, size
-from dynamics_backends.scalars.dual import Dual
 
 INT_TABLES = (
     "head",  # nb, nv, nq, numbers of triples
@@ -134,46 +133,18 @@ def _shape(name: str, model: Model) -> tuple[int, ...]:
     return rows if kind is None else (*rows, size(kind))
 
 
-def algebra_of(program: Program, values: Sequence[Any]) -> str | None:
-    """Number type of the arguments: "real", "complex" or "dual"; None for symbols and complex duals.
-
-    Also None for complex and dual arguments of a program with linear algebra other than sums on a diagonal.
-    """
-    parts = [leaf for v in values for leaf in leaves(v)]
-    if not all(isinstance(leaf, (np.ndarray, Dual)) for leaf in parts):
-        return None
-    dual = any(isinstance(leaf, Dual) for leaf in parts)
-    is_complex = any(np.iscomplexobj(value_of(leaf)) for leaf in parts)
-    if not dual and not is_complex:
-        return "real"
-    real_only = any(p.template not in ("", "add_to_diagonal") for p in program.passes)
-    return None if real_only or (dual and is_complex) else "dual" if dual else "complex"
-
-
-def value_of(leaf: Any) -> np.ndarray:
-    """Value part of a dual array, or the array itself."""
-    return leaf.val if isinstance(leaf, Dual) else leaf
-
-
 # -- arguments ----------------------------------------------------------------------------------------------------------
 
 
-def arrays_of(values: Sequence[Any], dtype: type = float) -> list[np.ndarray]:
-    """Arguments in the layout of kernels: (N, n), batch first; dtype complex: each number as two doubles (N, 2 n)."""
-    return [np.ascontiguousarray(a, dtype=dtype).view(float) for a in _same_length([batch_first(v) for v in values])]
-
-
-def _same_length(arrays: list[np.ndarray]) -> list[np.ndarray]:
-    """Broadcast batches of length one to the longest batch."""
-    n = max(len(a) for a in arrays)
-    return [a if len(a) == n else np.broadcast_to(a, (n, *a.shape[1:])) for a in arrays]
+def arrays_of(values: Sequence[Any]) -> list[np.ndarray]:
+    """Arguments in the layout of kernels: float64 arrays (N, n), batch first; batches of length one are repeated N times."""
+    arrays = [batch_first(value) for value in values]
+    n = max(map(len, arrays))
+    return [np.ascontiguousarray(np.broadcast_to(a, (n, *a.shape[1:])), float) for a in arrays]
 
 
 def batch_first(value: Any) -> np.ndarray:
-    """Convert rows (n, N) to (N, n); a field of structs (leaves (nb, N)) to (N, nb * size); a trailing axis stays.
-
-    Rows (n,) give a batch of one knot.
-    """
+    """Convert rows (n, N) to (N, n); a field of structs (leaves (nb, N)) to (N, nb * size). Rows (n,) give a batch of one knot."""
     if not isinstance(value, Struct):
         return np.ascontiguousarray(np.swapaxes(value[:, None] if value.ndim == 1 else value, 0, 1))
     stacked = np.stack(np.broadcast_arrays(*leaves(value)), axis=1)  # (nb, size, N, ...)
@@ -190,7 +161,7 @@ def named(program: Program, model: Model, results: Sequence[np.ndarray]) -> dict
 
 
 def field_of(name: str, model: Model, rows: Any) -> Any:
-    """Field from a plain or dual array (..., N), the factor of a mass matrix as a ltl.Factor.
+    """Field from an array (..., N), the factor of a mass matrix as a ltl.Factor.
 
     The components of a struct are in the last axis before N.
     """
@@ -199,8 +170,7 @@ def field_of(name: str, model: Model, rows: Any) -> Any:
         return _factor(model, rows)
     if f.kind is None:
         return rows
-    if isinstance(rows, np.ndarray):
-        rows = np.ascontiguousarray(rows)
+    rows = np.ascontiguousarray(rows)
     return build(f.kind, iter([rows[:, i] for i in range(size(f.kind))]))
 
 

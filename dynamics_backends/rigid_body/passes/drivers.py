@@ -3,7 +3,7 @@
 ``rows``    arrays and number types over them, all rows of a pass as one array, the batch last; passes along the tree go level by
         level.
 ``unroll``  any scalar, one row at a time; with CasADi symbols this traces the algorithm to straight-line expressions.
-library     :mod:`dynamics_backends.tape.driver`: loops in C and tapes, both made from the same programs.
+library     :mod:`dynamics_backends.tape.driver`: loops in C, made from the same programs.
 
 All accept and return fields by name: DoF and q fields as rows (n, N) or lists of scalars, matrix fields as (nv, nv, N) or nested
 lists.

@@ -25,7 +25,7 @@ from dynamics_backends.rigid_body.derivatives.fd_second_order import ForwardDyna
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.rigid_body.passes.drivers import Driver, WithArmature, run
 from dynamics_backends.scalar import Rows
-from dynamics_backends.systems.bodies.rigid_body_map import DriverMixin, MechanicalSystem, WholeMap, columns, dof_names
+from dynamics_backends.systems.bodies.rigid_body_map import MechanicalSystem, WholeMap, columns, dof_names
 
 
 def _driven(model: Model, names: Sequence[str] | None) -> tuple[int, ...]:
@@ -115,7 +115,7 @@ class ActuatedBody(MechanicalSystem):
 
     def driver_at(self, p: Mapping[str, Rows]) -> Driver:
         """Driver of the recursions for parameters p; with implicit damping, its rotor inertias include h D, h from p."""
-        own = self.driver if isinstance(self, (DriverMixin, WholeMap)) else run
+        own = self.driver if isinstance(self, WholeMap) else run
         return own if self.offsets is None else WithArmature(own, self.rotors(p[IMPLICIT_STEP][0]))
 
     def rotors(self, h: Any) -> Rows:

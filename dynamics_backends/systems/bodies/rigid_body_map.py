@@ -33,18 +33,6 @@ from dynamics_backends.rigid_body.spatial.spatial import Motion, Vec
 from dynamics_backends.scalar import Rows, Scalar
 
 
-class DriverMixin:
-    """Mixin for maps with costly recursions that a driver evaluates; that of the package's library runs them as loops in C."""
-
-    driver: Driver = staticmethod(run)
-
-    def with_driver(self, driver: Driver) -> Self:
-        """Copy of this map whose recursions are evaluated by another driver."""
-        other = copy(self)
-        other.driver = driver
-        return other
-
-
 class WholeMap:
     """Mixin for maps that are traced as a whole; a driver may evaluate their recursions, or make them calls of kernels."""
 
@@ -142,7 +130,7 @@ def columns(M: Matrix, selected: Sequence[int]) -> list[Rows]:
 _FRAME_RATES = Program("frame_rates", [PLACE, VELOCITY, PSI_DOT], ["X", "S", "vel", "psid"])
 
 
-class InverseDynamics(DriverMixin, RigidBodyMap):
+class InverseDynamics(WholeMap, RigidBodyMap):
     """Joint forces tau (nv) from (q, v) and the joint accelerations u (nv)."""
 
     def __init__(self, model: Model) -> None:
@@ -158,7 +146,7 @@ class InverseDynamics(DriverMixin, RigidBodyMap):
         return in_state(d.tau, d.dq, d.dv, d.M)
 
 
-class ForwardDynamics(DriverMixin, RigidBodyMap):
+class ForwardDynamics(WholeMap, RigidBodyMap):
     """Joint accelerations a (nv) from (q, v) and all joint forces u (nv)."""
 
     def __init__(self, model: Model) -> None:
@@ -173,7 +161,7 @@ class ForwardDynamics(DriverMixin, RigidBodyMap):
         return in_state(*fd_derivatives(self.model, *self.split(x), u, driver=self.driver))
 
 
-class NonlinearEffects(DriverMixin, RigidBodyMap):
+class NonlinearEffects(WholeMap, RigidBodyMap):
     """Coriolis, centrifugal and gravity forces (nv); without control."""
 
     def __init__(self, model: Model) -> None:
@@ -190,7 +178,7 @@ class NonlinearEffects(DriverMixin, RigidBodyMap):
         return in_state(d.tau, d.dq, d.dv, [u] * self.n_out)
 
 
-class MassMatrix(DriverMixin, RigidBodyMap):
+class MassMatrix(WholeMap, RigidBodyMap):
     """Mass matrix M(q) by rows (nv * nv); without control."""
 
     def __init__(self, model: Model) -> None:
@@ -255,7 +243,7 @@ class FrameMotion(RigidBodyMap):
         return Partials(self(x, u, t, p), [sm.stack(entries) for entries in fx], [u] * 6)
 
 
-class ActuatedInverseDynamics(DriverMixin, RigidBodyMap):
+class ActuatedInverseDynamics(WholeMap, RigidBodyMap):
     """Forces (nu) of the actuated joints from (q, v) and their accelerations u (nu), with unactuated joints free.
 
     tau = (S M^-1 S')^-1 u + Sbar' h with the inertia-weighted pseudo-inverse Sbar = M^-1 S' (S M^-1 S')^-1.  Block elimination of

@@ -217,10 +217,6 @@ class SteppedContact(WholeMap, ActuatedBody):
         problem = ContactProblem(fields["M"], drive, arrivals, given[IMPLICIT_STEP][0], self.parents, self.law, given)
         return Start(fields, motions, surfaces, problem)
 
-    def with_driver(self, driver: Driver) -> SteppedContact:
-        """Return the system itself, since no kernel contains the iterations of a step."""
-        return self
-
     def driver_at(self, p: Mapping[str, Rows]) -> Driver:
         """Driver whose rotor inertias include h D, since damping is implicit in every step."""
         return WithArmature(self.driver, self.rotors(self._with_step(p)[IMPLICIT_STEP][0]))

@@ -26,6 +26,7 @@ import numpy as np
 
 from dynamics_backends.compiled.emit.trace import trace_expressions
 from dynamics_backends.deferred import deferred
+from dynamics_backends.protocol import Map
 from dynamics_backends.registry import engine_in_use, make_backend
 from dynamics_backends.rigid_body.algorithms import ltl
 from dynamics_backends.rigid_body.algorithms.crba import crba
@@ -100,7 +101,7 @@ def run(quick: bool) -> Outcome:
 
 def derivative_times(model: Model, engine: str, rounds: int) -> dict[str, tuple[int, dict[str, float]]]:
     """Return, by function, the number of unit directions and the time of all derivatives / time of the function."""
-    systems = {"FDCONT": _fixed_tip(model), "NEFF": NonlinearEffects(model), "CRBA": MassMatrix(model)}
+    systems: dict[str, Map] = {"FDCONT": _fixed_tip(model), "NEFF": NonlinearEffects(model), "CRBA": MassMatrix(model)}
     rng, found = np.random.default_rng(0), {}
     for name, system in systems.items():
         points = [

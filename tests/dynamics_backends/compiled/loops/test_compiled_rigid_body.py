@@ -1,4 +1,4 @@
-"""The library on the rigid-body programs: the numbers of the row driver, by loops and tapes, for every number type."""
+"""The library on the rigid-body programs: the numbers of the row driver, by loops and tapes."""
 
 import threading
 import time
@@ -6,6 +6,7 @@ import time
 import numpy as np
 import pytest
 from rigid_body_cases import foreign, state, tree
+from unrolled_programs import on_tape
 
 from dynamics_backends.registry import make_backend
 from dynamics_backends.rigid_body import batched
@@ -21,9 +22,8 @@ from dynamics_backends.rigid_body.model.model import JOINT_TYPES
 from dynamics_backends.rigid_body.model.sample_models import chain
 from dynamics_backends.rigid_body.passes.drivers import rows
 from dynamics_backends.rigid_body.spatial.spatial import Force, Vec
-from dynamics_backends.scalars.dual import Dual
 from dynamics_backends.systems.bodies.free_body import FreeBody
-from dynamics_backends.tape.driver import LibraryDriver, program_tape
+from dynamics_backends.tape.driver import LibraryDriver
 
 PROGRAMS = {p.name: p for p in (RNEA, RNEA_EXTERNAL, ABA, ABA_EXTERNAL, FORWARD_DYNAMICS, CRBA, IDSVA, FDSVA)}
 PROGRAMS |= {p.name: p for p in (ID_SECOND_ORDER, FD_SECOND_ORDER)}
@@ -45,20 +45,9 @@ METHODS = {  # what rounding of the values becomes in the derivatives
 }
 each_program = pytest.mark.parametrize("program", PROGRAMS)
 each_model = pytest.mark.parametrize("name", MODELS)
-each_small_model = pytest.mark.parametrize("name", [name for name in MODELS if name != "hyq"])
 
 
-class TapeDriver(LibraryDriver):
-    """Evaluates all programs by tapes, also those that the library contains."""
-
-    def _evaluator(self, program, model, algebra):
-        known, key = self._known.setdefault(model, {}), (program.name, algebra)
-        if key not in known:
-            known[key] = program_tape(program, model, algebra).rows
-        return known[key]
-
-
-DRIVERS = {"loops": LibraryDriver(), "tapes": TapeDriver()}
+DRIVERS = {"loops": LibraryDriver(), "tapes": on_tape}
 each_driver = pytest.mark.parametrize("driver", DRIVERS.values(), ids=DRIVERS)
 
 
@@ -114,45 +103,6 @@ def test_real_numbers(driver, program, name):
     given = arguments(model, program, 9)
     actual = driver(PROGRAMS[program], model, given)
     assert_same(program, model, given, actual, rows(PROGRAMS[program], model, given))
-
-
-@each_program
-@each_small_model
-def test_complex_numbers(program, name):
-    """The arguments have a complex step at the first three knots, and imaginary parts of ordinary size at the others."""
-    model, given = MODELS[name](), arguments(MODELS[name](), program, 6)
-    size = np.repeat([1e-30, 0.1], 3)
-    given["q"] = given["q"] + 1j * size * np.random.default_rng(2).standard_normal(given["q"].shape)
-    actual = DRIVERS["loops"](PROGRAMS[program], model, given)
-    expected = {o: np.array(r) for o, r in rows(PROGRAMS[program], model, given).items() if o in actual}
-    for part in (np.real, np.imag):
-        parts = ({o: part(np.asarray(r)) for o, r in results.items()} for results in (actual, expected))
-        assert_same(program, model, given, *parts)
-
-
-@pytest.mark.parametrize("program", [name for name in PROGRAMS if name not in ("fdsva", "fd_second_order")])
-@each_small_model
-def test_dual_numbers(program, name):
-    model = MODELS[name]()
-    given = plain = arguments(model, program, 3)
-    tangent = np.random.default_rng(3).standard_normal((*given["q"].shape, 4))
-    given = {**plain, "q": Dual(plain["q"], tangent)}
-    actual = DRIVERS["loops"](PROGRAMS[program], model, given)
-    expected = rows(PROGRAMS[program], model, given)
-    for part in ("val", "tan"):
-        parts = [{o: getattr(r[o], part) for o in PROGRAMS[program].outputs} for r in (actual, expected)]
-        if part == "tan":  # (..., N, K): the directions count as entries of the block
-            parts = [{o: np.moveaxis(x, -1, 0) for o, x in results.items()} for results in parts]
-        assert_same(program, model, plain, *parts)
-
-
-def test_mixtures_of_complex_and_dual_numbers_are_left_to_the_rows():
-    model = MODELS["ur5"]()
-    given = arguments(model, "rnea", 2)
-    given |= {"q": Dual(given["q"], np.ones((model.nq, 2, 1))), "v": given["v"] + 1e-20j}
-    actual, expected = DRIVERS["loops"](RNEA, model, given)["tau"], rows(RNEA, model, given)["tau"]
-    np.testing.assert_array_equal(actual.tan, expected.tan)
-    assert np.abs(actual.val.imag).max() > 0
 
 
 def test_a_single_point_goes_with_a_batch():

@@ -6,17 +6,17 @@ import numpy as np
 import pytest
 from compiled_text import compiled_kernel
 from rigid_body_cases import foreign, state, tree
+from unrolled_programs import on_tape
 
 from dynamics_backends.compiled.loops.kernel import library_kernel
 from dynamics_backends.compiled.loops.kernel_data import shapes_of
 from dynamics_backends.compiled.loops.loops import loop_kernel
 from dynamics_backends.rigid_body import batched
 from dynamics_backends.rigid_body.derivatives.fd_tensors import FDSVA_SO
-from dynamics_backends.rigid_body.derivatives.rnea_tensors import IDSVA_SO, rnea_tensors
+from dynamics_backends.rigid_body.derivatives.rnea_tensors import IDSVA_SO
 from dynamics_backends.rigid_body.model.model import JOINT_TYPES
 from dynamics_backends.rigid_body.model.sample_models import binary_tree, random_tree
 from dynamics_backends.rigid_body.passes.drivers import rows
-from dynamics_backends.tape.driver import LibraryDriver
 
 pytestmark = pytest.mark.needs_compiler
 
@@ -78,9 +78,9 @@ def test_loops(program, name):
 @each_program
 @pytest.mark.parametrize("name", ["ur5", "one joint"])
 def test_tapes(program, name):
-    model, driver = MODELS[name](), LibraryDriver()
+    model = MODELS[name]()
     given = arguments(model, program, 11)
-    fields = driver(PROGRAMS[program], model, {n: x.T for n, x in given.items()})
+    fields = on_tape(PROGRAMS[program], model, {n: x.T for n, x in given.items()})
     assert_same(program, model, given, [np.moveaxis(fields[o], -1, 0) for o in PROGRAMS[program].outputs])
 
 
@@ -111,20 +111,3 @@ def test_arrays_of_another_batch_are_refused():
         k(*arguments(model, "idsva_so", 4).values(), out=out)
     fresh = k(*given.values())
     assert all(np.array_equal(a, b) for a, b in zip(k(*given.values(), out=out), fresh, strict=True))
-
-
-@pytest.mark.parametrize("kind", [complex, "dual"])
-def test_derivatives_of_the_tensors(kind):
-    """Complex and dual numbers go through a tape as through the row driver."""
-    from dynamics_backends.scalars.dual import Dual
-
-    model, driver = tree("fixed172", 3), LibraryDriver()
-    q, v, a = (x.T for x in state(model, 0, 3))
-    step = np.random.default_rng(2).standard_normal(v.shape)
-    moved = v + 1e-30j * step if kind is complex else Dual(v, step[..., None])
-    for ours, expected in zip(
-        rnea_tensors(model, q, moved, a, driver=driver), rnea_tensors(model, q, moved, a), strict=True
-    ):
-        pair = [(x.imag / 1e-30, x.real) if kind is complex else (x.tan, x.val) for x in (ours, expected)]
-        for actual, correct in zip(*pair, strict=True):
-            assert np.abs(actual - correct).max() <= TOLERANCE * max(np.abs(correct).max(), 1e-3)
