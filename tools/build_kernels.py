@@ -52,7 +52,6 @@ from dynamics_backends.rigid_body.derivatives import (  # noqa: E402
     fd_tensors,
     rnea_derivatives,
     rnea_second_order,
-    rnea_tensors,
 )
 from dynamics_backends.rigid_body.passes.passes import Program  # noqa: E402
 from dynamics_backends.rigid_body.spatial.joints import JOINTS  # noqa: E402
@@ -71,7 +70,7 @@ MODULES = (
         fd_second_order,
         fd_tensors,
     ),
-    *(rnea_derivatives, rnea_second_order, rnea_tensors, rigid_body_map),
+    *(rnea_derivatives, rnea_second_order, rigid_body_map),
 )
 """Modules whose programs are built."""
 WITH_ROTORS = {"aba", "aba_external", "forward_dynamics", "fdsva", "fd_second_order", "contact_start"}
@@ -124,8 +123,6 @@ def sources() -> dict[str, str]:
     found = {}
     for program in programs():
         kernel = loop_kernel(program, sorted(JOINTS))
-        if any(output.scattered for output in kernel.sparse.values()):
-            continue  # the entries of sparse tensors depend on the robot
         name = kernel.name
         functions = ", ".join(f"{name}_{function}" for function in ("workspace", "run", "packed_workspace", "packed"))
         loop = f'const loop_t loop_{name} = {{"{name}", {functions}}};'

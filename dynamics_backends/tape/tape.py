@@ -17,7 +17,6 @@ from dynamics_backends.compiled.runtime.memory import (
     KNOTS_PER_THREAD,
     Workspaces,
     address,
-    aligned,
     bound,
     code_of,
     over_threads,
@@ -100,12 +99,11 @@ class Tape:
         )
         return cls(*arrays, tuple(sizes), tuple(map(tuple, shapes)), values, called)
 
-    def rows(self, *inputs: Array, out: list[Array] | None = None, threads: int | None = None) -> list[Array]:
+    def rows(self, *inputs: Array, threads: int | None = None) -> list[Array]:
         """Outputs (N, *shape) from inputs (N, n), one for each input of the function; other types are converted to float64.
 
-        out: arrays to write to and return, as from :meth:`buffers`. threads: maximum number of threads; by default measured work
-        determines it, from 2 KNOTS_PER_THREAD rows on (:func:`~dynamics_backends.compiled.runtime.memory.over_threads`). Raises
-        ValueError for inputs of another shape, and for ``out`` of another shape, type or layout.
+        threads: maximum number of threads; by default measured work determines it, from 2 KNOTS_PER_THREAD rows on
+        (:func:`~dynamics_backends.compiled.runtime.memory.over_threads`). Raises ValueError for inputs of another shape.
         """
         arrays = [_with_whole_rows(x) for x in inputs]
         n = len(arrays[0]) if arrays else 0
@@ -113,9 +111,7 @@ class Tape:
             raise ValueError(
                 f"the inputs have shapes {[a.shape for a in arrays]}; expected {[(n, s) for s in self.sizes]}"
             )
-        results = [np.empty((n, *shape)) for shape in self.shapes] if out is None else out
-        if out is not None:
-            self._check(results, n)
+        results = [np.empty((n, *shape)) for shape in self.shapes]
         run, tape, lanes, workspaces, _ = self._evaluator
         numbers = [*map(address, arrays), *[a.strides[0] // 8 for a in arrays], *map(address, results)]
         memory = (ctypes.c_ssize_t * len(numbers))(*numbers)
@@ -154,18 +150,6 @@ class Tape:
         """
         library = machine.kernels()
         return code_of(library.tape_function), self.address, code_of(library.tape_blocks)
-
-    def buffers(self, n: int) -> list[Array]:
-        """New output arrays of n rows, zeros, which repeated calls can reuse: fresh memory may cost more than the evaluation."""
-        return [aligned(n * math.prod(shape)).reshape(n, *shape) for shape in self.shapes]
-
-    def _check(self, out: Sequence[Array], n: int) -> None:
-        """Raise ValueError unless ``out`` has one C-contiguous float64 array (n, *shape) for each output."""
-        expected = [(n, *shape) for shape in self.shapes]
-        if [a.shape for a in out] != expected or not all(a.dtype == float and a.flags.c_contiguous for a in out):
-            raise ValueError(
-                f"out has arrays of shapes {[a.shape for a in out]}; expected contiguous float64 {expected}"
-            )
 
     @cached_property
     def _evaluator(self) -> _Evaluator:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from statistics import median
 from typing import Any
 
@@ -72,13 +73,14 @@ def joined_samples(model: Model, n: int) -> Array:
 def program_call(
     program: Program, model: Model, batch: int, *, tape: bool = False, threads: int = 1
 ) -> Callable[[], Any]:
-    """Return a function that runs a program for a batch into preallocated arrays. tape: on a tape, not by a kernel."""
-    kernel: Any = _tape(program, model) if tape else library_kernel(program, model) or _compiled(program, model)
-    run, out = kernel.rows if tape else kernel, kernel.buffers(batch)
+    """Return a function that runs a program for a batch: by a kernel into preallocated arrays, or on a tape."""
     q, v, x = samples(model, batch)
     known = {"q": q, "v": v, "mu": v - x, "lam": v - x}
     inputs = [known.get(name, x) for name in program.arguments]
-    return lambda: run(*inputs, out=out, threads=threads)
+    if tape:
+        return partial(_tape(program, model).rows, *inputs, threads=threads)
+    kernel = library_kernel(program, model) or _compiled(program, model)
+    return partial(kernel.write, inputs, kernel.results(batch), threads)
 
 
 def _tape(program: Program, model: Model) -> Tape:

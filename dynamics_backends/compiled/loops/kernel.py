@@ -13,7 +13,6 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from importlib.resources import files
 from typing import Any, NamedTuple
-from weakref import ref
 
 import numpy as np
 
@@ -144,10 +143,7 @@ def _unpacking(kernel: LoopKernel, i: int) -> str:
     sparse = kernel.sparse[output]
     size = f"({sparse.entries})"
     table = f"ti[{len(INT_TABLES) + list(kernel.sparse).index(output)}]"
-    how = "scattered" if sparse.scattered else "blocks"
-    written = " + ".join(f"({s})" for s in kernel.output_sizes[: i + 1])
-    streamed = f"(last - first) * ({written}) > STREAM_ABOVE"
-    return f"    unpack_{how}(y{i}, {size}, {table}, count, out[{i}] + n * PADDED({size}), {streamed});"
+    return f"    unpack_blocks(y{i}, {size}, {table}, count, out[{i}] + n * PADDED({size}));"
 
 
 def text_of(kernel: LoopKernel) -> str:
@@ -185,18 +181,6 @@ class ModelKernel:
         self._ti, self._td = map(ctypes.addressof, self._tables)
         self.shapes = list(shapes)
         self._workspaces = Workspaces(int(workspace(address(self.tables[0][0]))) * self._lanes)
-        self._last_out: tuple[list[ref[np.ndarray]], int, ctypes.Array] = ([], -1, pointers([]))
-
-    def buffers(self, n: int) -> list[np.ndarray]:
-        """Output arrays for a batch of n knots, which repeated calls can reuse: fresh memory may cost more than the kernel.
-
-        Calls do not write all structural zeros of matrices and tensors, which are set here; the entries of each knot of these begin
-        at a multiple of the lanes.
-        """
-        return [
-            self._padded(n, *shape) if sparse else aligned(n * math.prod(shape)).reshape(n, *shape)
-            for shape, sparse in zip(self.shapes, self._sparse, strict=True)
-        ]
 
     def _padded(self, n: int, *shape: int) -> np.ndarray:
         """Aligned array (n, *shape) in which the entries of each knot fill whole vectors."""
@@ -204,54 +188,36 @@ class ModelKernel:
         padded = -(-size // self._lanes) * self._lanes
         return aligned(n * padded).reshape(n, padded)[:, :size].reshape(n, *shape)
 
-    def __call__(
-        self, *inputs: np.ndarray, out: list[np.ndarray] | None = None, threads: int | None = None
-    ) -> list[np.ndarray]:
+    def __call__(self, *inputs: np.ndarray, threads: int | None = None) -> list[np.ndarray]:
         """Outputs (N, ...) from inputs (N, n), float64 and C-contiguous (other inputs are converted).
 
-        out: arrays from :meth:`buffers` to write to; raises ValueError for arrays of another layout. threads: maximum number of
-        threads; by default :func:`over_threads` chooses their number.
+        threads: maximum number of threads; by default :func:`over_threads` chooses their number.
         """
         arrays = [np.ascontiguousarray(x, dtype=float) for x in inputs]
-        n = len(arrays[0])
-        results = self._results(n) if out is None else out
-        pin, pout = pointers(arrays), pointers(results) if out is None else self._pointers_to(results, n)
+        results = self.results(len(arrays[0]))
+        self.write(arrays, results, threads)
+        return results
+
+    def results(self, n: int) -> list[np.ndarray]:
+        """New output arrays for n knots; those with structural zeros are zeroed."""
+        return [
+            self._padded(n, *shape) if sparse else np.empty((n, *shape))
+            for shape, sparse in zip(self.shapes, self._sparse, strict=True)
+        ]
+
+    def write(self, arrays: Sequence[np.ndarray], results: Sequence[np.ndarray], threads: int | None = None) -> None:
+        """Write the outputs for inputs (n, size), float64 and C-contiguous, to arrays from :meth:`results` (n).
+
+        Arrays are not checked. Calls do not write all structural zeros of matrices and tensors.
+        """
+        pin, pout = pointers(arrays), pointers(results)
         at = ctypes.addressof(pin), ctypes.addressof(pout)
 
         def part(first: int, last: int, workspace: np.ndarray) -> None:
             """Run the kernel for knots first to last, last excluded."""
             self._run(self._ti, self._td, *at, first, last, address(workspace))
 
-        over_threads(part, n, self._lanes, self._workspaces, threads)
-        return results
-
-    def _pointers_to(self, out: Sequence[np.ndarray], n: int) -> ctypes.Array:
-        """Addresses of the output arrays of n knots, cached for repeated calls with the same arrays.
-
-        Raises ValueError for another number of knots, or unaligned arrays with structural zeros.
-        """
-        known, knots, pout = self._last_out
-        if knots == n and len(known) == len(out) and all(r() is a for r, a in zip(known, out, strict=True)):
-            return pout
-        for array, sparse in zip(out, self._sparse, strict=True):
-            if len(array) != n:
-                raise ValueError(
-                    f"out holds arrays for {len(array)} knots, the inputs {n}; use the kernel's buffers({n})"
-                )
-            if sparse and n > 1 and array.strides[0] % (8 * self._lanes):
-                raise ValueError(
-                    "out holds matrices whose knots are not aligned; use arrays from the kernel's buffers()"
-                )
-        pout = pointers(out)
-        self._last_out = [ref(a) for a in out], n, pout
-        return pout
-
-    def _results(self, n: int) -> list[np.ndarray]:
-        """New output arrays; those with structural zeros are zeroed."""
-        return [
-            self._padded(n, *shape) if sparse else np.empty((n, *shape))
-            for shape, sparse in zip(self.shapes, self._sparse, strict=True)
-        ]
+        over_threads(part, len(arrays[0]), self._lanes, self._workspaces, threads)
 
 
 @lru_cache(maxsize=64)

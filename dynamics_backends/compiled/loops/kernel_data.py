@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from dynamics_backends.compiled.loops.sparsity import below_others, on_one_path, triple_counts
+from dynamics_backends.compiled.loops.sparsity import below_others, on_one_path
 from dynamics_backends.rigid_body.algorithms import ltl
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.rigid_body.passes.ground import free_dofs
@@ -23,7 +23,7 @@ from dynamics_backends.rigid_body.spatial.joints import JOINTS
 from dynamics_backends.rigid_body.spatial.spatial import Struct, build, leaves, size
 
 INT_TABLES = (
-    "head",  # nb, nv, nq, numbers of triples
+    "head",  # nb, nv, nq
     "parent",
     "type",
     "q_index",
@@ -46,7 +46,7 @@ def int_tables(model: Model) -> list[np.ndarray]:
     start = np.cumsum([0, *[len(a) for a in above]])
     rooted = ~below_others(model)
     tables = {
-        "head": [model.nb, model.nv, model.nq, *triple_counts(model)],
+        "head": [model.nb, model.nv, model.nq],
         "parent": model.parent,
         "type": [list(JOINTS).index(t) for t in model.joint_types],
         "q_index": model.q_index,

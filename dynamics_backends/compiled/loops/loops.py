@@ -7,21 +7,20 @@ that a ``x_p`` reads has a row -1 with the ground's values, so that the loop has
 such a row, and arguments that a pass updates, have storage in the workspace and are copied from, or to, the caller's arrays.
 Passes of linear algebra are calls of the C templates (linear_algebra/ltl.h, tensors.h) on whole fields.
 
-Matrix entries whose DoFs lie on no common path are cleared for every block, if a pass or the caller may read them.  Output tensors
-are compact, see :mod:`~dynamics_backends.compiled.loops.sparsity`.  Structural zeros of other tensors are never written, since a
-workspace begins as zeros.
+Matrix entries whose DoFs lie on no common path are cleared for every block, if a pass or the caller may read them.  Structural
+zeros of tensors are never written, since a workspace begins as zeros.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import pairwise
 
 from dynamics_backends.compiled.emit.emit import Argument, step_function
-from dynamics_backends.compiled.emit.trace import Operand, Trace, trace
+from dynamics_backends.compiled.emit.trace import Trace, trace
 from dynamics_backends.compiled.loops.kernel_data import INT_TABLES
-from dynamics_backends.compiled.loops.sparsity import Forms, Sparse, compact_positions, compact_size, sparse_outputs
+from dynamics_backends.compiled.loops.sparsity import Forms, Sparse, sparse_outputs
 from dynamics_backends.rigid_body.passes.passes import (
     FIELDS,
     TABLES as DOUBLE_TABLES,
@@ -79,7 +78,7 @@ _COUNT |= {Axis.MATRIX: "nv * nv", Axis.TENSOR: "nv * nv * nv"}
 class LoopKernel:
     """C source of a block function ``name(ti, td, inputs..., outputs..., w)`` and the sizes that a caller needs.
 
-    input_sizes, output_sizes, workspace: C expressions in nb, nv, nq and the table head, numbers of vectors.
+    input_sizes, output_sizes, workspace: C expressions in nb, nv and nq, numbers of vectors.
     sparse: outputs of which only structurally nonzero entries are written. operations: operation counts of the step functions, by
     number of the pass and joint type or form.
     """
@@ -107,7 +106,6 @@ class _Writer:
     program: Program
     joint_types: list[str]
     functions: list[str] = field(default_factory=list)
-    slots: dict[str, dict[str, int]] = field(default_factory=dict)
     operations: dict[tuple[int, str], int] = field(default_factory=dict)
     forms: Forms = field(default_factory=Forms)
 
@@ -119,7 +117,6 @@ class _Writer:
         read = {base_name(n) for p in passes for n in (*p.inputs, *(p.outputs if p.step is None else ()))}
         self.live = read | set(self.outputs)
         self.by_entry = {base_name(o) for p in passes if p.by_entry for o in p.outputs}
-        self.compact = [o for o in self.outputs if FIELDS[o].axis is Axis.TENSOR and o in self.by_entry]
         self.in_place = {f: o for p in passes for f, o in IN_PLACE.get(p.template, {}).items()}
         self.written = list(dict.fromkeys(base_name(o) for p in passes for o in p.outputs if self._is_live(o)))
         self.parents = {base_name(n) for p in passes for n in p.inputs if n.endswith("_p")}
@@ -141,16 +138,10 @@ class _Writer:
         head = f"static void {self.name}({', '.join([*arguments, 'V* workspace'])})"
         source = "\n".join([*self.functions, head, "{", *body, "}", ""])
         sizes_in, sizes_out = ([self._size(f) for f in fields] for fields in (self.inputs, self.outputs))
-        return LoopKernel(
-            self.name, source, self.inputs, self.outputs, sizes_in, sizes_out, total, self._sparse(), self.operations
-        )
-
-    def _sparse(self) -> dict[str, Sparse]:
-        """Sparsity of the output matrices and tensors, by name; tensors written by entry are compact."""
         sparse = sparse_outputs(self.program)
-        for o in self.compact:
-            sparse[o] = replace(sparse[o], positions=compact_positions(o, self.slots), scattered=True)
-        return sparse
+        return LoopKernel(
+            self.name, source, self.inputs, self.outputs, sizes_in, sizes_out, total, sparse, self.operations
+        )
 
     def _is_live(self, output: str) -> bool:
         """True if a pass or the caller reads an output; other outputs are neither computed nor stored."""
@@ -172,8 +163,6 @@ class _Writer:
 
     def _size(self, f: str, *, ground: bool = False) -> str:
         """C expression for the number of vectors of a field; ground: with the row -1."""
-        if f in self.compact:
-            return compact_size(f, self.slots)
         kind = FIELDS[f]
         rows = f"({_COUNT[kind.axis]} + 1)" if ground else f"({_COUNT[kind.axis]})"
         return f"{self._leaves(f)} * {rows}"
@@ -191,9 +180,7 @@ class _Writer:
         """C declarations of the written fields in the workspace (or in the output that replaces one), with their initial values."""
         lines = []
         for f in dict.fromkeys((*self.written, *self.copied)):
-            if f in self.compact:
-                lines.append(f"V* {f}_at = {f}; *{f}_at++ = ZERO;")
-            elif f in self.in_place:
+            if f in self.in_place:
                 lines.append(f"V* {f} = {self.in_place[f]};")
             elif self._has_workspace(f):
                 behind = f" + {self._leaves(f)}" if f in self.parents else ""
@@ -345,27 +332,9 @@ class _Writer:
         if p.kind == "dof":
             self.forms.record_vanishing(p, filter(self._is_live, p.outputs), self._trace(p, names, form="rooted"))
         pointers = [self._input(n, p) for n in names]
-        moves = ""
-        if any(base_name(o) in self.compact for o in p.outputs):
-            traced, numbers = self._joined(p, traced)
-            pointers += [f"{f}_at" for f in numbers]
-            moves = "".join(f" {f}_at += {count};" for f, count in numbers.items())
-        else:
-            pointers += [self._output(o, p) for o in p.outputs if self._is_live(o)]
+        pointers += [self._output(o, p) for o in p.outputs if self._is_live(o)]
         self._emit(function, p, names, traced)
-        return f"{function}({', '.join(pointers)});{moves}"
-
-    def _joined(self, p: Pass, t: Trace) -> tuple[Trace, dict[str, int]]:
-        """Trace whose outputs are the distinct numbers of each compact tensor, and their count by tensor; records their slots."""
-        joined: dict[str, list[tuple[Operand, ...]]] = {}
-        self.slots[p.kind] = {}
-        for o, operands in zip(p.outputs, t.outputs, strict=True):
-            numbers = joined.setdefault(base_name(o), [])
-            if tuple(operands) not in numbers:
-                numbers.append(tuple(operands))
-            self.slots[p.kind][o] = numbers.index(tuple(operands))
-        outputs = [[x for number in numbers for x in number] for numbers in joined.values()]
-        return Trace(t.operations, outputs), dict(zip(joined, map(len, outputs), strict=True))
+        return f"{function}({', '.join(pointers)});"
 
     def _trace(self, p: Pass, names: list[str], joint_type: str = "", form: str = "") -> Trace:
         """Trace of a step for a joint type, or in a form with known zeros."""

@@ -1,8 +1,6 @@
-"""Sparsity of results: structurally zero entries, and the positions of the other entries in a kernel's output.
+"""Sparsity of results: structurally zero entries.
 
-Zeros are written once, when an array is allocated; a kernel writes the blocks of consecutive entries that contain others.  A
-tensor over the triples of a tree is compact in the workspace: one zero, then the distinct numbers of each triple in the order of
-the loops.
+Zeros are written once, when an array is allocated; a kernel writes the blocks of consecutive entries that contain others.
 
 Passes are traced in specialized forms (:class:`Forms`), with known values for some of their symbols:
 
@@ -14,7 +12,7 @@ Tracing the passes over DoFs in the rooted form shows which numbers vanish at a 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import permutations
 from typing import Any
@@ -25,38 +23,30 @@ from dynamics_backends.compiled.emit.trace import Trace
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.rigid_body.passes.ground import free_dofs
 from dynamics_backends.rigid_body.passes.layout import layout
-from dynamics_backends.rigid_body.passes.passes import FIELDS, TRIPLES, Axis, Pass, Program, base_name, entry
+from dynamics_backends.rigid_body.passes.passes import FIELDS, TRIPLES, Axis, Pass, Program, base_name
 
 Array = np.ndarray
 _ORDER = {Axis.MATRIX: 2, Axis.TENSOR: 3}
 """Number of indices of an entry."""
-_UPPER = {kind for (_, upper), kind in TRIPLES.items() if upper}
-"""Kinds of triples whose k belongs to the joint of j."""
-Slots = Mapping[str, Mapping[str, int]]
-"""Position of an output's number among those of one triple, by kind of pass and output, ``tau_qq[d,j,k]``."""
 
 
 @dataclass(frozen=True)
 class Sparse:
     """Output with structural zeros.
 
-    positions: function of a model that returns the position of each entry in the kernel's array, -1 for structural zeros.
-    scattered: True if the array is compact; otherwise positions are entry numbers.  entries: number of entries, a C expression in
-    nv.
+    positions: function of a model that returns the number of each entry, -1 for structural zeros. entries: number of entries, a C
+    expression in nv.
     """
 
     entries: str
     positions: Callable[[Model], Array]
-    scattered: bool = False
 
     def table(self, model: Model, lanes: int) -> Array:
-        """Count and indices of nonzero blocks of ``lanes`` consecutive numbers; if scattered, with the positions of each block."""
+        """Count and indices of nonzero blocks of ``lanes`` consecutive numbers, as int32."""
         where = self.positions(model)
         blocks = np.concatenate([where, np.full(-len(where) % lanes, -1)]).reshape(-1, lanes)
         nonzero = np.flatnonzero((blocks >= 0).any(axis=1))
-        sources = np.maximum(blocks[nonzero], 0)  # position 0 holds the zero
-        rows = np.column_stack([nonzero, sources]) if self.scattered else nonzero
-        return np.array([len(nonzero), *rows.reshape(-1)], dtype=np.int32)
+        return np.array([len(nonzero), *nonzero], dtype=np.int32)
 
 
 def sparse_outputs(program: Program) -> dict[str, Sparse]:
@@ -145,56 +135,6 @@ MASKS: dict[str, Callable[[Model, int], Array]] = {
     "L_vv": _curved_in_v,
 }
 """Masks (nv, ...) of possibly nonzero entries, for outputs that are not full blocks of trees."""
-
-
-# -- compact tensors ------------------------------------------------------------------------------------------------------
-
-COUNTS = tuple(TRIPLES.values())
-"""Kinds of triples; their numbers follow nb, nv, nq in the table ``head``."""
-
-
-def triple_counts(model: Model) -> list[int]:
-    """Number of triples of each kind in COUNTS."""
-    return [len(layout(model).indices(kind)["d"]) for kind in COUNTS]
-
-
-def compact_size(field: str, slots: Slots) -> str:
-    """Length of a compact tensor with its leading zero, a C expression in the table ``head``."""
-    parts = [f"{_slots_of(field, slots[kind])} * head[{3 + i}]" for i, kind in enumerate(COUNTS) if kind in slots]
-    return " + ".join(["1", *parts])
-
-
-def _slots_of(field: str, slots: Mapping[str, int]) -> int:
-    """Number of distinct numbers of a field in one triple."""
-    return len({slot for o, slot in slots.items() if base_name(o) == field})
-
-
-def compact_positions(field: str, slots: Slots) -> Callable[[Model], Array]:
-    """Function that returns the positions of a model's entries in a compact tensor."""
-
-    def positions(model: Model) -> Array:
-        """Position of each entry (nv^3,) of a model's tensor in the compact array; -1 for structural zeros."""
-        found = np.full((model.nv,) * 3, -1)
-        index = {kind: layout(model).indices(kind) for kind in slots}
-        order = np.lexsort(
-            (
-                np.concatenate([np.full(len(i["d"]), kind in _UPPER) for kind, i in index.items()]),
-                np.concatenate([i["path"] for i in index.values()]),
-            )
-        )
-        sizes = np.concatenate([np.full(len(i["d"]), _slots_of(field, slots[kind])) for kind, i in index.items()])
-        start = np.empty_like(sizes)
-        start[order] = 1 + np.cumsum(sizes[order]) - sizes[order]
-        first = 0
-        for kind, i in index.items():
-            at = start[first : first + len(i["d"])]
-            first += len(i["d"])
-            for output, slot in slots[kind].items():
-                if base_name(output) == field:
-                    found[tuple(i[letter] for letter in entry(output))] = at + slot
-        return found.ravel()
-
-    return positions
 
 
 FORMS = ("", "rooted", "diagonal")

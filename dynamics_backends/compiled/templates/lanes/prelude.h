@@ -55,21 +55,6 @@ static void pack(const double *restrict rows, long n, int count, V *restrict x)
     }
 }
 
-/* Outputs of more doubles than this (a megabyte) bypass the caches, which would otherwise read and evict them. */
-#define STREAM_ABOVE (1L << 17)
-
-static inline void store(V x, double *to, int streamed)
-{
-#if LANES == 8 && defined(__AVX512F__)
-    if (streamed) {
-        __asm__ volatile("vmovntpd %1, %0" : "=m"(*(V *)to) : "v"(x));
-        return;
-    }
-#endif
-    (void)streamed;
-    memcpy(to, &x, sizeof(V));
-}
-
 static void unpack(const V *restrict x, long n, int count, double *restrict rows)
 {
     long i = 0;

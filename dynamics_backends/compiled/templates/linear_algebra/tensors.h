@@ -10,47 +10,21 @@
    then their indices.
    Other numbers of the rows are unchanged; the padding after the n of a row may hold any values, as may up to LANES vectors
    after x. */
-static void unpack_blocks(
-    const V *restrict x, long n, const int *restrict blocks, int count, double *restrict rows, int streamed)
+static void unpack_blocks(const V *restrict x, long n, const int *restrict blocks, int count, double *restrict rows)
 {
     const long stride = PADDED(n);
-    const int aligned = streamed && (unsigned long)rows % sizeof(V) == 0;
     for (int b = 1; b <= blocks[0]; b++) {
         const long i = (long)blocks[b] * LANES, rest = n - i < LANES ? n - i : LANES;
 #if LANES == 8 || LANES == 4
         if (count == LANES) {
             V t[LANES];
             transpose(x + i, t);
-            for (int l = 0; l < LANES; l++) store(t[l], rows + stride * l + i, aligned);
+            for (int l = 0; l < LANES; l++) memcpy(rows + stride * l + i, &t[l], sizeof(V));
             continue;
         }
 #endif
         for (int l = 0; l < count; l++)
             for (long j = i; j < i + rest; j++) rows[stride * l + j] = ((const double *)x)[j * LANES + l];
-    }
-}
-
-/* Same, for blocks whose vectors are anywhere in x: blocks[0] is their number, then the index and the positions of the vectors
-   of each. */
-static void unpack_scattered(
-    const V *restrict x, long n, const int *restrict blocks, int count, double *restrict rows, int streamed)
-{
-    const long stride = PADDED(n);
-    const int aligned = streamed && (unsigned long)rows % sizeof(V) == 0;
-    const int *restrict from = blocks + 1;
-    for (int b = 0; b < blocks[0]; b++, from += LANES + 1) {
-        const long i = (long)from[0] * LANES, rest = n - i < LANES ? n - i : LANES;
-#if LANES == 8 || LANES == 4
-        if (count == LANES) {
-            V t[LANES], gathered[LANES];
-            for (int j = 0; j < LANES; j++) gathered[j] = x[from[1 + j]];
-            transpose(gathered, t);
-            for (int l = 0; l < LANES; l++) store(t[l], rows + stride * l + i, aligned);
-            continue;
-        }
-#endif
-        for (int l = 0; l < count; l++)
-            for (long j = 0; j < rest; j++) rows[stride * l + i + j] = ((const double *)x)[(long)from[1 + j] * LANES + l];
     }
 }
 

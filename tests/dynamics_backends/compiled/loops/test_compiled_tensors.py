@@ -68,10 +68,11 @@ def test_there_is_a_model_with_several_trees_and_all_joint_types_occur():
 def test_loops(program, name):
     """The batches have full and partial blocks of lanes; a second call writes into the same arrays."""
     model, k = MODELS[name](), kernel(program, name)
-    out = k.buffers(19)
+    results = k.results(19)
     for seed in (0, 1):
         given = arguments(model, program, 19, seed)
-        assert_same(program, model, given, k(*given.values(), out=out))
+        k.write([np.ascontiguousarray(x) for x in given.values()], results)
+        assert_same(program, model, given, results)
     assert_same(program, model, given, k(*given.values()))
 
 
@@ -82,32 +83,3 @@ def test_tapes(program, name):
     given = arguments(model, program, 11)
     fields = on_tape(PROGRAMS[program], model, {n: x.T for n, x in given.items()})
     assert_same(program, model, given, [np.moveaxis(fields[o], -1, 0) for o in PROGRAMS[program].outputs])
-
-
-def test_large_batches_pass_the_caches():
-    """Results of more than the limit in prelude.h are stored another way."""
-    model, k = MODELS["hyq"](), kernel("idsva_so", "hyq")
-    given = arguments(model, "idsva_so", 130)
-    results = k(*given.values(), out=k.buffers(130))
-    assert sum(r.size for r in results) > 2 << 20
-    last = slice(123, 130)
-    assert_same("idsva_so", model, {n: x[last] for n, x in given.items()}, [r[last] for r in results])
-
-
-def test_arrays_laid_out_otherwise_are_refused():
-    model, k = MODELS["fixed tree"](), kernel("idsva_so", "fixed tree")
-    assert model.nv % 2 == 1
-    with pytest.raises(ValueError, match=r"buffers\(\)"):
-        k(*arguments(model, "idsva_so", 3).values(), out=[np.zeros((3, *shape)) for shape in k.shapes])
-
-
-def test_arrays_of_another_batch_are_refused():
-    """Also after a call with the same arrays that fitted."""
-    model, k = MODELS["fixed tree"](), kernel("idsva_so", "fixed tree")
-    out = k.buffers(3)
-    given = arguments(model, "idsva_so", 3)
-    assert k(*given.values(), out=out) is out
-    with pytest.raises(ValueError, match=r"for 3 knots, the inputs 4; use the kernel's buffers\(4\)"):
-        k(*arguments(model, "idsva_so", 4).values(), out=out)
-    fresh = k(*given.values())
-    assert all(np.array_equal(a, b) for a, b in zip(k(*given.values(), out=out), fresh, strict=True))
