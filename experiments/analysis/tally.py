@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 
 from dynamics_backends.compiled.loops.loops import loop_kernel
-from dynamics_backends.compiled.loops.sparsity import FORMS, below_others
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.rigid_body.passes.layout import layout
 from dynamics_backends.rigid_body.passes.passes import FIELDS, Program
@@ -19,25 +18,17 @@ def operations(program: Program, model: Model) -> int:
     if templates:
         raise ValueError(f"{program.name} has linear algebra ({', '.join(sorted(templates))}), which is not counted")
     total = sum(
-        count * _calls(program.passes[number].kind, variant, (number, "rooted") in counts, model)
-        for (number, variant), count in counts.items()
+        count * _calls(program.passes[number].kind, joint_type, model) for (number, joint_type), count in counts.items()
     )
     below = int(np.count_nonzero(np.asarray(model.parent) >= 0))
     sums = sum(size(FIELDS[o].kind) for p in program.passes if p.kind == "up" for o in p.outputs[p.own :])
     return total + below * sums + model.nv * any(p.template for p in program.passes)
 
 
-def _calls(kind: str, variant: str, has_rooted: bool, model: Model) -> int:
-    """Return how often a pass runs in one variant: a joint type, or one of FORMS."""
-    if variant not in FORMS:
-        return model.joint_types.count(variant)
+def _calls(kind: str, joint_type: str, model: Model) -> int:
+    """Return how often a pass runs, for joints of one type unless it is ""."""
+    if joint_type:
+        return model.joint_types.count(joint_type)
     if kind in ("down", "up", "body"):
         return model.nb
-    if kind == "dof":
-        return model.nv
-    index = layout(model).indices(kind)
-    if kind not in ("pair", "own_pair"):
-        return len(index["d"])
-    rooted = has_rooted & ~below_others(model)[index["k"]]
-    form = np.where(index["k"] == index["d"], "diagonal", np.where(rooted, "rooted", ""))
-    return int(np.count_nonzero(form == variant))
+    return model.nv if kind == "dof" else len(layout(model).indices(kind)["d"])

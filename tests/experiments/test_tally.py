@@ -3,13 +3,11 @@
 import numpy as np
 import pytest
 
-from dynamics_backends.compiled.loops.sparsity import FORMS
 from dynamics_backends.rigid_body.algorithms.rnea import RNEA
 from dynamics_backends.rigid_body.derivatives.fd_derivatives import FDSVA
 from dynamics_backends.rigid_body.derivatives.rnea_derivatives import IDSVA
-from dynamics_backends.rigid_body.model.sample_models import binary_tree, chain, random_tree
-from dynamics_backends.rigid_body.passes.layout import layout
-from experiments.analysis.tally import _calls, operations
+from dynamics_backends.rigid_body.model.sample_models import binary_tree, chain
+from experiments.analysis.tally import operations
 
 
 @pytest.mark.parametrize(("program", "order"), [(RNEA, 1), (IDSVA, 2)], ids=lambda x: getattr(x, "name", ""))
@@ -20,17 +18,6 @@ def test_the_count_of_a_chain_is_a_polynomial_in_its_length(program, order):
 
 def test_branches_are_cheaper_than_a_chain():
     assert operations(IDSVA, binary_tree(7)) < operations(IDSVA, chain(7))
-
-
-@pytest.mark.parametrize(
-    "make", [lambda: chain(5), lambda: binary_tree(7), lambda: random_tree(1, 6, floating_base=True)]
-)
-def test_every_pair_has_exactly_one_form(make):
-    model = make()
-    for kind in ("pair", "own_pair"):
-        counts = {form: _calls(kind, form, True, model) for form in FORMS}
-        assert sum(counts.values()) == len(layout(model).indices(kind)["d"])
-    assert counts["diagonal"] == model.nv and counts["rooted"] == (30 if model.floating_base else 0)
 
 
 def test_linear_algebra_is_not_counted():

@@ -31,7 +31,6 @@ INT_TABLES = (
     "dof_body",
     "above",  # for each DoF the DoFs of the joints above, starting at the root
     "above_start",
-    "above_rooted",  # end of the DoFs in ``above`` whose joint is attached to the world
     "up",
     "end",
     "gaps",
@@ -44,7 +43,6 @@ def int_tables(model: Model) -> list[np.ndarray]:
     bodies = np.asarray(model.dof_body)
     above = [[k for k in model.ancestors(int(b)) if bodies[k] != b] for b in bodies]
     start = np.cumsum([0, *[len(a) for a in above]])
-    rooted = ~below_others(model)
     tables = {
         "head": [model.nb, model.nv, model.nq],
         "parent": model.parent,
@@ -54,7 +52,6 @@ def int_tables(model: Model) -> list[np.ndarray]:
         "dof_body": bodies,
         "above": [k for a in above for k in a] or [0],
         "above_start": start,
-        "above_rooted": [first + int(np.count_nonzero(rooted[a])) for first, a in zip(start[:-1], above, strict=True)],
         "up": model.dof_parent,
         "end": subtree_ends(model.dof_parent),
         "gaps": _gaps(model),

@@ -15,12 +15,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 
 from dynamics_backends.compiled.emit.emit import Argument, step_function
 from dynamics_backends.compiled.emit.trace import Trace, trace
 from dynamics_backends.compiled.loops.kernel_data import INT_TABLES
-from dynamics_backends.compiled.loops.sparsity import Forms, Sparse, sparse_outputs
+from dynamics_backends.compiled.loops.sparsity import Sparse, sparse_outputs
 from dynamics_backends.rigid_body.passes.passes import (
     FIELDS,
     TABLES as DOUBLE_TABLES,
@@ -80,7 +79,7 @@ class LoopKernel:
 
     input_sizes, output_sizes, workspace: C expressions in nb, nv and nq, numbers of vectors.
     sparse: outputs of which only structurally nonzero entries are written. operations: operation counts of the step functions, by
-    number of the pass and joint type or form.
+    number of the pass and joint type, "" for all.
     """
 
     name: str
@@ -107,7 +106,6 @@ class _Writer:
     joint_types: list[str]
     functions: list[str] = field(default_factory=list)
     operations: dict[tuple[int, str], int] = field(default_factory=dict)
-    forms: Forms = field(default_factory=Forms)
 
     def __post_init__(self) -> None:
         self.name = self.program.name
@@ -245,33 +243,17 @@ class _Writer:
         return self._up(number, p)
 
     def _over_pairs(self, group: list[tuple[int, Pass]]) -> list[str]:
-        """C loops over every DoF d and the DoFs k of the joints above, or those of its joint.
-
-        Steps have specialized forms for root joints, and within a joint for k = d.
-        """
-
-        def calls(form: str = "") -> str:
-            """C calls of all steps of the group in a form."""
-            return " ".join(self._call(number, p, form=form) for number, p in group)
-
-        def over(first: str, last: str, row: str, body: str) -> str:
-            """C loop over i from first to last, with the DoF k = row."""
-            return f"for (int i = {first}; i < {last}; i++) {{ const int k = {row}; {body} }}"
-
-        general = calls()
-        rooted = calls("rooted") if any(self.forms.gains_at_root(p) for _, p in group) else ""
+        """C loops over every DoF d and the DoFs k of the joints above, or those of its joint."""
+        calls = " ".join(self._call(number, p) for number, p in group)
         if group[0][1].kind == "own_pair":
-            other = f"if (p < 0) {{ {rooted} }} else {{ {general} }}" if rooted else general
-            body = f"if (k == d) {{ {calls('diagonal')} }} else {{ {other} }}"
-            loops = [over("v_index[b]", "v_index[b + 1]", "i", body)]
+            loop = f"for (int k = v_index[b]; k < v_index[b + 1]; k++) {{ {calls} }}"
         else:
-            cut = ["above_start[d]", *(["above_rooted[d]"] if rooted else []), "above_start[d + 1]"]
-            forms = [rooted, general] if rooted else [general]
-            loops = [over(*ends, "above[i]", body) for ends, body in zip(pairwise(cut), forms, strict=True)]
+            head = "for (int i = above_start[d]; i < above_start[d + 1]; i++)"
+            loop = f"{head} {{ const int k = above[i]; {calls} }}"
         return [
             "for (int d = 0; d < nv; d++) {",
             "const int b = dof_body[d], p = parent[b]; (void)p;",
-            *loops,
+            loop,
             "}",
         ]
 
@@ -322,22 +304,19 @@ class _Writer:
         ]
         return "switch (type[b]) { " + "\n".join(cases) + " }"
 
-    def _call(self, number: int, p: Pass, joint_type: str = "", form: str = "") -> str:
-        """Trace a step, emit its C function, and return the C call; records operation counts and zeros at roots."""
-        variant = joint_type or form
-        function = f"{self.name}_{number}_{variant}" if variant else f"{self.name}_{number}"
+    def _call(self, number: int, p: Pass, joint_type: str = "") -> str:
+        """Trace a step, emit its C function, and return the C call; records operation counts."""
+        function = f"{self.name}_{number}_{joint_type}" if joint_type else f"{self.name}_{number}"
         names = [n for n in p.inputs if n != "joint"]
-        traced = self._trace(p, names, joint_type, form)
-        self.operations[number, variant] = len(traced.operations)
-        if p.kind == "dof":
-            self.forms.record_vanishing(p, filter(self._is_live, p.outputs), self._trace(p, names, form="rooted"))
+        traced = self._trace(p, names, joint_type)
+        self.operations[number, joint_type] = len(traced.operations)
         pointers = [self._input(n, p) for n in names]
         pointers += [self._output(o, p) for o in p.outputs if self._is_live(o)]
         self._emit(function, p, names, traced)
         return f"{function}({', '.join(pointers)});"
 
-    def _trace(self, p: Pass, names: list[str], joint_type: str = "", form: str = "") -> Trace:
-        """Trace of a step for a joint type, or in a form with known zeros."""
+    def _trace(self, p: Pass, names: list[str], joint_type: str) -> Trace:
+        """Trace of a step, for a joint type if it depends on one."""
         joint = JOINTS[joint_type] if joint_type else None
         repeats = [self._repeats(n, joint) for n in names]
         kinds = [FIELDS[base_name(n)].kind for n in names]
@@ -345,7 +324,7 @@ class _Writer:
         def step(*flat):
             """Step function on lists of scalars: builds its arguments, and returns the scalars of the live outputs."""
             arguments = []
-            for kind, r, values in zip(kinds, repeats, self.forms.known(p, names, flat, form), strict=True):
+            for kind, r, values in zip(kinds, repeats, flat, strict=True):
                 it = iter(values)
                 arguments.append([build(kind, it) for _ in range(r)] if r else build(kind, it))
             ordered = iter(arguments)

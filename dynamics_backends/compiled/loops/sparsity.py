@@ -1,29 +1,20 @@
 """Sparsity of results: structurally zero entries.
 
 Zeros are written once, when an array is allocated; a kernel writes the blocks of consecutive entries that contain others.
-
-Passes are traced in specialized forms (:class:`Forms`), with known values for some of their symbols:
-
-    rooted      the joint of k (in passes over DoFs the joint of the DoF) is attached to the world, which is at rest
-    diagonal    k is d
-
-Tracing the passes over DoFs in the rooted form shows which numbers vanish at a root.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from itertools import permutations
-from typing import Any
 
 import numpy as np
 
-from dynamics_backends.compiled.emit.trace import Trace
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.rigid_body.passes.ground import free_dofs
 from dynamics_backends.rigid_body.passes.layout import layout
-from dynamics_backends.rigid_body.passes.passes import FIELDS, TRIPLES, Axis, Pass, Program, base_name
+from dynamics_backends.rigid_body.passes.passes import FIELDS, TRIPLES, Axis, Program, base_name
 
 Array = np.ndarray
 _ORDER = {Axis.MATRIX: 2, Axis.TENSOR: 3}
@@ -135,54 +126,3 @@ MASKS: dict[str, Callable[[Model, int], Array]] = {
     "L_vv": _curved_in_v,
 }
 """Masks (nv, ...) of possibly nonzero entries, for outputs that are not full blocks of trees."""
-
-
-FORMS = ("", "rooted", "diagonal")
-_AT_ROOT = {"dof": ("", "_p"), "pair": ("_k",), "own_pair": ("_k", "_d", "_p")}
-"""Suffixes of the parameters that belong to a root joint or to the world in the rooted form, by the kind of pass."""
-
-
-@dataclass
-class Forms:
-    """Record of the numbers of a DoF's fields that vanish at a root, a joint attached to the world.
-
-    Passes are recorded in program order.
-    """
-
-    vanishing: dict[str, list[bool]] = field(default_factory=dict)
-
-    def known(self, p: Pass, names: Sequence[str], flat: Sequence[list[Any]], form: str) -> Sequence[list[Any]]:
-        """Symbols of a pass's arguments in a form: zeros for vanishing symbols (rooted), those of d in place of k's (diagonal).
-
-        names: parameters of the pass; flat: symbols of each. Any other form returns them unchanged.
-        """
-        if form == "diagonal":
-            of_d = {base_name(n): values for n, values in zip(names, flat, strict=True) if n.endswith("_d")}
-            return [of_d.get(base_name(n), v) if n.endswith("_k") else v for n, v in zip(names, flat, strict=True)]
-        if form == "rooted":
-            return [self._at_root(p, n, values) for n, values in zip(names, flat, strict=True)]
-        return flat
-
-    def _at_root(self, p: Pass, name: str, values: list[Any]) -> list[Any]:
-        """Symbols of an argument in the rooted form, with zeros for values that vanish at root joints or in the world."""
-        base = base_name(name)
-        ending = name[len(base) :]
-        if ending not in _AT_ROOT.get(p.kind, ()):
-            return values
-        if ending == "_p":
-            still = {"X": 0, "acc": len(values) // 2, "acc_link": len(values) // 2}.get(base, len(values))
-            return [0.0] * still + values[still:]
-        zeros = self.vanishing.get(base, [False] * len(values))
-        return [0.0 if zero else x for zero, x in zip(zeros, values, strict=True)]
-
-    def record_vanishing(self, p: Pass, outputs: Iterable[str], rooted: Trace) -> None:
-        """Record which numbers of a DoF pass's outputs are zero for a joint attached to the world.
-
-        rooted: trace of the pass for such a joint.
-        """
-        for output, operands in zip(outputs, rooted.outputs, strict=True):
-            self.vanishing[output] = [isinstance(x, float) and x == 0.0 for x in operands]
-
-    def gains_at_root(self, p: Pass) -> bool:
-        """True if a pass over pairs reads a number of k that vanishes at a root."""
-        return any(any(self.vanishing.get(base_name(n), ())) for n in p.inputs if n.endswith("_k"))
