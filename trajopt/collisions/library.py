@@ -1,4 +1,4 @@
-"""Collision kernels of the package's C library: gaps of capsules, choice of pairs, bounds along a motion.
+"""Gaps of capsules, and the choice of pairs for the slots of a link; gaps and bounds along a motion come from the C library.
 
 The distances of a segment from cores are traced from :mod:`dynamics_backends.rigid_body.geometry.distances` when the library is
 built.
@@ -8,9 +8,9 @@ the core, less the radii. The distance itself is computed only if the bound is b
 share the SIMD lanes. A single face of a hull does not show which side is inside. For a segment behind all faces of a hull, the face
 with the shortest separating translation gets the depth, and the gaps of the other faces remain.
 
-Choice of the pairs of capsules and cores for the slots of a link (kernels/choice.h). The nearest pairs get slots, where further
-capsules of the link near the same core count as farther (SPREAD, FARTHER), so that several near cores tend to get one slot each.
-If a core is far from the link's coarse capsule, only the pair with the coarse capsule counts.
+Choice of the pairs of capsules and cores for the slots of a link. The nearest pairs get slots, where further capsules of the link
+near the same core count as farther (SPREAD, FARTHER), so that several near cores tend to get one slot each. If a core is far from
+the link's coarse capsule, only the pair with the coarse capsule counts.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ from dynamics_backends.symbols import ca
 
 KINDS = {"box": box_distance, "cylinder": cylinder_distance, "triangle": triangle_distance}
 """Distance function of each kind of core; the kernels number the kinds in this order."""
-_TEXT = kernel_text("trajopt.collisions", "gaps.h", "choice.h", "motion.h")
+_TEXT = kernel_text("trajopt.collisions", "gaps.h", "motion.h")
 LONG = np.dtype(ctypes.c_long)
-GapsData, ChoiceData, BoundsData = structs_in(_TEXT, "gaps_t", "choice_t", "bounds_t")
+GapsData, BoundsData = structs_in(_TEXT, "gaps_t", "bounds_t")
 
 
 class CollisionKernels:
@@ -49,7 +49,6 @@ class CollisionKernels:
     def __init__(self) -> None:
         library = kernels()
         self.capsule_gaps = bound(library, "capsule_gaps", "p")
-        self.chosen_pairs = bound(library, "chosen_pairs", "p")
         self.box_motion = bound(library, "box_motion", "lpppppp")
         self.raise_bounds = bound(library, "raise_bounds", "pp lll pdp")
         self.ball_motion = bound(library, "ball_motion", "ll ppp dpp")
@@ -183,16 +182,19 @@ def chosen_pairs(
     link's. A core farther than FAR from it pairs with the coarse capsule only, and then the smallest of all gaps of the link to
     the core counts. Pairs with a gap of ``reach`` [m] or more get no slot.
     """
-    (M, P, O), C = gaps.shape, 0 if coarse is None else coarse.shape[1]
-    found, workspace = np.empty((M, slots), LONG), np.empty((2, len(piece) + 1, len(core)))
-    pieces, cores = (np.ascontiguousarray(numbers, LONG) for numbers in (piece, core))
-    gaps, coarse = np.ascontiguousarray(gaps), None if coarse is None else np.ascontiguousarray(coarse)
-    data = ChoiceData(M=M, P=P, C=C, O=O, link=link, pieces=len(pieces), cores=len(cores), slots=slots)
-    data.gaps, data.coarse = address(gaps), None if coarse is None else address(coarse)
-    data.piece, data.core = address(pieces), address(cores)
-    data.reach, data.far, data.spread, data.farther = reach, FAR, SPREAD, FARTHER
-    data.values, data.costs, data.chosen = address(workspace[0]), address(workspace[1]), address(found)
-    collision_kernels().chosen_pairs(ctypes.addressof(data))
-    knot, slot = np.nonzero(found >= 0)
-    flat = found[knot, slot]
+    values = gaps[:, piece[:, None], core]
+    if coarse is not None:
+        near = coarse[:, link, core][:, None]
+        smallest = np.minimum(values.min(axis=1, keepdims=True), near)
+        far = near > FAR
+        values = np.concatenate([np.where(far, np.inf, values), np.where(far, smallest, np.inf)], axis=1)
+    costs = values
+    if slots > 1:
+        step = SPREAD + FARTHER * np.clip(values.min(axis=1, keepdims=True), 0.0, reach)
+        rank = values.argsort(axis=1, kind="stable").argsort(axis=1)
+        costs = values + rank * step
+    costs = np.where(values < reach, costs, np.inf).reshape(len(gaps), -1)
+    order = costs.argsort(axis=1, kind="stable")[:, :slots]
+    knot, slot = np.nonzero(np.isfinite(np.take_along_axis(costs, order, axis=1)))
+    flat = order[knot, slot]
     return Choice(knot, slot, flat // len(core), flat % len(core))
