@@ -1,4 +1,4 @@
-"""Gaps of capsules, and the choice of pairs for the slots of a link; gaps and bounds along a motion come from the C library.
+"""Gaps of capsules from the package's C library, and the choice of pairs for the slots of a link.
 
 The distances of a segment from cores are traced from :mod:`dynamics_backends.rigid_body.geometry.distances` when the library is
 built.
@@ -16,6 +16,7 @@ the link's coarse capsule, only the pair with the coarse capsule counts.
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -38,31 +39,18 @@ from dynamics_backends.symbols import ca
 
 KINDS = {"box": box_distance, "cylinder": cylinder_distance, "triangle": triangle_distance}
 """Distance function of each kind of core; the kernels number the kinds in this order."""
-_TEXT = kernel_text("trajopt.collisions", "gaps.h", "motion.h")
-LONG = np.dtype(ctypes.c_long)
-GapsData, BoundsData = structs_in(_TEXT, "gaps_t", "bounds_t")
-
-
-class CollisionKernels:
-    """Collision functions of the package's C library, bound by ctypes."""
-
-    def __init__(self) -> None:
-        library = kernels()
-        self.capsule_gaps = bound(library, "capsule_gaps", "p")
-        self.box_motion = bound(library, "box_motion", "lpppppp")
-        self.raise_bounds = bound(library, "raise_bounds", "pp lll pdp")
-        self.ball_motion = bound(library, "ball_motion", "ll ppp dpp")
-        self.block_bounds = bound(library, "block_bounds", "p")
+_TEXT = kernel_text("trajopt.collisions", "gaps.h")
+(GapsData,) = structs_in(_TEXT, "gaps_t")
 
 
 @lru_cache(maxsize=1)
-def collision_kernels() -> CollisionKernels:
-    """Collision functions of the C library; one object for all calls, since they have no state."""
-    return CollisionKernels()
+def _gaps_kernel() -> Callable[[int], None]:
+    """Function capsule_gaps of the package's C library, of the address of a GapsData; it has no state."""
+    return bound(kernels(), "capsule_gaps", "p")
 
 
 def source() -> str:
-    """C source of the kernels: common prelude, distance functions, and the texts of ``kernels/``."""
+    """C source of the kernel: common prelude, distance functions, and ``kernels/gaps.h``."""
     return "\n".join([prelude(), distances(), _TEXT])
 
 
@@ -123,7 +111,7 @@ def _gaps(A: Array, B: Array, thick: Array, cores: Cores, counts: Array, reach: 
     }
     at = {name: address(array) for name, array in given.items()}
     data = GapsData(M=M, P=P, O=O, reach=reach, gaps=address(gaps), **at)
-    collision_kernels().capsule_gaps(ctypes.addressof(data))
+    _gaps_kernel()(ctypes.addressof(data))
     return gaps
 
 

@@ -1,9 +1,8 @@
 """Independent collision check by the package coal: true shapes of links and bodies, without capsules and derivatives.
 
-The smallest distance along a motion is found without computing every distance at every time. For each block of times, the
-distance of bounding volumes in the middle of the block (balls, for close pairs boxes), minus a bound on the motion within the
-block, is a lower bound. From these bounds, a search evaluates the pair and time with the smallest bound, until no bound is small
-enough.
+The smallest distance along a motion is found without computing every distance at every time. The distance of bounding volumes is
+a lower bound: the balls of two parts, or the ball of a part and the box of a body of the scene. From these bounds, a search
+evaluates the pair and time with the smallest bound, until no bound is small enough.
 
 The distance d of convex bodies a and b that are apart is that of two parallel planes with normal n, from a to b, which touch them.
 At another time, the distance of the touching planes with the same normal in the frame of b is a lower bound. In the frame of b, if
@@ -28,7 +27,7 @@ from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.geometry.scene import Scene
 from dynamics_backends.rigid_body.geometry.shapes import PlacedShape
 from dynamics_backends.rigid_body.model.model import Model
-from trajopt.collisions.mesh_motion import GROUND, BlockBounds, Places, parts_of
+from trajopt.collisions.mesh_motion import GROUND, Places, box_around, parts_of
 from trajopt.collisions.poses import body_poses
 from trajopt.collisions.true_shapes import geometry_of, hull_around, is_convex, pose, require_coal
 
@@ -57,16 +56,15 @@ class SmallestDistance(NamedTuple):
 
 
 class Search:
-    """Best-first search on lower bounds of the distances of pairs at ``count`` times.
+    """Best-first search on lower bounds of the distances of pairs at M times.
 
-    bounds (blocks, pairs): lower bounds [m] in blocks of ``block`` times, with at least one pair. distance_of: computes a distance.
+    bounds (pairs, M): lower bounds [m], of at least one pair; the search changes them. distance_of: computes a distance.
     """
 
-    def __init__(self, bounds: Array, block: int, count: int, distance_of: DistanceFunction) -> None:
-        self.bounds, self.block, self.count, self.distance_of = bounds, block, count, distance_of
-        places = (block * bounds.argmin(axis=0)).tolist()
-        self.pairs = list(zip(bounds.min(axis=0).tolist(), range(bounds.shape[1]), places, strict=True))
-        self.lower: dict[int, Array] = {}
+    def __init__(self, bounds: Array, distance_of: DistanceFunction) -> None:
+        self.bounds, self.distance_of = bounds, distance_of
+        smallest, places = bounds.min(axis=1).tolist(), bounds.argmin(axis=1).tolist()
+        self.pairs = list(zip(smallest, range(len(bounds)), places, strict=True))
         heapq.heapify(self.pairs)
 
     @property
@@ -80,10 +78,8 @@ class Search:
         A distance above ``known`` [m] may be too small.
         """
         _, pair, k = self.pairs[0]
-        lower = self.lower.get(pair)
-        if lower is None:
-            lower = self.lower[pair] = np.repeat(self.bounds[:, pair], self.block)[: self.count]
-        around = slice(max(k - AROUND, 0), min(k + AROUND + 1, self.count))
+        lower = self.bounds[pair]
+        around = slice(max(k - AROUND, 0), k + AROUND + 1)
         distance = self.distance_of(pair, k, around, known, lower)
         lower[k] = np.inf
         place = int(lower.argmin())
@@ -91,14 +87,12 @@ class Search:
         return distance, pair, k
 
 
-def minimum_distance(
-    bounds: Array, block: int, count: int, distance_of: DistanceFunction, threshold: float
-) -> SmallestDistance:
+def minimum_distance(bounds: Array, distance_of: DistanceFunction, threshold: float) -> SmallestDistance:
     """Find the smallest distance of any pair at any time, and for each time the smallest distance if it is below ``threshold``.
 
     threshold [m]. Other arguments: see :class:`Search`.
     """
-    search, near = Search(bounds, block, count, distance_of), np.full(count, np.inf)
+    search, near = Search(bounds, distance_of), np.full(bounds.shape[1], np.inf)
     best = np.inf, -1, -1
     while search.smallest_bound < max(best[0], threshold):
         found, pair, k = search.evaluate(max(best[0], threshold))
@@ -108,9 +102,9 @@ def minimum_distance(
     return SmallestDistance(*best, near)
 
 
-def touching(bounds: Array, block: int, count: int, distance_of: DistanceFunction) -> bool:
+def touching(bounds: Array, distance_of: DistanceFunction) -> bool:
     """True if any pair's distance at any time is at most zero; arguments as of :class:`Search`."""
-    search = Search(bounds, block, count, distance_of)
+    search = Search(bounds, distance_of)
     while search.smallest_bound <= 0.0:
         if search.evaluate(0.0)[0] <= 0.0:
             return True
@@ -119,8 +113,6 @@ def touching(bounds: Array, block: int, count: int, distance_of: DistanceFunctio
 
 RATE = 1000.0
 """Number of configurations to check per second of motion [1/s]."""
-BLOCK = 25
-"""Number of times in a block with one bound."""
 SHIFTS = 1e-3 * 1.25 ** np.arange(32)
 """Lengths of the translations that are tried to separate two meshes that overlap, from 1 mm to 1 m [m]."""
 DIRECTIONS = np.array([d for d in np.ndindex(3, 3, 3) if d != (1, 1, 1)]) - 1.0
@@ -179,7 +171,7 @@ class MeshCheck:
             if a.body == far and b.body == near and frozenset((a.link, b.link)) not in disabled
         ]
         self.pairs = np.array([*((i, o) for i in movable for o in range(count)), *self_pairs], dtype=int).reshape(-1, 2)
-        self._blocks = BlockBounds(self.parts, scene, self.bodies, self.pairs)
+        self._boxes = [box_around(geometry) for geometry in self.bodies]
         self._round = [isinstance(g, self.coal.Cylinder) for g in (*self.bodies, *(p.geometry for p in self.parts))]
         self._request, self._result = self.coal.DistanceRequest(), self.coal.DistanceResult()
         self._rest = [pose(body.R, body.p) for body in scene.bodies]
@@ -213,7 +205,7 @@ class MeshCheck:
         if not finite.all():  # NaN bounds would accept the rest of the motion
             raise ValueError(f"the configuration at {times[finite.argmin()]:.3f} s is not finite")
         at = self._places(qs, times)
-        found = minimum_distance(self._bounds(at), BLOCK, len(qs), self._distance_function(at), threshold)
+        found = minimum_distance(self._bounds(at), self._distance_function(at), threshold)
         i, o = self.pairs[found.pair]
         least = MinimumDistance(found.distance, self.parts[i].link, self.name(o), float(times[found.time]))
         return least, found.near
@@ -228,7 +220,7 @@ class MeshCheck:
         if not np.isfinite(qs).all():
             return False
         at = self._places(qs, np.zeros(len(qs)))
-        return not touching(self._bounds(at), BLOCK, len(qs), self._distance_function(at))
+        return not touching(self._bounds(at), self._distance_function(at))
 
     def _distance_function(self, at: Places) -> DistanceFunction:
         """Return the function of distances for :class:`Search`, with poses ``at`` by time index; it raises nearby bounds."""
@@ -256,8 +248,21 @@ class MeshCheck:
         return Places(body_poses(self.model, qs), bodies)
 
     def _bounds(self, at: Places) -> Array:
-        """Return lower bounds (blocks, pairs) [m] on the distances of each pair within each block of BLOCK times."""
-        return self._blocks.bounds(at, BLOCK)
+        """Return lower bounds (pairs, M) [m] on the distances of each pair at M times; negative: upper bounds on the depth."""
+        (first, second), poses = self.pairs.T, [at.poses[part.body] for part in self.parts]
+        centers = np.array([(R @ part.center + p).T for part, (R, p) in zip(self.parts, poses, strict=True)])
+        radii = np.array([part.radius for part in self.parts])[:, None]
+        bounds = np.empty((len(self.pairs), centers.shape[2]))
+        for o, body in enumerate(self.scene.bodies):
+            low, high = (corner[:, None] for corner in self._boxes[o])
+            center = body.R.T @ (centers[first[second == o]] - at.bodies[o].T)
+            gaps = np.maximum(low - center, center - high)
+            outside, inside = np.linalg.norm(np.maximum(gaps, 0.0), axis=1), np.minimum(gaps.max(axis=1), 0.0)
+            bounds[second == o] = outside + inside
+        links = second >= len(self.bodies)
+        other = second[links] - len(self.bodies)
+        bounds[links] = np.linalg.norm(centers[first[links]] - centers[other], axis=1) - radii[other]
+        return bounds - radii[first]
 
     def name(self, o: int) -> str:
         """Return the name of ``o``, the second member of a pair: a body of the scene or, numbered after them, a part's link."""

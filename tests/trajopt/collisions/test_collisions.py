@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from scipy.spatial.transform import Rotation
 
-import trajopt.collisions.mesh_motion as block_bounds
 import trajopt.collisions.mesh_motion as mesh_motion
 from dynamics_backends.rigid_body.geometry.covers import RobotCover, covers
 from dynamics_backends.rigid_body.geometry.hull import hull_of
@@ -21,7 +20,7 @@ from trajopt.collisions.broad_phase import FACES, CollisionPairs, FilledSlots
 from trajopt.collisions.free_space import FreeSpace
 from trajopt.collisions.library import FAR, FARTHER, SPREAD, Cores, capsule_gaps, chosen_pairs
 from trajopt.collisions.mesh_check import MeshCheck
-from trajopt.collisions.mesh_motion import BlockBounds, Part, Places
+from trajopt.collisions.mesh_motion import Part, Places
 from trajopt.collisions.poses import body_poses
 from trajopt.collisions.self_collision import pairs_not_disabled, self_pairs
 from trajopt.collisions.true_shapes import geometry_of, hull_around, hull_geometry, pose
@@ -340,55 +339,32 @@ def from_gaps(gaps):
     return float(np.linalg.norm(np.maximum(gaps, 0.0))) if max(gaps) > 0.0 else float(max(gaps))
 
 
-def from_boxes(center, R, half, low, high):
-    """Return the larger bound of two on the distance of a box, about a center, from one with corners: along the axes of each."""
-    reach = np.abs(R) @ half
-    best = from_gaps([max(b - c - r, c - r - e) for b, e, c, r in zip(low, high, center, reach, strict=True)])
-    if not np.isfinite(np.subtract(high, low)).all():
-        return best
-    middle, size = 0.5 * np.add(low, high), 0.5 * np.subtract(high, low)
-    return max(best, from_gaps([abs((center - middle) @ R[:, j]) - half[j] - size @ np.abs(R[:, j]) for j in range(3)]))
-
-
 @needs_coal
-def test_bounds_in_blocks_are_those_by_hand():
+def test_bounds_are_those_by_hand():
     """Static, moving and unbounded bodies, near and far, and a self-collision pair, for three bars of 0.5 m, 0.04 m wide."""
     rng, times, path = np.random.default_rng(5), np.linspace(0.0, 1.0, 260), np.array([0.3, -0.2, 0.05])
     qs = rng.uniform(-1.0, 1.0, 3) + np.sin(times[:, None] * rng.uniform(-3.0, 3.0, 3))
     moving = Body("stone", STONE.shape, STONE.R, STONE.p, BodyPath((0.0, 1.0), ((0.0, 0.0, 0.0), tuple(path))))
     floor = Body("floor", HalfSpace(), p=np.array([0.0, 0.0, -0.1]))
     check = MeshCheck(MODEL, SHAPES, Scene((*SCENE.bodies, moving, floor)), ((0, 2),))
-    found = check._blocks.bounds(check._places(qs, times), 25)
+    at = check._places(qs, times)
+    found = check._bounds(at)
     angles = np.cumsum(qs, axis=1)
     along = np.stack([np.cos(angles), np.sin(angles), 0.0 * angles], axis=2)
     centers = np.cumsum(0.5 * along, axis=1) - 0.25 * along
-    turns = Rotation.from_rotvec(angles.reshape(-1, 1) * [0.0, 0.0, 1.0]).as_matrix().reshape(260, 3, 3, 3)
-    half, radius = np.array([0.25, 0.02, 0.02]), np.linalg.norm([0.25, 0.02, 0.02])
+    radius = np.linalg.norm([0.25, 0.02, 0.02])
     corners = [np.array(c) for c in ([0.05, 0.05, 0.5], [0.05, 0.3, 0.5], [0.15, 0.1, 0.125])]
     boxes = [*((-c, c) for c in corners), (np.full(3, -np.inf), np.array([np.inf, np.inf, 0.0]))]
-    expected, by_boxes = [], 0
-    for first in range(0, 260, 25):
-        block = slice(first, min(first + 25, 260))
-        k = (first + block.stop - 1) // 2
-        turned = ((turns[block] - turns[k]) ** 2).sum(axis=(2, 3))
-        moved = np.sqrt(2.0 * (((centers[block] - centers[k]) ** 2).sum(axis=2) + 0.5 * radius**2 * turned)).max(axis=0)
+    expected = []
+    for k in range(260):
         for i in range(3):
             for body, (low, high) in zip(check.scene.bodies, boxes, strict=True):
-                shift = times[k] * path if body is moving else np.zeros(3)
-                drift = np.abs(times[block] - times[k]).max() * np.linalg.norm(path) * (body is moving)
-                local = body.R.T @ (centers[k, i] - body.p - shift)
-                gap = from_gaps(np.maximum(low - local, local - high)) - radius
-                if gap < 0.1:
-                    by_boxes += 1
-                    gap = from_boxes(local, body.R.T @ turns[k, i], half, low, high)
-                expected.append(gap - moved[i] - drift)
-        away = centers[k, 2] - centers[k, 0]
-        gap = np.linalg.norm(away) - 2.0 * radius
-        if gap < 0.1:
-            gap = from_boxes(turns[k, 0].T @ away, turns[k, 0].T @ turns[k, 2], half, -half, half)
-        expected.append(gap - moved[2] - moved[0])
-    assert found.shape == (11, 13) and 30 < by_boxes < 120
-    np.testing.assert_allclose(found, np.reshape(expected, (11, 13)), atol=1e-12)
+                local = body.R.T @ (centers[k, i] - body.p - times[k] * path * (body is moving))
+                expected.append(from_gaps(np.maximum(low - local, local - high)) - radius)
+        expected.append(np.linalg.norm(centers[k, 2] - centers[k, 0]) - 2.0 * radius)
+    np.testing.assert_allclose(found.T, np.reshape(expected, (260, 13)), atol=1e-12)
+    distances = [[check.distance(i, o, k, at)[0] for k in range(0, 260, 10)] for i, o in check.pairs]
+    assert (found[:, ::10] <= np.array(distances) + 1e-6).all() and (np.array(distances) < 0.0).any()
 
 
 @needs_coal
@@ -481,39 +457,6 @@ def test_an_srdf_disables_pairs():
     folded = np.array([[0.0, 2.9, 2.9]])
     pairs = CollisionPairs(ROBOT, Scene(), ((0, 2),), disabled=frozenset([frozenset(("l1", "l3"))]))
     assert np.isinf(pairs.smallest_gaps(folded, np.zeros(1))[0])
-
-
-@needs_coal
-def test_boxes_bound_distance_and_depth_of_their_contents(monkeypatch):
-    """Compare with coal's boxes, of bodies and of parts; for aligned boxes, the bound is the distance itself."""
-    import coal
-
-    monkeypatch.setattr(block_bounds, "CLOSE", np.inf)
-    rng, (n, M) = np.random.default_rng(0), (10, 20)
-    half, size = rng.uniform(0.05, 0.5, (2, n, 3))
-    centers = rng.uniform(-1.0, 1.0, (n, M, 3))
-    turned = Rotation.random(n * M, rng=0).as_matrix().reshape(n, M, 3, 3)
-    turned[:, :5] = np.eye(3)
-    still = np.broadcast_to(np.eye(3), (M, 3, 3)), np.zeros((M, 3))
-    poses = dict(enumerate(zip(turned, centers, strict=True))) | {n: still, -1: still}
-
-    def part(body, half):
-        return Part("", body, np.eye(3), np.zeros(3), None, None, np.zeros(3), float(np.linalg.norm(half)), half)
-
-    parts = [*(part(i, half[i]) for i in range(n)), *(part(n, size[i]) for i in range(n))]
-    scene = Scene(tuple(Body(f"box {i}", Box(tuple(2.0 * size[i]))) for i in range(n)))
-    pairs = np.array([*((i, i) for i in range(n)), *((i, n + n + i) for i in range(n))])
-    bounds = BlockBounds(parts, scene, [geometry_of(body.shape) for body in scene.bodies], pairs)
-    found = bounds.bounds(Places(poses, np.zeros((n, M, 3))), 1).T
-
-    def true(i, m):
-        shapes = coal.Box(*2.0 * half[i]), coal.Box(*2.0 * size[i])
-        return apart(shapes, ((turned[i, m], centers[i, m]), (np.eye(3), np.zeros(3))))
-
-    distances = np.array([[true(i, m) for m in range(M)] for i in range(n)] * 2)
-    assert (distances < 0.0).any() and (found > 0.0).any()
-    assert (found <= distances + 1e-6).all()
-    np.testing.assert_allclose(found[:, :5], distances[:, :5], atol=1e-6)
 
 
 @needs_coal
