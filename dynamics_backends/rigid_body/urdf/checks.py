@@ -1,9 +1,10 @@
 """Checks of a URDF: one tree, and inertias for which the equations of motion can be solved.
 
 Errors make the dynamics wrong: no tree, or a mass matrix that is not positive definite. Joints with one degree of freedom that
-move no inertia make the mass matrix singular; they get a small rotor inertia, with a warning. The check is joint by joint on D =
-S' I_A S, the pivot of the articulated-body algorithm (Featherstone 2008, table 7.1), relative to S' I_c S of the rigid composite
-body, at a few configurations. Implausible inertias of single links are warnings.
+move no inertia make the mass matrix singular; they get a small rotor inertia, with a warning. The check is joint by joint on the
+pivot of the mass matrix when its joints are eliminated from the leaves to the root, at a few configurations. The pivot is D = S'
+I_A S of the articulated-body algorithm (Featherstone 2008, table 7.1); it is compared with the entry of the mass matrix, S' I_c S
+of the rigid composite body. Implausible inertias of single links are warnings.
 """
 
 from __future__ import annotations
@@ -11,17 +12,15 @@ from __future__ import annotations
 import numpy as np
 
 from dynamics_backends.names import nearest_names
-from dynamics_backends.rigid_body.model.mass_properties import (
-    point_inertia,
-    positive_semidefinite,
-    satisfies_triangle,
-)
+from dynamics_backends.protocol import Array
+from dynamics_backends.rigid_body.algorithms.crba import crba
+from dynamics_backends.rigid_body.model.mass_properties import positive_semidefinite, satisfies_triangle
 from dynamics_backends.rigid_body.model.model import JOINT_TYPES, Model
-from dynamics_backends.rigid_body.spatial.rotations import z_rotation
 from dynamics_backends.rigid_body.urdf.elements import Joint, Link, Robot
 from dynamics_backends.rigid_body.urdf.xml_source import URDFError
 
 PIVOT_TOLERANCE = 1e-10  # of the scaled pivot: far above rounding, far below the pivots of real joints
+ROUNDING = 1e-13  # of the mass matrix, relative to its largest entry: 1e-12 kg m^2 for an arm of 10 kg m^2
 ASSUMED_ROTOR = 1e-3  # [kg m^2, or kg]: that of a small geared servo
 FEW = 2  # maximum number of separate sentences of one kind
 CONFIGURATIONS = 3  # neutral and two random ones: a mass matrix may be singular at one configuration by chance
@@ -135,11 +134,13 @@ def with_assumed_rotors(model: Model, exempt: frozenset[str] = frozenset()) -> t
     return (model.replace(armature=armature) if notes else model), notes
 
 
-def _pivots(model: Model) -> np.ndarray:
+def _pivots(model: Model) -> Array:
     """Return :func:`scaled_pivots` (CONFIGURATIONS, nb) at the neutral and at random configurations, the same at every call."""
+    if not model.nb:
+        return np.zeros((CONFIGURATIONS, 0))
     rng = np.random.default_rng(0)
-    configurations = [model.neutral(), *model.random_configuration(rng, CONFIGURATIONS - 1)]
-    return np.array([scaled_pivots(model, q) for q in configurations]).reshape(CONFIGURATIONS, model.nb)
+    qs = np.array([model.neutral(), *model.random_configuration(rng, CONFIGURATIONS - 1)])
+    return np.array([scaled_pivots(model, M) for M in np.moveaxis(crba(model, qs.T), -1, 0)])
 
 
 def inertia_errors(model: Model, exempt: frozenset[str] = frozenset()) -> list[str]:
@@ -171,75 +172,25 @@ def _inertia_error(model: Model, b: int, negative: bool) -> str:
     )
 
 
-def scaled_pivots(model: Model, q: np.ndarray) -> np.ndarray:
-    """Return (nb,) the smallest eigenvalue, at most 1, of D = S' I_A S + J of each body, scaled by the diagonal c of S' I_c S + J.
+def scaled_pivots(model: Model, M: Array) -> Array:
+    """Return (nb,) the smallest eigenvalue, at most 1, of the pivot block D of each body in a mass matrix M (nv, nv), scaled by c.
 
-    Entry (i, j) of D is divided by sqrt(c_i c_j). I_A: articulated inertia of the body with its subtree, in which joints without
-    a positive pivot count as rigid; I_c: inertia of the rigid subtree; J: rotor inertias of the joint.
+    The blocks of the joints are eliminated from the leaves to the root; D is the block of a joint before its elimination. Joints
+    without a positive pivot are not eliminated, so that they count as rigid. c: diagonal of the block in M, of the rigid subtree;
+    entry (i, j) of D is divided by sqrt(c_i c_j). Entries of c at the level of rounding errors (ROUNDING) count as zero.
 
     The value is -inf if an entry of c is negative, 0 if one is zero.
     """
-    articulated = [_spatial_inertia(model, b) for b in range(model.nb)]
-    composite = [inertia.copy() for inertia in articulated]
-    pivots = np.zeros(model.nb)
+    M, diagonal, pivots = M.copy(), np.diag(M), np.zeros(model.nb)
+    diagonal = np.where(abs(diagonal) > ROUNDING * abs(diagonal).max(initial=0.0), diagonal, 0.0)
     for b in reversed(range(model.nb)):
-        X, S = _joint_kinematics(model, b, q)
-        armature = np.diag(model.armature[model.dofs(b)])
-        D, scale = S.T @ articulated[b] @ S + armature, np.diag(S.T @ composite[b] @ S + armature)
-        pivots[b] = _min_eigenvalue(D, scale)
-        parent = model.parent[b]
-        if parent < 0:
+        dofs = model.dofs(b)
+        c = diagonal[dofs]
+        if c.min() <= 0.0:
+            pivots[b] = -np.inf if c.min() < 0.0 else 0.0
             continue
+        D = M[np.ix_(dofs, dofs)]
+        pivots[b] = np.linalg.eigvalsh(D / np.sqrt(np.outer(c, c)))[0]
         if pivots[b] > PIVOT_TOLERANCE:
-            U = articulated[b] @ S
-            articulated[b] = articulated[b] - U @ np.linalg.solve(D, U.T)
-        articulated[parent] += X.T @ articulated[b] @ X
-        composite[parent] += X.T @ composite[b] @ X
+            M -= M[:, dofs] @ np.linalg.solve(D, M[dofs])
     return pivots
-
-
-def _min_eigenvalue(D: np.ndarray, scale: np.ndarray) -> float:
-    """Smallest eigenvalue of D_ij / sqrt(scale_i scale_j); -inf if an entry of ``scale`` is negative, 0 if one is zero."""
-    if scale.min() < 0:
-        return -np.inf
-    if scale.min() == 0:
-        return 0.0
-    return float(np.linalg.eigvalsh(D / np.sqrt(np.outer(scale, scale)))[0])
-
-
-def _spatial_inertia(model: Model, b: int) -> np.ndarray:
-    """Return the (6, 6) inertia of body b about its origin, in (angular; linear) order."""
-    mass, com = model.mass[b], model.com[b]
-    cross = mass * _skew(com)
-    return np.block([[model.inertia[b] + point_inertia(mass, com), cross], [cross.T, mass * np.eye(3)]])
-
-
-def _joint_kinematics(model: Model, b: int, q: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the motion transform X (6, 6) from the parent to body b, and the motion subspace S (6, nv_b)."""
-    kind, pitch = model.joint_types[b], model.pitch[b]
-    q = q[model.q_index[b] :][: JOINT_TYPES[kind][0]]
-    spin, slide = np.eye(6)[:, [2]], np.eye(6)[:, [5]]
-    R, p = np.eye(3), np.zeros(3)
-    if kind in ("revolute", "helical"):
-        R, p, S = z_rotation(q[0]), np.array([0.0, 0.0, pitch * q[0]]), spin + pitch * slide
-    elif kind == "prismatic":
-        p, S = np.array([0.0, 0.0, q[0]]), slide
-    elif kind == "planar":
-        R, p, S = z_rotation(q[2]), np.array([q[0], q[1], 0.0]), np.eye(6)[:, [3, 4, 2]]
-    elif kind == "spherical":
-        R, S = _quaternion_matrix(q), np.eye(6)[:, :3]
-    else:
-        R, p, S = _quaternion_matrix(q[3:]), q[:3], np.eye(6)[:, [3, 4, 5, 0, 1, 2]]
-    R, p = model.placement_R[b] @ R, model.placement_R[b] @ p + model.placement_p[b]
-    return np.block([[R.T, np.zeros((3, 3))], [-R.T @ _skew(p), R.T]]), S
-
-
-def _skew(r: np.ndarray) -> np.ndarray:
-    """Matrix (3, 3) of the cross product r x."""
-    return np.array([[0.0, -r[2], r[1]], [r[2], 0.0, -r[0]], [-r[1], r[0], 0.0]])
-
-
-def _quaternion_matrix(quaternion: np.ndarray) -> np.ndarray:
-    """Return the rotation (3, 3) of a unit quaternion x y z w."""
-    K, w = _skew(quaternion[:3]), quaternion[3]
-    return np.eye(3) + 2 * w * K + 2 * K @ K

@@ -42,6 +42,7 @@ ENTITY = '<!DOCTYPE r [<!ENTITY a "aaaa"><!ENTITY b "&a;&a;&a;">]>\n<robot name=
 EXTERNAL = '<!DOCTYPE r [<!ENTITY a SYSTEM "file:///etc/hostname">]>\n<robot name="&a;"/>'
 ZERO = '<inertial><mass value="0"/><inertia ixx="0" iyy="0" izz="0"/></inertial>'
 MASS_ON_AXIS = '<inertial><mass value="5"/></inertial>'
+ROD_ON_AXIS = '<inertial><mass value="1"/><inertia ixx="0" iyy="1" izz="1"/></inertial>'
 MIMIC_LOOP = arm(inside=LIMIT + '<mimic joint="elbow"/>')
 
 CASES = {
@@ -199,15 +200,26 @@ def test_wrong_mimic_joints_are_refused(case, mode):
 
 
 def test_an_armature_makes_a_joint_without_inertia_regular():
-    rod = '<inertial><mass value="1"/><inertia ixx="0" iyy="1" izz="1"/></inertial>'  # along the joint's axis
     with pytest.raises(URDFError, match="(?s)joint 'elbow' moves no inertia.*strict=True"):
-        load_urdf(arm(rod), strict=True)
-    assert load_urdf(arm(rod), armature={"elbow": 2e-3}).armature[0] == 2e-3
+        load_urdf(arm(ROD_ON_AXIS), strict=True)
+    assert load_urdf(arm(ROD_ON_AXIS), armature={"elbow": 2e-3}).armature[0] == 2e-3
 
 
+OBLIQUE = '<origin xyz="0.3 0.1 0.2" rpy="0.3 0.5 0.7"/>'
 IDLE = {
     "nothing moved": (arm(ZERO), ["elbow"]),
     "mass on the axis": (arm(MASS_ON_AXIS), ["elbow"]),
+    "rod on the axis, after other joints": (
+        robot(
+            links("base", "a", "b"),
+            f'<link name="c">{ROD_ON_AXIS}</link>',
+            *(
+                joint(*given).replace("</joint>", f"{OBLIQUE}</joint>")
+                for given in (("j", "base", "a"), ("k", "a", "b"), ("l", "b", "c"))
+            ),
+        ),
+        ["l"],
+    ),
     "massless link on one axis": (
         robot(links("base"), '<link name="a"/>', links("b"), joint("j", "base", "a"), joint("k", "a", "b")),
         ["j"],
