@@ -19,7 +19,6 @@ from dynamics_backends.protocol import Array, Hessians
 from trajopt.lq.lq import LQProblem
 from trajopt.problem.ocp import OCP, Phase
 from trajopt.stage.engine import Engine, StageOperations, follow, may_follow, stages_of
-from trajopt.stage.pool import Pool, numbers_filled, worth_sharing
 from trajopt.stage.stages import (
     Candidates,
     Direction,
@@ -123,17 +122,6 @@ class StageEvaluator:
         """True if the time steps of all phases are compiled; cost terms and constraints may run in NumPy."""
         return all(stages.compiled for stages in self.stages[:-1])
 
-    @property
-    def alone(self) -> bool:
-        """True if nothing runs in NumPy, and one thread is used, because the problem is small or only one is available."""
-        if not self.may_follow:
-            return False
-        stages: list[Any] = self.stages[:-1]
-        lanes = max(own.library.lanes for own in stages)
-        blocks = sum(-(-(k.stop - k.start) // lanes) for k in self.slices)
-        n, m = self.manifold.ndx, self.ocp.nu
-        return not worth_sharing(blocks, lanes, numbers_filled(n, m))
-
     def expand(self, xs: Array, us: Array) -> Expansion:
         """Return the LQ approximation about xs (N + 1, nx), us (N, nu), with the cost of the trajectory and the next states.
 
@@ -143,14 +131,12 @@ class StageEvaluator:
         A, B, d, x_next = np.empty((N, n, n)), np.empty((N, n, m)), np.empty((N, n)), np.empty((N, nx))
         Q, q, cost = np.empty((N + 1, n, n)), np.empty((N + 1, n)), np.empty(N + 1)
         S, R, r, none = np.empty((N, m, n)), np.empty((N, m, m)), np.empty((N, m)), np.empty((N + 1, 0))
-        pool = Pool()
         xs, us, gx, gu = np.ascontiguousarray(xs), np.ascontiguousarray(us), none[:, :, None], none[:, :, None]
         for stages, k in zip(self.stages, (*self.slices, slice(N, N + 1)), strict=True):
             u = us[k] if k.start < N else us[:1, :0]
             values = StageValues(x_next[k], d[k], cost[k], none[k])
             out = StageDerivatives(values, A[k], B[k], q[k], r[k], Q[k], S[k], R[k], gx[k], gu[k])
-            stages.first(xs[k], u, xs[k.start + 1 : k.stop + 1], out=out, pool=pool)
-        pool.run()
+            stages.first(xs[k], u, xs[k.start + 1 : k.stop + 1], out=out)
         for knots, controls in self._unread:  # controls that nothing reads keep their values
             R[knots, controls, controls] = 1.0
         dx0 = self.manifold.gap(xs[:1].T, self.ocp.x0[:, None])[:, 0]

@@ -17,7 +17,6 @@ from trajopt.problem.expansion import contracted_hessian, phase_cost, quadratize
 from trajopt.problem.ocp import DiscreteMap
 from trajopt.problem.terms import CostTerm
 from trajopt.stage.not_compiled import timed
-from trajopt.stage.pool import Pool
 from trajopt.stage.stages import StageDerivatives, StageValues, Trials, workspace_for
 from trajopt.step.sensitivities import contraction_of
 
@@ -73,11 +72,10 @@ class NumpyStages:
         *,
         quadratic: bool = True,
         out: StageDerivatives | None = None,
-        pool: Pool | None = None,
     ) -> StageDerivatives:
         """Return values and first derivatives, in ``out`` if given, with Q, S, R of the cost if ``quadratic``.
 
-        ``pool`` is not used: the result is valid on return. Derivatives of the defects are in the tangent spaces at the nodes.
+        Derivatives of the defects are in the tangent spaces at the nodes.
         """
         if out is None:
             n, size = self.manifold.ndx, sum(c.residual.n_out for c in self.constraints)

@@ -19,7 +19,6 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 import numpy as np
 
 from dynamics_backends.protocol import Array, Hessians
-from trajopt.stage.pool import Pool
 
 
 class StageValues(NamedTuple):
@@ -153,12 +152,10 @@ class Stages(Protocol):
         *,
         quadratic: bool = True,
         out: StageDerivatives | None = None,
-        pool: Pool | None = None,
     ) -> StageDerivatives:
         """Return values and first derivatives of defects, costs and constraints.
 
-        nodes: as for ``values``. quadratic: compute Q, S and R of the cost too. out: contiguous output arrays. pool: if given,
-        the work may be added to it, and the arrays are valid after its run.
+        nodes: as for ``values``. quadratic: compute Q, S and R of the cost too. out: contiguous output arrays.
         """
         ...
 

@@ -60,7 +60,7 @@ class InteriorBatch(SlotBatch):
         """True for IPMOptions (not a subclass), if compiled kernels answer all requests of the interior-point method."""
         if type(options) is not IPMOptions:
             return False
-        return serves(prepared(ocp, _still(ocp), options).program, alone=False)
+        return serves(prepared(ocp, _still(ocp), options).program)
 
     def __init__(
         self, batch: Batch, guess: tuple[Array, Array], options: IPMOptions, *, gains: bool, **rest: Any

@@ -26,11 +26,10 @@ def kernels_serve(ocp: OCP, evaluators: Sequence[Evaluator]) -> bool:
     """True if compiled kernels can answer all requests of a solve.
 
     At least one phase must request the compiled engine, all evaluators must be plain :class:`StageEvaluator` objects (no
-    subclass), all stages of the first one must be compiled, and one thread must suffice: the problem is small, or only one is
-    available.
+    subclass), and all stages of the first one must be compiled.
     """
     first, whole = evaluators[0], all(type(e) is StageEvaluator for e in evaluators)
-    return whole and is_compiled(ocp) and bool(first.alone)  # type: ignore[attr-defined]
+    return whole and is_compiled(ocp) and bool(first.may_follow)  # type: ignore[attr-defined]
 
 
 def run_to_end(method: Any, slot: Any, journal: Journal, status_of: Callable[[Any], Status]) -> Status:

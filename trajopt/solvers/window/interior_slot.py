@@ -53,7 +53,6 @@ from trajopt.solvers.window.slots import Slot, functions
 from trajopt.stage.compiled.compiled_end import CompiledEnd
 from trajopt.stage.compiled.compiled_stages import CompiledStages
 from trajopt.stage.compiled.library import StagesData
-from trajopt.stage.pool import numbers_filled, worth_sharing
 
 ASKED, ANSWER = 11, 16
 """Maximum sizes of a request and of an answer, in numbers."""
@@ -81,11 +80,10 @@ _TRIAL, _BEGUN, _CORRECTED = Struct("6d"), Struct("7d"), Struct("9d")
 _new = tuple.__new__  # creates named tuples in a fifth of the time
 
 
-def serves(program: StageProgram, *, alone: bool) -> bool:
+def serves(program: StageProgram) -> bool:
     """True if compiled kernels can evaluate a program: its stages are compiled, with second derivatives where it is exact.
 
-    A mixed Hessian, Gauss-Newton plus the curvature of the time steps, excludes them. alone: also requires that no phase is large
-    enough to gain from several threads.
+    A mixed Hessian, Gauss-Newton plus the curvature of the time steps, excludes them.
     """
     *stages, end = program.stages
     if MIXED in program.orders or type(end) is not CompiledEnd:
@@ -93,11 +91,7 @@ def serves(program: StageProgram, *, alone: bool) -> bool:
     if not all(type(s) is CompiledStages and hasattr(s.library, "values") for s in stages):
         return False
     kinds = zip(program.stages, program.orders, strict=True)
-    if not all(s.library.shape.second for s, order in kinds if order == EXACT):  # type: ignore[attr-defined]
-        return False
-    own, numbers = cast(Any, stages), numbers_filled(program.n, program.m)
-    blocks = ((-(-len(s.plain.t) // s.library.lanes), s.library.lanes) for s in own)
-    return not alone or not any(worth_sharing(*block, numbers) for block in blocks)
+    return all(s.library.shape.second for s, order in kinds if order == EXACT)  # type: ignore[attr-defined]
 
 
 def reused_sizes(program: StageProgram) -> list[int]:

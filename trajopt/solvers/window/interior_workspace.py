@@ -32,10 +32,10 @@ class Workspace:
     def slot(self, journal: Journal) -> InteriorSlot:
         """Return the slot of the problem, with zero multipliers and a new restoration phase.
 
-        It is the last slot if its kind is the same. Compiled kernels answer if they serve the program on one thread, else NumPy.
+        It is the last slot if its kind is the same. Compiled kernels answer if they serve the program, else NumPy.
         journal: times restoration and evaluations by NumPy.
         """
-        kind = InteriorSlot if serves(self.program, alone=True) else InteriorNumpy
+        kind = InteriorSlot if serves(self.program) else InteriorNumpy
         if type(self._slot) is not kind:
             self._slot = kind(self.program)
         slot, z = self._slot, self._slot.z

@@ -39,7 +39,7 @@ def solve_newton(
 ) -> Solution:
     """Solve from a guess by Newton's method; after Ctrl-C, return the current iterate.
 
-    C kernels answer the requests if all stages are compiled and one thread suffices, else NumPy. evaluator: with the Gauss-Newton
+    C kernels answer the requests if all stages are compiled, else NumPy. evaluator: with the Gauss-Newton
     Hessian of the cost. exact: with the Hessian to which the curvature of the dynamics is added, maybe the same evaluator; None
     for Gauss-Newton alone. cache: cache of solver workspaces, read and updated. method: constructor of the method from a size,
     options and a maximum number of iterations.

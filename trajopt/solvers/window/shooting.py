@@ -32,7 +32,7 @@ def solve_shooting(
     """Solve from a guess by a shooting method; after Ctrl-C, return the current iterate.
 
     models: LQ models that yield the directions, in order of increasing curvature; default the plain expansion alone. Only without
-    models, C kernels answer the requests if all stages are compiled and one thread suffices; else NumPy does. cache: cache of
+    models, C kernels answer the requests if all stages are compiled; else NumPy does. cache: cache of
     solver workspaces, read and updated. Raises InvalidProblem for a problem with constraints.
     """
     reject_constraints(ocp, "a shooting method")

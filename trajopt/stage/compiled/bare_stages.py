@@ -13,7 +13,6 @@ import numpy as np
 from dynamics_backends.protocol import Array, Hessians
 from trajopt.stage.compiled.compiled_stages import CompiledStages
 from trajopt.stage.numpy_stages import NumpyStages, phase_cost
-from trajopt.stage.pool import Pool
 from trajopt.stage.stages import StageDerivatives, StageValues, Trials, workspace_for
 
 
@@ -49,12 +48,8 @@ class BareStages:
         *,
         quadratic: bool = True,
         out: StageDerivatives | None = None,
-        pool: Pool | None = None,
     ) -> StageDerivatives:
-        """Return values and first derivatives, in ``out`` if given, with Q, S, R of the cost if ``quadratic``.
-
-        ``pool`` is not used: the result is valid on return.
-        """
+        """Return values and first derivatives, in ``out`` if given, with Q, S, R of the cost if ``quadratic``."""
         nx, n, m, ng = self._sizes
         K, out = len(x), out or workspace_for(len(x), (nx, n, n, m, ng), quadratic)
         none = np.empty((K, 0))

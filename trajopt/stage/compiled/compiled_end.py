@@ -10,7 +10,6 @@ from dynamics_backends.compiled.interface import address
 from dynamics_backends.protocol import Array, Hessians
 from trajopt.stage.compiled.library import EndData, EndFirstData, Library
 from trajopt.stage.numpy_stages import NumpyStages
-from trajopt.stage.pool import Pool
 from trajopt.stage.source.constraint_source import constraint_theta
 from trajopt.stage.source.term_source import TermShape, theta_of
 from trajopt.stage.stages import StageDerivatives, StageValues, Trials, workspace_for
@@ -80,11 +79,10 @@ class CompiledEnd:
         *,
         quadratic: bool = True,
         out: StageDerivatives | None = None,
-        pool: Pool | None = None,
     ) -> StageDerivatives:
         """Return cost and constraints with their derivatives in the final state, and Q of the cost, in ``out`` if given.
 
-        Q is always written, also without ``quadratic``, so ``out`` needs memory for it. u, nodes and ``pool`` are not used.
+        Q is always written, also without ``quadratic``, so ``out`` needs memory for it. u and nodes are not read.
         """
         x, result = np.ascontiguousarray(x), out or workspace_for(1, (0, self._n, 0, 0, self._ng))
         arrays = (result.values.cost, result.values.g, result.lx, result.gx, result.Q)

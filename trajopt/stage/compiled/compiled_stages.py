@@ -38,7 +38,6 @@ from trajopt.stage.compiled.library import (
     ValuesData,
 )
 from trajopt.stage.numpy_stages import NumpyStages
-from trajopt.stage.pool import Pool, Work, numbers_filled
 from trajopt.stage.source.constraint_source import constraint_theta
 from trajopt.stage.source.term_source import by_knot, theta_of
 from trajopt.stage.stages import StageDerivatives, StageValues, Trials, workspace_for
@@ -130,40 +129,25 @@ class CompiledStages:
         *,
         quadratic: bool = True,
         out: StageDerivatives | None = None,
-        pool: Pool | None = None,
     ) -> StageDerivatives:
         """Return values and first derivatives, in ``out`` if given, with Q, S, R of the cost if ``quadratic``.
 
-        With a pool the work is added to it, and the arrays are valid after its run. Without one, the substeps, or the Q, S, R of
-        a library without second derivatives, are cached for :meth:`second` at the same point.
+        The substeps, or the Q, S, R of a library without second derivatives, are cached for :meth:`second` at the same point.
         """
         over = out or workspace_for(len(x), self._sizes, quadratic)
-        work, point = self._first_work(x, u, nodes, over, quadratic)
+        v, substeps, (at, inputs) = over.values, self._stored_substeps, _point(x, u, nodes)
+        cost = map(address, (over.Q, over.S, over.R)) if quadratic else (None, None, None)
+        arrays = [*v, over.A, over.B, over.lx, over.lu, over.gx, over.gu]
+        results = FirstData(*map(address, arrays), *cost, None if substeps is None else address(substeps))
         self._stored_at = b""
-        if pool is not None:
-            pool.add(work)
-            return over
-        over_threads(work.call, work.knots, self.library.lanes, self.library.workspaces)
-        if self._stored_substeps is not None:
+        part = self._part(self.library.first, at, results, inputs)
+        over_threads(part, len(x), self.library.lanes, self.library.workspaces)
+        point = b"".join(a.tobytes() for a in inputs)
+        if substeps is not None:
             self._stored_at = point
         if quadratic and not self.library.shape.second:
             self._last = point, over
         return over
-
-    def _first_work(
-        self, x: Array, u: Array, nodes: Array, out: StageDerivatives, quadratic: bool
-    ) -> tuple[Work, bytes]:
-        """Return the work of :meth:`first`, which writes ``out``, and the bytes of x, u and nodes, which identify the point."""
-        at, inputs = _point(x, u, nodes)
-        v, substeps = out.values, self._stored_substeps
-        cost = (out.Q, out.S, out.R) if quadratic else ()
-        arrays = [*v, out.A, out.B, out.lx, out.lu, out.gx, out.gu]
-        addresses = [*map(address, arrays), *(map(address, cost) if quadratic else (None, None, None))]
-        results = FirstData(*addresses, None if substeps is None else address(substeps))
-        _, n, _, m, _ = self._sizes
-        call = self._part(self.library.first, at, results, inputs)
-        point = b"".join(a.tobytes() for a in inputs)
-        return Work(len(x), self.library.lanes, numbers_filled(n, m), self.library.workspaces.doubles, call), point
 
     def _part(
         self, function: Any, at: ctypes.Structure, results: ctypes.Structure, references: Any = None

@@ -39,7 +39,7 @@ class TextbookStages:
         f, g = self.nlp.evaluate(u[0])
         return StageValues(x, x - nodes, np.array([f]), g[None])
 
-    def first(self, x, u, nodes, *, quadratic=True, out=None, pool=None):
+    def first(self, x, u, nodes, *, quadratic=True, out=None):
         for own, new in zip(out.values, self.values(x, u, nodes), strict=True):
             own[:] = new
         gradient, J = self.nlp.differentiate(u[0])
