@@ -27,7 +27,6 @@ from dynamics_backends.protocol import Array
 from trajopt.solvers.qp.convexity import convex_on_equalities
 from trajopt.solvers.qp.kkt.choice import system_of
 from trajopt.solvers.qp.kkt.kkt_system import KKTSystem
-from trajopt.solvers.qp.kkt.riccati_kkt import require_stages
 from trajopt.solvers.qp.qp import QP, QPSolution, QPStatus, kkt_residual, largest
 
 TOLERANCE = 1e-12
@@ -54,29 +53,15 @@ The residual is relative to the size of its terms, and stays constant while both
 class InteriorPoint:
     """Interior-point :class:`~trajopt.solvers.qp.qp.QPSolver`, to TOLERANCE on the residuals relative to the size of their terms.
 
-    staged: solve only QPs in stages; others raise UnstructuredQP. In stages, H need be positive definite only on the null space of
-    the dynamics and the equalities, and the cost of an iteration grows linearly with the horizon.
+    For QPs in stages, the cost of an iteration grows linearly with the horizon.
     """
 
-    def __init__(self, *, staged: bool = False) -> None:
-        self.staged = staged
-
     def is_convex(self, qp: QP) -> bool:
-        """True if H is positive definite on the null space of the equality rows and fixed variables.
-
-        Raises UnstructuredQP for a QP without stages if only QPs in stages are accepted.
-        """
-        if self.staged:
-            require_stages(qp)
+        """True if H is positive definite on the null space of the equality rows and fixed variables."""
         return convex_on_equalities(qp)
 
     def solve(self, qp: QP, start: QPSolution | None = None) -> QPSolution:
-        """Solve a convex QP; ``start`` is ignored. A solution is polished on its active set.
-
-        Raises UnstructuredQP for a QP without stages if only QPs in stages are accepted.
-        """
-        if self.staged:
-            require_stages(qp)
+        """Solve a convex QP; ``start`` is ignored. A solution is polished on its active set."""
         found = solve_interior_point(qp)
         return polished(qp, system_of(qp), found) if found.status is QPStatus.SOLVED else found
 

@@ -39,7 +39,6 @@ from trajopt.solvers import termination
 from trajopt.solvers.nlp import nlp_diagnosis
 from trajopt.solvers.nlp.nlp import NLP, NLPSolution, trajectory_at
 from trajopt.solvers.options import SQPOptions
-from trajopt.solvers.qp.kkt.riccati_kkt import UnstructuredQP
 from trajopt.solvers.qp.qp import QP, Hessian, make_qp_solver
 from trajopt.solvers.rules.line_search import NEAR_ROUNDING, RoundingTest
 from trajopt.solvers.sqp.convexify import Convexified, convexified
@@ -80,9 +79,8 @@ def solve_nlp(
 
     multipliers: a guess of y (m,) and z (n,), for example of an earlier solution; it also defines the first active set. callback:
     called with an IterationRecord after each iteration and at the end; if it raises KeyboardInterrupt, the solver stops and
-    returns the best iterate. Raises ValueError for hessian "gauss_newton" or "scqp" and a program without ``convex_hessian``, for
-    qp_solver "riccati" and a program without stages, and for a guess of the wrong size. Non-convergence raises nothing: see
-    ``status``.
+    returns the best iterate. Raises ValueError for hessian "gauss_newton" or "scqp" and a program without ``convex_hessian``, and
+    for a guess of the wrong size. Non-convergence raises nothing: see ``status``.
     """
     options = settled(options or SQPOptions(), nlp)
     n = len(nlp.x_lower)
@@ -107,7 +105,7 @@ class SQPLoop:
     def run(self, w: Array, multipliers: tuple[Array, Array] | None = None) -> NLPSolution:
         """Solve from a guess of w (n,), and of the multipliers (y, z) if given; return the solution, also after Ctrl-C.
 
-        Crossed bounds end it before the first iteration. Raises ValueError for qp_solver = "riccati" and a program without stages.
+        Crossed bounds end it before the first iteration.
         """
         with np.errstate(all="ignore"):  # the status reports non-finite numbers
             try:
@@ -115,8 +113,6 @@ class SQPLoop:
                 status = self._solve(w, multipliers) if crossed is None else termination.infeasible(crossed)
             except KeyboardInterrupt:
                 status = termination.interrupted(self.progress.iteration)
-            except UnstructuredQP as error:
-                raise ValueError(f"qp_solver = 'riccati': {error}") from error
             return self._solution(status, w)
 
     def _solve(self, w: Array, multipliers: tuple[Array, Array] | None) -> Status:

@@ -9,7 +9,6 @@ from staged_qps import staged_qp, with_terminal_rows
 
 from trajopt.solvers.qp import interior_point
 from trajopt.solvers.qp.convexity import _inertia_is_right, convex_on_equalities, positive_definite
-from trajopt.solvers.qp.kkt.riccati_kkt import UnstructuredQP
 from trajopt.solvers.qp.kkt.sparse_kkt import SparseKKT, pattern_of
 from trajopt.solvers.qp.newton import ActiveSetNewton
 from trajopt.solvers.qp.qp import QP, QP_SOLVERS, QPSolution, QPStatus, kkt_residual, make_qp_solver
@@ -178,13 +177,6 @@ def test_unknown_solver_names_the_nearest():
 
 
 # -- structure ----------------------------------------------------------------------------------------------------------
-
-
-def test_riccati_refuses_a_qp_without_stages():
-    qp, solver = staged_qp(0).sparse, make_qp_solver("riccati")
-    for ask in (solver.solve, solver.is_convex):
-        with pytest.raises(UnstructuredQP, match="no stages"):
-            ask(qp)
 
 
 @pytest.mark.parametrize("rows", [0, 1])

@@ -30,29 +30,15 @@ STIFFNESS = 1e7
 """D of an equality a'w = b, in units of the largest entry of H over |a|^2."""
 
 
-class UnstructuredQP(ValueError):
-    """Raised for a QP without stages."""
-
-
 def by_stages(qp: QP) -> bool:
     """True if both matrices H and A of a QP are blocks of stages."""
     return isinstance(qp.H, StageHessian) and isinstance(qp.A, StageJacobian)
 
 
-def require_stages(qp: QP) -> None:
-    """Raise UnstructuredQP for a QP without stages."""
-    if not by_stages(qp):
-        raise UnstructuredQP("this program has no stages; use 'interior_point'")
-
-
 class RiccatiKKT:
-    """:class:`~trajopt.solvers.qp.kkt.kkt_system.KKTSystem` by a Riccati recursion, for m rows and n_w variables w.
-
-    Raises UnstructuredQP for a QP without stages.
-    """
+    """:class:`~trajopt.solvers.qp.kkt.kkt_system.KKTSystem` by a Riccati recursion, for a QP in stages: m rows, n_w variables w."""
 
     def __init__(self, qp: QP) -> None:
-        require_stages(qp)
         assert isinstance(qp.H, StageHessian) and isinstance(qp.A, StageJacobian)
         self.hessian, self.jacobian, self.lq_solver = qp.H, qp.A, shared_lq()
         self.places, self.dynamics = qp.H.places, qp.A.places.dynamics
