@@ -13,7 +13,7 @@ from typing import Any
 
 from trajopt.problem.ocp import OCP
 
-MAX_STRUCTURES, MAX_ENTRIES = 4, 1_000_000
+MAX_STRUCTURES, MAX_ENTRIES = 4, 2_500_000
 """Maximum number of structures cached by a thread, and of entries in a block of derivatives of all of them together; the least
 recently solved one is dropped first."""
 

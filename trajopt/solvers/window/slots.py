@@ -18,7 +18,7 @@ from trajopt.guesses.guesses import Guess
 from trajopt.problem.ocp import OCP
 from trajopt.results.records import Journal
 from trajopt.solvers.methods.requests import Solved
-from trajopt.solvers.window.memory import LINE, memory_pool
+from trajopt.solvers.window.memory import LINE
 from trajopt.stage.solver_cache import SolverCache
 
 Shape = tuple[int, ...]
@@ -79,7 +79,7 @@ class Answering:
         """Do nothing, as the journal times NumPy itself; slots of kernels add their seconds since the last call to its record."""
 
     def close(self) -> None:
-        """Do nothing; slots with memory of the pool release it."""
+        """Do nothing; slots of the solver cache return to it."""
 
 
 class Slot(Answering):
@@ -137,10 +137,10 @@ class ArraySlot(Slot, ABC):
     home: SolverCache | None
 
     def __init__(self, data: Any, layout: Layout, **workspace: Any) -> None:
-        """Take memory from the pool, and write the addresses of the arrays to the struct."""
+        """Allocate memory, and write the addresses of the arrays to the struct."""
         super().__init__(data, **workspace)
         self._places, self.home = layout.places, None
-        self._memory = memory_pool.take(layout.doubles)
+        self._memory = aligned(layout.doubles)
         words: Any = np.frombuffer(data, np.int64)
         words[layout.fields] = layout.offsets + address(self._memory)
 
@@ -164,13 +164,8 @@ class ArraySlot(Slot, ABC):
         """True if the slot serves these constructor arguments: its own evaluators, and a problem of its sizes."""
 
     def close(self) -> None:
-        """Return the slot to its cache, or without a cache its memory to the pool.
-
-        Later solves overwrite all arrays of the slot.
-        """
-        if self.home is None:
-            memory_pool.put_back(self._memory)
-        else:
+        """Return the slot to its cache, if it has one. Later solves overwrite all arrays of the slot."""
+        if self.home is not None:
             self.home.prepared[self.name], self.home = self, None
 
     @property

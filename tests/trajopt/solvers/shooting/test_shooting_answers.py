@@ -14,7 +14,6 @@ from trajopt.guesses.guesses import constant_guess
 from trajopt.solvers.methods.shooting_requests import Direction
 from trajopt.solvers.slq import slq
 from trajopt.solvers.window import shooting
-from trajopt.solvers.window.memory import memory_pool
 from trajopt.solvers.window.shooting_slot import ShootingSlot
 
 
@@ -140,15 +139,6 @@ def test_a_solve_within_a_callback_and_one_after_it_leave_solutions_alone():
     for found, expected in ((outer, alone), (inner[0], then)):
         np.testing.assert_array_equal(found.xs, expected.xs)
         np.testing.assert_array_equal(found.K, expected.K)
-
-
-def test_memory_is_put_back():
-    ocp = pendulum_swing_up()
-    for _ in range(3):
-        slq(ocp, constant_guess(ocp), SLQOptions(max_iterations=1))
-    pooled = {doubles: len(free) for doubles, free in memory_pool._free.items()}
-    slq(ocp, constant_guess(ocp), SLQOptions(max_iterations=2))
-    assert pooled == {doubles: len(free) for doubles, free in memory_pool._free.items()}
 
 
 def test_times_of_the_parts_are_reported():
