@@ -42,18 +42,18 @@ static void look_at_bounds(const ipm_condensed *c, const ipm_multipliers *z, con
 static double quality(const ipm_oracle *o, double sigma)
 {
     const double *restrict product = o->product, *restrict at = o->at, *restrict by = o->by, *restrict at_z = o->at_z, *restrict by_z = o->by_z;
-    double primal[PARTS] = {0.0}, dual[PARTS] = {0.0}, left[PARTS] = {0.0};
-    BY_PARTS(o->count, {
+    double primal = 0.0, dual = 0.0, left = 0.0;
+    for (long i = 0; i < o->count; i++) {
         const double t = -(at[i] + sigma * by[i]), u = -(at_z[i] + sigma * by_z[i]);
-        primal[j] = t > primal[j] ? t : primal[j];
-        dual[j] = u > dual[j] ? u : dual[j];
-    })
-    const double a = reach(most_of(primal), o->aim->share), b = reach(most_of(dual), o->aim->share);
-    BY_PARTS(o->count, {
+        primal = t > primal ? t : primal;
+        dual = u > dual ? u : dual;
+    }
+    const double a = reach(primal, o->aim->share), b = reach(dual, o->aim->share);
+    for (long i = 0; i < o->count; i++) {
         const double t = product[i] * (1.0 + a * (at[i] + sigma * by[i])) * (1.0 + b * (at_z[i] + sigma * by_z[i]));
-        left[j] += t * t;
-    })
-    return (1.0 - b) * (1.0 - b) * o->aim->dual + (1.0 - a) * (1.0 - a) * o->aim->primal + sum_of(left) / (double)o->count;
+        left += t * t;
+    }
+    return (1.0 - b) * (1.0 - b) * o->aim->dual + (1.0 - a) * (1.0 - a) * o->aim->primal + left / (double)o->count;
 }
 
 #define GOLDEN 0.38196601125010515 /* (3 - sqrt 5) / 2 */

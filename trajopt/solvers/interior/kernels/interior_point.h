@@ -57,9 +57,6 @@ static double largest(const double *x, long count, double most)
     return most;
 }
 
-/* Reductions use PARTS accumulators, as a compiler may not reorder sums by itself. */
-#define PARTS 16
-
 ALWAYS_INLINE long first_control(const ipm_structure *s) { return (s->N + 1) * s->size.n; }
 ALWAYS_INLINE long first_slack(const ipm_structure *s) { return first_control(s) + s->N * s->size.m; }
 ALWAYS_INLINE long numbers(const ipm_structure *s) { return first_slack(s) + s->rows; }
@@ -247,35 +244,6 @@ EXPORT void ipm_residuals(const ipm_structure *s, const double *v, const double 
 /* Step length, at most 1, that uses at most the fraction `share` of each distance to a bound; ratio: the largest of step / distance. */
 ALWAYS_INLINE double reach(double ratio, double share) { return ratio > share ? share / ratio : 1.0; }
 
-ALWAYS_INLINE double most_of(const double *part)
-{
-    double most = part[0];
-    for (int j = 1; j < PARTS; j++) most = part[j] > most ? part[j] : most;
-    return most;
-}
-
-ALWAYS_INLINE double sum_of(const double *part)
-{
-    double sum = part[0];
-    for (int j = 1; j < PARTS; j++) sum += part[j];
-    return sum;
-}
-
-/* Run the code for i = 0 .. count, with the accumulator j = i modulo PARTS. */
-#define BY_PARTS(count, ...)                                                                                                           \
-    {                                                                                                                                  \
-        long i0 = 0;                                                                                                                   \
-        for (; i0 + PARTS <= (count); i0 += PARTS)                                                                                     \
-            for (int j = 0; j < PARTS; j++) {                                                                                          \
-                const long i = i0 + j;                                                                                                 \
-                __VA_ARGS__                                                                                                            \
-            }                                                                                                                          \
-        for (long i = i0; i < (count); i++) {                                                                                          \
-            const int j = (int)(i - i0);                                                                                               \
-            __VA_ARGS__                                                                                                                \
-        }                                                                                                                              \
-    }
-
 /* Update z by alpha dz, clipped to within a factor of mu / (distance from the bound): Waechter and Biegler, eq. 16. */
 EXPORT void ipm_move_duals(const ipm_structure *s, const double *restrict v, const ipm_multipliers *dz, double alpha, double mu,
                            double factor, const ipm_multipliers *z)
@@ -306,20 +274,6 @@ EXPORT void ipm_take(const ipm_structure *s, const double *v, const ipm_multipli
     ipm_move_duals(s, v, to, alpha_z, mu, factor, z);
 }
 
-/* Number of variables whose distances from their bounds are multiplied before a logarithm. */
-#define BLOCK 4
-
-/* Sum of logarithms of the distances from the bounds of variables first, first + PARTS, ... below `last`, without products. */
-static double logarithms_of(const ipm_structure *s, const double *v, long first, long last)
-{
-    double sum = 0.0;
-    for (long i = first; i < last; i += PARTS) {
-        const double below = v[i] - s->lower[i], above = s->upper[i] - v[i];
-        sum += (below < HUGE_VAL ? log(below) : 0.0) + (above < HUGE_VAL ? log(above) : 0.0);
-    }
-    return sum;
-}
-
 /* out: violation as l1 norm and largest entry, largest defect, -sum of the logarithms of the distances from bounds, sum of squares of the
    violation.  The violation is NaN if it is not finite. */
 EXPORT void ipm_values(const ipm_structure *s, const double *v, const double *d, const double *g, double *out)
@@ -328,15 +282,13 @@ EXPORT void ipm_values(const ipm_structure *s, const double *v, const double *d,
     const double *slack = v + first_slack(s);
     const long count = numbers(s);
     double sum = 0.0, most = 0.0, gap = 0.0, logarithms = 0.0, squares = 0.0;
-    int bad = 0;
-    double sums[PARTS] = {0.0}, products[PARTS] = {0.0}, gaps[PARTS] = {0.0};
-    BY_PARTS(s->N * N_, {
+    for (long i = 0; i < s->N * N_; i++) {
         const double t = fabs(d[i]);
-        sums[j] += t, products[j] += t * t;
-        gaps[j] = t > gaps[j] ? t : gaps[j];
-    })
-    sum = sum_of(sums), squares = sum_of(products), most = gap = most_of(gaps);
-    bad = !(sum < HUGE_VAL);
+        sum += t, squares += t * t;
+        gap = t > gap ? t : gap;
+    }
+    int bad = !(sum < HUGE_VAL);
+    most = gap;
     for (long i = 0; i < s->rows; i++) {
         if (s->kind[i] == ABSENT) continue;
         const double t = fabs(g[i] - (s->kind[i] == INEQUALITY ? slack[i] : s->target[i]));
@@ -351,25 +303,11 @@ EXPORT void ipm_values(const ipm_structure *s, const double *v, const double *d,
             sum += t, squares += t * t;
             most = t > most ? t : most;
         }
-    double product = 1.0;
-    for (long first = 0; first < count; first += BLOCK * PARTS) { /* a logarithm of a product replaces several logarithms */
-        const long last = first + BLOCK * PARTS < count ? first + BLOCK * PARTS : count;
-        double part[PARTS];
-        for (int j = 0; j < PARTS; j++) part[j] = 1.0;
-        BY_PARTS(last - first, {
-            const double below = v[first + i] - s->lower[first + i], above = s->upper[first + i] - v[first + i];
-            part[j] *= (below < HUGE_VAL ? below : 1.0) * (above < HUGE_VAL ? above : 1.0);
-        })
-        for (int j = 0; j < PARTS; j++) {
-            if (!(part[j] > 1e-100 && part[j] < 1e100)) { /* range without overflow in the running product */
-                logarithms += logarithms_of(s, v, first + j, last);
-                continue;
-            }
-            product *= part[j];
-            if (!(product > 1e-100 && product < 1e100)) logarithms += log(product), product = 1.0;
-        }
+    for (long i = 0; i < count; i++) {
+        const double below = v[i] - s->lower[i], above = s->upper[i] - v[i];
+        logarithms += (below < HUGE_VAL ? log(below) : 0.0) + (above < HUGE_VAL ? log(above) : 0.0);
     }
-    out[0] = bad ? NAN : sum, out[1] = bad ? NAN : most, out[2] = gap, out[3] = -(logarithms + log(product)), out[4] = squares;
+    out[0] = bad ? NAN : sum, out[1] = bad ? NAN : most, out[2] = gap, out[3] = -logarithms, out[4] = squares;
 }
 
 /* out: largest entry of the gradient of the Lagrangian, and of the complementarity for mu = 0 and for mu; sum of |lambda|, |y|, |f|, and of z;
@@ -413,27 +351,19 @@ EXPORT void ipm_measure(const ipm_structure *s, const ipm_point *p, const ipm_mu
             squares += u[i] * u[i];
         }
     }
-    double parts[PARTS] = {0.0};
-    BY_PARTS(N * N_, { parts[j] += fabs(z->lambda[i]); })
-    sum_y += sum_of(parts);
+    for (long i = 0; i < N * N_; i++) sum_y += fabs(z->lambda[i]);
     const double *bounds[2] = {s->lower, s->upper}, *values[2] = {z->zl, z->zu};
     for (int side = 0; side < 2; side++) {
         const double *restrict bound = bounds[side], *restrict value = values[side], *restrict v = p->v, way = side ? -1.0 : 1.0;
-        double counts[PARTS] = {0.0}, sums[PARTS] = {0.0}, totals[PARTS] = {0.0}, far[PARTS] = {0.0}, off[PARTS] = {0.0}, near[PARTS];
-        for (int j = 0; j < PARTS; j++) near[j] = HUGE_VAL;
-        BY_PARTS(count, {
+        for (long i = 0; i < count; i++) {
             const double distance = way * (v[i] - bound[i]);
-            const int there = distance < HUGE_VAL;
-            const double own = there ? value[i] : 0.0, t = there ? distance * own : 0.0, from = there ? fabs(t - mu) : 0.0;
-            counts[j] += there ? 1.0 : 0.0, sums[j] += own, totals[j] += t;
-            near[j] = there && t < near[j] ? t : near[j];
-            far[j] = fabs(t) > far[j] ? fabs(t) : far[j];
-            off[j] = from > off[j] ? from : off[j];
-        })
-        counted_z += (long)sum_of(counts), sum_z += sum_of(sums), total += sum_of(totals);
-        for (int j = 0; j < PARTS; j++) least = near[j] < least ? near[j] : least;
-        plain = most_of(far) > plain ? most_of(far) : plain;
-        shifted = most_of(off) > shifted ? most_of(off) : shifted;
+            if (!(distance < HUGE_VAL)) continue;
+            const double t = distance * value[i];
+            counted_z++, sum_z += value[i], total += t;
+            least = t < least ? t : least;
+            plain = fabs(t) > plain ? fabs(t) : plain;
+            shifted = fabs(t - mu) > shifted ? fabs(t - mu) : shifted;
+        }
     }
     out[0] = gradient, out[1] = plain, out[2] = shifted, out[3] = sum_y, out[4] = sum_z, out[5] = counted_y, out[6] = counted_z;
     out[7] = total, out[8] = least, out[9] = squares;

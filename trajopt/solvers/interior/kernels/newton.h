@@ -184,20 +184,20 @@ static double recover_bounds(ipm_system *o, const ipm_multipliers *z, double sha
     const ipm_condensed *c = o->condensed;
     const double *restrict below = c->below, *restrict above = c->above, *restrict phi = c->phi, *restrict zl = z->zl, *restrict zu = z->zu;
     const double *restrict step = to->v, mu = o->settings.mu;
-    double *restrict dl = to->z.zl, *restrict du = to->z.zu, slope[PARTS] = {0.0}, primal[PARTS] = {0.0}, dual[PARTS] = {0.0};
+    double *restrict dl = to->z.zl, *restrict du = to->z.zu, slope = 0.0, primal = 0.0, dual = 0.0;
     const long count = numbers(o->structure);
-    BY_PARTS(count, {
+    for (long i = 0; i < count; i++) {
         const double own = step[i];
         const double l = (mu - zl[i] * own) * below[i] - zl[i], u = (mu + zu[i] * own) * above[i] - zu[i];
         const double near = own > 0.0 ? own * above[i] : -own * below[i], rl = -l / zl[i], ru = -u / zu[i];
         dl[i] = l, du[i] = u;
-        slope[j] += phi[i] * own;
-        primal[j] = near > primal[j] ? near : primal[j];
-        dual[j] = rl > dual[j] ? rl : dual[j];
-        dual[j] = ru > dual[j] ? ru : dual[j];
-    })
-    o->alpha = reach(most_of(primal), share), o->alpha_z = reach(most_of(dual), share);
-    return sum_of(slope);
+        slope += phi[i] * own;
+        primal = near > primal ? near : primal;
+        dual = rl > dual ? rl : dual;
+        dual = ru > dual ? ru : dual;
+    }
+    o->alpha = reach(primal, share), o->alpha_z = reach(dual, share);
+    return slope;
 }
 
 /* Directional derivative of the objective along a step. */
@@ -206,10 +206,10 @@ static double objective_slope(const ipm_system *o, const ipm_point *p, const dou
     const lq_size dims = o->structure->size;
     const ipm_structure *s = o->structure;
     const double *du = step + first_control(s);
-    double parts[PARTS] = {0.0};
-    BY_PARTS(first_control(s), { parts[j] += p->lx[i] * step[i]; })
-    BY_PARTS(s->N * M_, { parts[j] += p->lu[i] * du[i]; })
-    return o->settings.scale * sum_of(parts);
+    double slope = 0.0;
+    for (long i = 0; i < first_control(s); i++) slope += p->lx[i] * step[i];
+    for (long i = 0; i < s->N * M_; i++) slope += p->lu[i] * du[i];
+    return o->settings.scale * slope;
 }
 
 /* Recover the slack steps, the new multipliers y and f, the steps of zl and zu, the step lengths and the slope, from dx, du and row residuals. */
