@@ -201,12 +201,6 @@ static void store_sensitivities(const structure_t *S, const knot_t *k, int count
     STORE(k->block, ND * NU, count, n, out->B)
 }
 
-/* Prefetch cache lines that will be written soon. */
-static inline void prefetch_rows(const double *rows, long numbers)
-{
-    for (long i = 0; rows && i < numbers; i += 8) __builtin_prefetch(rows + i, 1, 2);
-}
-
 /* Store the time step of the block that begins at knot n, as far as it is requested. */
 static void store_stepped(const structure_t *S, const knot_t *k, int count, long n, const first_t *out)
 {
@@ -228,11 +222,6 @@ EXPORT void stage_first(const stages_t *s, const point_t *at, long first, long l
         for (long n = from; n < last && blocks < most; n += LANES, blocks++) {
             const knot_t k = nth_block(S, front, blocks);
             const int count = load_knots(S, s, at, n, last, &k);
-            prefetch_rows(out->A ? out->A + n * ND * ND : NULL, (long)count * ND * ND);
-            prefetch_rows(out->B ? out->B + n * ND * NU : NULL, (long)count * ND * NU);
-            prefetch_rows(out->Q ? out->Q + n * ND * ND : NULL, (long)count * ND * ND);
-            prefetch_rows(out->S ? out->S + n * NU * ND : NULL, (long)count * NU * ND);
-            prefetch_rows(out->R ? out->R + n * NU * NU : NULL, (long)count * NU * NU);
             if (together) continue;
             if (linear) linearize(S, c, start_of(s, &k), k.next, k.G, k.scratch, stored_from(s, out->stored, n), NULL);
             else if (stepped) step(S, c, start_of(s, &k), k.next);
