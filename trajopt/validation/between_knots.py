@@ -22,11 +22,11 @@ from trajopt.step.sensitivities import SampledSystem
 
 FRACTIONS = (0.25, 0.5, 0.75)
 """Fractions of a time step after which constraints are evaluated."""
-TOLERANCE, OF_BOUND, OF_RANGE, SMALL = 1e-3, 5e-3, 0.05, 0.01
+TOLERANCE, OF_BOUND, OF_RANGE, SMALL, LEAST = 1e-3, 5e-3, 0.05, 0.01, 1e-3
 """Tolerances on violations between knots: TOLERANCE relative to the smaller magnitude of a row's values at both knots, or to 1 if
 this is larger, or OF_BOUND relative to the bound, whichever is larger. The 1 becomes the range of the row along the plan over SMALL
-if that is less. The tolerance is at most OF_RANGE relative to the range between two bounds. Values far from the bound, such as
-those of an obstacle far away, do not count.
+if that is less, but not below LEAST. The tolerance is at most OF_RANGE relative to the range between two bounds. Values far from
+the bound, such as those of an obstacle far away, do not count.
 """
 
 
@@ -79,7 +79,7 @@ def between_knots(ocp: OCP, xs: Array, us: Array, evaluator: StageEvaluator) -> 
             (before, *over, after), values = at.excess(within, np.array([0.0, *FRACTIONS, 1.0]))
             given = 0.0 if c.residual.nu else np.maximum(before, after)
             size = np.minimum(np.abs(values[0]), np.abs(values[-1]))
-            least = np.minimum(1.0, np.ptp(values, axis=(0, 1)) / SMALL)
+            least = np.clip(np.ptp(values, axis=(0, 1)) / SMALL, LEAST, 1.0)
             allowed = np.maximum(TOLERANCE * np.maximum(least, size), OF_BOUND * at.limits)
             allowed = np.minimum(allowed, OF_RANGE * at.range)
             added = np.maximum(np.array(over) - given, 0.0)

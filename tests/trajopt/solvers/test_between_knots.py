@@ -39,6 +39,13 @@ def test_the_tolerance_is_a_small_part_of_a_narrow_range():
     assert found.ratio == pytest.approx(found.amount / (0.05 * 2e-4))
 
 
+def test_a_motion_at_rest_violates_nothing():
+    limit = to.state_bounds(2, [-1.0, -1.0], [1.0, 1.0])
+    ocp = to.OCP.single_phase(mass("numpy"), [0.0, 0.0], 2, DT, [to.control_cost(1)], constraints=[limit])
+    found = between_knots(ocp, np.zeros((3, 2)), np.zeros((2, 1)), StageEvaluator(ocp))
+    assert found.ratio == 0.0
+
+
 def around(engine: str, horizon: int = 12):
     """From one side of a disc to the other, by the velocity in the plane: between the knots the motion is straight."""
     rates = to.FunctionMap(lambda x, u, t, p: [u[0], u[1]], 2, 2)
