@@ -43,6 +43,7 @@ from dynamics_backends.protocol import (
     Map,
     Parameters,
     SecondOrderBackend,
+    unwrapped,
 )
 from dynamics_backends.registry import METHODS, make_backend, missing_capability, source_of
 from dynamics_backends.scalar import Rows, Scalar, stack
@@ -237,7 +238,7 @@ class _Check(NamedTuple):
             if id(found) in seen or not isinstance(found, (SampledSystem, ImpactStage)):
                 continue
             seen.add(id(found))
-            kind = type(found.backend.map)
+            kind = type(unwrapped(found.backend.map))
             if self.extent.part and kind in kinds:
                 note = f"same {kind.__name__} as above, with other contacts"
                 yield DerivativeCheck(f"{_noun(found)}{self.label(i)}", "", LEFT_OUT, None, note)
