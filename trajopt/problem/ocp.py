@@ -354,11 +354,9 @@ class OCP:
         """
         if self.u_lower is None and self.u_upper is None:
             return None
-        shape, counts = (
-            (self.horizon, self.nu),
-            [phase.dynamics.nu for phase in self.phases for _ in range(phase.knots)],
-        )
-        used = np.arange(self.nu) < np.array(counts)[:, None]
+        shape = self.horizon, self.nu
+        counts = np.repeat([phase.dynamics.nu for phase in self.phases], [phase.knots for phase in self.phases])
+        used = np.arange(self.nu) < counts[:, None]
         lower = np.broadcast_to(-np.inf if self.u_lower is None else self.u_lower, shape)
         upper = np.broadcast_to(np.inf if self.u_upper is None else self.u_upper, shape)
         return (

@@ -237,7 +237,7 @@ class SQPOptions(CommonOptions):
     """
 
     hessian: Literal["auto", "exact", "gauss_newton", "scqp"] = "auto"
-    qp_solver: Literal["interior_point", "osqp", "daqp", "qrqp", "riccati"] = "interior_point"
+    qp_solver: Literal["interior_point", "osqp", "daqp", "qrqp"] = "interior_point"
     globalization: Literal["merit", "filter", "none"] = "filter"
     second_order_correction: bool = True
     hold: Literal["zero_order", "first_order"] = "zero_order"

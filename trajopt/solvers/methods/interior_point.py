@@ -265,11 +265,10 @@ class InteriorPoint:
         if not isfinite(now.error):
             return End.NOT_FINITE
         feasible = now.violation <= o.constraint_tolerance
-        if now.error <= self._tolerance and feasible:
+        at_limit = self.iteration >= o.max_iterations or time.perf_counter() > self._deadline
+        if self._is_optimal and (at_limit or now.error <= self._tolerance):
             return End.CONVERGED
-        if self.iteration >= o.max_iterations and self._is_optimal:
-            return End.CONVERGED
-        if self.iteration >= o.max_iterations or time.perf_counter() > self._deadline:
+        if at_limit:
             return self._not_feasible if not feasible and (self.hopeless or self._restarted) else End.STOPPED
         if self.objective < self.bottom and feasible:
             return End.UNBOUNDED

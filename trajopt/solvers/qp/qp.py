@@ -10,7 +10,6 @@ rows and z of the bounds make  Hw + g + A'y + z = 0;  they are positive at upper
 | interior_point | primal-dual, Riccati recursion for QPs in stages, else sparse factorization | any QP; the default |
 | osqp | operator splitting (ADMM) with polishing | large sparse QPs for which a coarse solution or a warm start helps |
 | daqp, qrqp | active set | small QPs: exact active sets |
-| riccati | another name of interior_point | any QP |
 """
 
 from __future__ import annotations
@@ -165,7 +164,6 @@ _SOLVERS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "osqp": ("trajopt.solvers.qp.osqp_solver", "OSQP", {}),
     "daqp": ("trajopt.solvers.qp.active_set", "ActiveSet", {"method": "daqp"}),
     "qrqp": ("trajopt.solvers.qp.active_set", "ActiveSet", {"method": "qrqp"}),
-    "riccati": ("trajopt.solvers.qp.interior_point", "InteriorPoint", {}),
 }
 QP_SOLVERS = tuple(_SOLVERS)
 

@@ -17,7 +17,7 @@ the last state alone, delta I is used. With H_0 the first term applies to equati
 set.
 
 Solvers require convexity on different spaces: osqp and the active-set methods on the whole space, the interior-point method on the
-null space of the equalities, riccati on that of the dynamics.  If the first solver rejects a QP, the second one is used.
+null space of the equalities.  If the first solver rejects a QP, the second one is used.
 """
 
 from __future__ import annotations

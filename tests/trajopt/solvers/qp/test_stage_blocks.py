@@ -58,7 +58,7 @@ def test_the_operations_of_an_sqp_method_are_those_of_the_jacobian(qp):
 
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("make", [staged_qp, carried_qp])
-@pytest.mark.parametrize("name", ["interior_point", "osqp", "daqp", "riccati"])
+@pytest.mark.parametrize("name", ["interior_point", "osqp", "daqp"])
 def test_blocks_and_the_matrix_have_one_solution(name, make, seed):
     qp = make(seed)
     by_blocks, by_matrix = make_qp_solver(name).solve(qp), make_qp_solver("interior_point").solve(qp.sparse)
@@ -74,7 +74,7 @@ def test_fixed_controls_that_are_carried_over(sides):
     fixed = {"first controls": fixed[0], "all controls": fixed, "one control": fixed[4, 1]}[sides]
     qp.lb[fixed] = qp.ub[fixed] = 0.2
     qp.u[-6:] = np.inf
-    by_blocks, by_matrix = make_qp_solver("riccati").solve(qp), make_qp_solver("interior_point").solve(qp.sparse)
+    by_blocks, by_matrix = make_qp_solver("interior_point").solve(qp), make_qp_solver("interior_point").solve(qp.sparse)
     assert by_blocks.status is by_matrix.status is QPStatus.SOLVED
     np.testing.assert_allclose(by_blocks.w, by_matrix.w, rtol=0, atol=1e-9)
 
@@ -164,7 +164,7 @@ def test_sweeps_ask_for_no_sparse_matrix(hessian, angle, limit, request):
 
 
 def test_real_time_iterations_by_sweeps_ask_for_no_sparse_matrix(no_sparse_matrix):
-    ocp, options = _pendulum(), SQPOptions(qp_solver="riccati")
+    ocp, options = _pendulum(), SQPOptions()
     program = staged_program(ocp, _guess(), options)
     iteration, w = RealTimeIteration(program, options), program.variables(*_guess())
     for _ in range(8):
