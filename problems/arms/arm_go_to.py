@@ -47,8 +47,8 @@ from .arm_guess import (
 )
 from .arm_limits import (
     default_limits,
-    degree_warnings,
     friction_notes,
+    goal_limit_warnings,
     joint_limits,
     placeholder_warnings,
     require_goal_within_limits,
@@ -252,7 +252,7 @@ def build(settings: Settings, backend: BackendFactory) -> Task:
         points=_watched(arm, s),
         warnings=(
             *warnings,
-            *degree_warnings(arm),
+            *goal_limit_warnings(arm),
             *(
                 ()
                 if s.torque_limits is False

@@ -58,15 +58,15 @@ def require_goal_within_limits(arm: Arm, margin: float) -> None:
         )
 
 
-def degree_warnings(arm: Arm) -> tuple[str, ...]:
-    """Return warnings about joint-space goals that seem to be in degrees."""
+def goal_limit_warnings(arm: Arm) -> tuple[str, ...]:
+    """Return a warning for each joint whose joint-space goal is outside its limits."""
     if arm.x_goal is None:
         return ()
     model, q = arm.model, arm.x_goal[: arm.model.nq]
     return tuple(
-        f"goal_q has {model.q_names[i]} at {q[i]:.6g} rad{hint}, limits [{model.q_lower[i]:.6g}, {model.q_upper[i]:.6g}]"
-        for i in range(model.nq)
-        if (hint := model.degrees_hint(i, float(q[i])))
+        f"goal_q is outside its limits: {model.q_names[i]} = {q[i]:.6g}{model.degrees_hint(int(i), float(q[i]))}, limits "
+        f"[{model.q_lower[i]:.6g}, {model.q_upper[i]:.6g}], which are not enforced"
+        for i in np.flatnonzero((q < model.q_lower) | (q > model.q_upper))
     )
 
 

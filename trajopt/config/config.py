@@ -31,7 +31,7 @@ from dynamics_backends.rigid_body.robots import ROBOT_WARNINGS, is_path
 from dynamics_backends.user_input import InputError, parse_toml, quoted, read_bounded, shortened
 from trajopt.config.free_time import TIME_KEYS, TimeSettings
 from trajopt.config.registry import PROBLEMS, config_file
-from trajopt.config.schema import read_table
+from trajopt.config.schema import NAMED, read_table
 from trajopt.config.task import Checked, Checks, SettingsError
 from trajopt.sweeps.variation import LISTS, Variation
 
@@ -47,8 +47,6 @@ REMOVED = {
     "selects another robot; remove this key"
 }
 """Keys of problems removed since earlier versions, with the remedy."""
-NAMED = ("backend", "solver")
-"""Tables that may be written as a name alone."""
 ROW = ("problem", "solver", "backend")
 """Tables that a study can vary."""
 

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
 
 
+NAMED = ("backend", "solver")
+"""Tables that may be written as a name alone, above all tables."""
 _WORDS = {bool: "true or false", int: "an integer", float: "a number", str: "a string"}
 _PLURALS = {int: "integers", float: "numbers", str: "strings"}
 
@@ -109,8 +111,8 @@ def fits(hint: Any, value: Any) -> bool:
 def _issue(kind: Any, table: Any, path: str, loc: tuple, error: str, extra_known: tuple[str, ...]) -> str:
     """Return the sentence for one pydantic error at the location ``loc`` in a table: unknown key, missing key or wrong type.
 
-    The sentence for an unknown key has the most similar known one, or else all known ones; that for an unknown table in which a
-    key is similar to a known one advises to move its keys.
+    The sentence for an unknown key has the most similar known one, or else all known ones, or where it belongs (NAMED); that for
+    an unknown table in which a key is similar to a known one advises to move its keys.
     """
     key, hints = str(loc[0]), get_type_hints(kind)
     if key not in hints:
@@ -121,7 +123,8 @@ def _issue(kind: Any, table: Any, path: str, loc: tuple, error: str, extra_known
             and any(nearest_names(own, list(hints), 1) for own in table[key])
         ):
             return f"{path}.{key}: unknown table; move its keys into [{path}]"
-        return f"{path}.{key}: unknown key" + (f"; did you mean {near[0]}?" if near else _listed(hints))
+        misplaced = f"; write {key} = ... above all tables" if key in NAMED else _listed(hints)
+        return f"{path}.{key}: unknown key" + (f"; did you mean {near[0]}?" if near else misplaced)
     if key not in table:
         return f"{path}.{key}: missing; expected {describe(hints[key])}"
     inner = table_kind(hints[key])

@@ -65,8 +65,8 @@ def refine(solution: Solution, factor: int = 2, ocp: OCP | None = None) -> tuple
     Each time step is split into ``factor`` equal ones. States (factor N + 1, nx) are interpolated on the manifold, controls
     (factor N, nu) are piecewise constant, or interpolated if those of the solution are. Durations are unchanged. See the module
     docstring for values by knot. ocp: the solved problem, default that of the solution; required for solutions from a file or a
-    batch. Raises ValueError for a factor below 2, a solution without a problem or of another size, MissingCapability for dynamics
-    with time steps of fixed length.
+    batch. Raises ValueError for a factor below 2, a batch, a solution without a problem or of another size, MissingCapability for
+    dynamics with time steps of fixed length.
 
     >>> import trajopt as to
     >>> cart = to.FunctionMap(lambda x, u, t, p: [x[1], u[0]], 2, 1)
@@ -77,6 +77,8 @@ def refine(solution: Solution, factor: int = 2, ocp: OCP | None = None) -> tuple
     >>> finer.horizon, guess
     (20, Guess(xs (21, 2), us (20, 1)))
     """
+    if np.ndim(solution.xs) != 2:
+        raise ValueError("this is a batch of solutions: refine one of them, batch[i]")
     if isinstance(factor, bool) or not isinstance(factor, (int, np.integer)) or factor < 2:
         raise ValueError(f"factor = {factor!r}; expected an integer of at least 2")
     ocp = solution.problem if ocp is None else ocp

@@ -21,8 +21,10 @@ FAR = 0.02
 NEAR, NEAR_ANGLE = 5e-3, 0.02
 """Absolute tolerances: [m] for positions and prismatic joints, [rad] for orientations and revolute joints.
 
-:func:`state_goal` applies NEAR_ANGLE to all directions, in their units.
+:func:`state_goal` applies NEAR_ANGLE to all directions, in their units, but at most OF_MOTION times the largest distance from the
+goal along the motion.
 """
+OF_MOTION = 0.2
 
 Sentences = Callable[[Array, Array], Sequence[str]]
 """Function from states (N + 1, nx) at times (N + 1,) [s] to sentences for reports."""
@@ -70,7 +72,8 @@ def state_goal(
 
     coordinates: names of the tangent directions to check; default: those of positions, whose names begin with "q[", or all if there
     are none. Units are those of the state. The tolerance is FAR times the largest initial distance of these directions, and at
-    least NEAR_ANGLE. Raises ValueError for a name that the manifold does not have.
+    least NEAR_ANGLE, or OF_MOTION times their largest distance along the motion if this is smaller. Raises ValueError for a name
+    that the manifold does not have.
     """
     names = manifold.tangent_names
     chosen = tuple(coordinates) if coordinates is not None else tuple(n for n in names if n.startswith("q[")) or names
@@ -86,10 +89,11 @@ def _state_missed(manifold: Manifold, reference: Array, places: Array, xs: Array
 
     places: indices of the directions to check. Empty list if the goal is met.
     """
-    ends = manifold.difference(np.repeat(reference[:, None], 2, axis=1), xs[[0, -1], : len(reference)].T)[places]
-    travel, off = np.abs(ends).T
-    worst = int(np.argmax(off))
-    if off[worst] <= max(FAR * float(travel.max()), NEAR_ANGLE):
+    along = xs[:, : len(reference)].T
+    distances = np.abs(manifold.difference(np.repeat(reference[:, None], len(xs), axis=1), along)[places])
+    off, worst = distances[:, -1], int(np.argmax(distances[:, -1]))
+    floor = min(NEAR_ANGLE, OF_MOTION * float(distances.max()))
+    if off[worst] <= max(FAR * float(distances[:, 0].max()), floor):
         return []
     direction = manifold.tangent_names[places[worst]]
     return [f"{direction} ends {off[worst]:.2g} from its goal: {MORE}"]

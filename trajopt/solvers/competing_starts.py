@@ -344,10 +344,10 @@ class Cutoff:
 def may_compete(ocp: OCP, guess: Guess) -> bool:
     """True if the guess stands still, the problem is compiled with fixed durations, and has knots enough for a coarser grid.
 
-    See :func:`stands_still`. Its time steps can be merged, and at least half of its knots, and at least FACTORS[0] times
-    LEAST_KNOTS, belong to sampled systems.
+    Its time steps can be merged, and at least half of its knots, and at least FACTORS[0] times LEAST_KNOTS, belong to sampled
+    systems.
     """
-    if not stands_still(guess) or ocp.in_scaled_time or not is_compiled(ocp):
+    if not guess.stands_still or ocp.in_scaled_time or not is_compiled(ocp):
         return False
     knots = sum(phase.knots for phase in ocp.phases if isinstance(phase.dynamics, SampledSystem))
     return can_be_regridded(ocp) and knots >= max(FACTORS[0] * LEAST_KNOTS, ocp.horizon // 2)
@@ -361,11 +361,6 @@ def pushed(guess: Guess) -> Guess:
     """Return the guess with controls moved by random amounts up to PUSH."""
     moves = np.random.default_rng(0).uniform(-PUSH, PUSH, guess.us.shape)
     return guess._replace(us=guess.us + moves * np.maximum(1.0, np.abs(guess.us)))
-
-
-def stands_still(guess: Guess) -> bool:
-    """True if the states and the controls of a guess are constant."""
-    return bool((guess.xs == guess.xs[:1]).all() and (guess.us == guess.us[:1]).all())
 
 
 def choose_starts(

@@ -10,11 +10,12 @@ Stationarity: the gradient of the Lagrangian in the controls, with the multiplie
 with the feedback gains K of the solution (:mod:`trajopt.solvers.shooting.iterate`). Any K certifies a solution; these gains keep
 the costates small. The gradient yields two numbers without units:
 
-    scaled KKT error    max |g_i| / s_i, s_i the largest sum of the absolute terms of g_i; complementarity |y| dist / size(J)
+    scaled KKT error    max |g_i| / s_i, s_i the largest sum of the absolute terms of g_i, at least EFFECT size(J) / max(1, |u|);
+                        complementarity |y| dist / size(J)
     cost sensitivity    max |g_i| U_i / size(J), U_i the largest |u_i| along the trajectory; sum of |y| dist / size(J)
 
-The size of the cost is |J|, or that of the guess times OF_GUESS if this is larger (:func:`cost_size`), so that the numbers do not
-depend on the unit of the cost. The sum of |y| dist, the duality gap of a convex problem, estimates the cost above the optimum.
+The size of the cost and EFFECT are those of :mod:`trajopt.solvers.rules.cost_size`, so that the numbers do not depend on the unit
+of the cost. The sum of |y| dist, the duality gap of a convex problem, estimates the cost above the optimum.
 
 If a gradient pushes a control against a bound at the distance dist, dist replaces U_i. Near the bound (ACTIVE) the gradient may be
 its multiplier, so that |g_i| dist / size(J) replaces the relative gradient if it is smaller.
@@ -38,6 +39,7 @@ from trajopt.lq.lq_solver import shared_lq
 from trajopt.problem.constraints import Constraint, chosen_coordinates
 from trajopt.problem.ocp import OCP
 from trajopt.solvers.direct.program_parts import with_rows
+from trajopt.solvers.rules.cost_size import cost_size, least_with_effect
 from trajopt.stage.engine import StageOperations, stages_of
 from trajopt.stage.stages import StageDerivatives, Stages
 
@@ -46,9 +48,6 @@ NEAR_BOUND = 1e-5
 
 ACTIVE = 1e-2
 """Largest distance from a bound, as a fraction of the control's range, at which a gradient may be the multiplier of the bound."""
-
-OF_GUESS, LEAST_SIZE = 1e-6, 1e-12
-"""Smallest size of a cost: relative to the cost of the guess, and absolute."""
 
 
 class Violation(NamedTuple):
@@ -67,11 +66,6 @@ class Measures(NamedTuple):
     violation: Violation | None
     kkt: float
     sensitivity: float
-
-
-def cost_size(cost: float, of_guess: float = 0.0) -> float:
-    """Return the size of a cost, to which errors are relative; of_guess: cost of the guess, ignored if not finite."""
-    return max(abs(cost), OF_GUESS * abs(of_guess) if np.isfinite(of_guess) else 0.0, LEAST_SIZE)
 
 
 def measures(
@@ -133,8 +127,8 @@ class _Measured:
         tolerance: on defects, bounds and constraint rows, to which the violation is relative. of_guess: cost of the guess.
         """
         gradient, size, products = self._stationarity(K)
-        relative = np.abs(gradient) / size
         scale = cost_size(self.cost, of_guess)
+        relative = np.abs(gradient) / np.maximum(size, least_with_effect(scale, self.us))
         distance = self._bound_distances(gradient)
         # at an optimum the gradient is zero, or the multiplier of an active bound
         active = distance <= ACTIVE * self._control_ranges()

@@ -173,7 +173,7 @@ def _auto(ocp: OCP, warm: WarmStart, options: AutoOptions, callback: Callback | 
 
 def _run_attempts(ocp: OCP, warm: WarmStart, options: AutoOptions, callback: Callback | None) -> Solution:
     """Run ``auto`` as in :func:`_auto`; each attempt numbers its records in the history from 0."""
-    from trajopt.solvers.competing_starts import may_compete, stands_still
+    from trajopt.solvers.competing_starts import may_compete
 
     if options.starts == 1 or warm.multipliers or warm.barrier is not None:
         return _in_turn(ocp, warm, options, callback)
@@ -181,13 +181,18 @@ def _run_attempts(ocp: OCP, warm: WarmStart, options: AutoOptions, callback: Cal
         found = _from_best_start(ocp, warm, options, callback)
     else:
         found = _in_turn(ocp, warm, options, callback)
-    if found.status.success and stands_still(warm.guess) and np.abs(found.us - warm.guess.us).max() <= UNMOVED:
+    if found.status.success and warm.guess.stands_still and is_unmoved(found, warm.guess):
         found = _off_saddle_point(ocp, warm, found, options, callback)
     return _with_other_starts(ocp, warm.guess, found, options, callback)
 
 
 UNMOVED, LOWER = 1e-6, 1e-6
 """Largest change of the controls of a guess that counts as none, and relative decrease of the cost that shows a saddle point."""
+
+
+def is_unmoved(found: Solution, guess: Guess) -> bool:
+    """True if a solution has the controls of its guess, to UNMOVED."""
+    return bool(np.abs(found.us - guess.us).max(initial=0.0) <= UNMOVED)
 
 
 def _off_saddle_point(
@@ -217,7 +222,7 @@ def _with_other_starts(
     ``fallback`` or constraints, or after a status in _FINAL.
     """
     from trajopt.solvers.auto import is_feasible
-    from trajopt.solvers.competing_starts import direct_motions, may_compete, stands_still
+    from trajopt.solvers.competing_starts import direct_motions, may_compete
 
     def good(s: Solution) -> bool:
         """True for a success and for a feasible motion."""
@@ -226,7 +231,7 @@ def _with_other_starts(
     def starts() -> Iterator[tuple[str, Solution]]:
         """Solve from one start after the other; yield the name of each start and its solution."""
         rest = WarmStart(constant_guess(ocp))
-        if not stands_still(guess):
+        if not guess.stands_still:
             run = _from_best_start if may_compete(ocp, rest.guess) else _in_turn
             yield "x0 at rest", run(ocp, rest, options, callback)
         once = replace(options, fallback=False)

@@ -60,7 +60,7 @@ from trajopt.validation.validation import (
 if TYPE_CHECKING:
     from trajopt.stage.evaluation import StageEvaluator
     from trajopt.validation.replay import Deviation, Replay
-from trajopt.solvers.registry import DEFAULT_SOLVER, SOLVERS, chosen_options, not_begun
+from trajopt.solvers.registry import DEFAULT_SOLVER, SOLVERS, chosen_options, is_unmoved, not_begun
 
 
 def solve(
@@ -173,7 +173,7 @@ def _solved(
         if check and np.abs(solution.xs[-1] - ocp.x0).max() <= START_TOLERANCE:
             meta["findings"] += tiny_distances(ocp)
         if check:
-            meta["findings"] += tiny_bounds(ocp)
+            meta["findings"] += [*tiny_bounds(ocp), *_not_left(solver, ocp, warm.guess, solution)]
         if slow.parts:
             meta["not_compiled"] = slow.sentences(elapsed)
         if approximated:
@@ -185,6 +185,20 @@ def _solved(
     if approximated and status.code is StatusCode.MAX_ITERATIONS:
         status = replace(status, advice=f"{approximated[0].upper()}{approximated[1:]}.")
     return replace(solution, status=status), tight
+
+
+def _not_left(solver: str, ocp: OCP, guess: Guess, solution: Solution) -> Iterator[str]:
+    """Yield a finding if a solver returns a guess that stands still, unless its cost is least: zero, of squares alone.
+
+    The solver ``auto`` moves off such guesses itself.
+    """
+    if solver == DEFAULT_SOLVER or not (solution.status.success and guess.stands_still and is_unmoved(solution, guess)):
+        return
+    if solution.cost > 0.0 or not all(term.squared for term in ocp.terms()):
+        yield (
+            "the solver did not leave the guess, which is a stationary point, and may be a saddle point or a maximum: change its "
+            "controls, or use solver = 'auto'"
+        )
 
 
 class _Solves:
@@ -206,8 +220,8 @@ class _Solves:
     def plain(self, ocp: OCP, warm: WarmStart, options: Any = None) -> Solution:
         """Run the solver once, interrupted at the time limit of the whole solve.
 
-        Iteration numbers of records continue earlier runs. Adds to ``seconds`` and updates ``work``. options: default those of the
-        object.
+        The status of a failure whose objective fell far is "unbounded". Iteration numbers of records continue earlier runs. Adds
+        to ``seconds`` and updates ``work``. options: default those of the object.
         """
         options = options or self._options
         callback = self._callback
@@ -218,7 +232,8 @@ class _Solves:
         self.seconds += time.perf_counter() - began
         self._records += len(solution.history)
         self.work = self._work()
-        return solution
+        first = solution.history[0].cost if solution.history else np.inf
+        return replace(solution, status=termination.fell_far(solution.status, first, float(solution.cost)))
 
     def with_margins(self, ocp: OCP, solution: Solution) -> tuple[Solution, OCP]:
         """Solve again with margins between the knots if ``between_knots`` is set; return the best solution and its problem.

@@ -31,7 +31,8 @@ from trajopt.problem.goals import Goal
 from trajopt.problem.ocp import OCP
 from trajopt.results.solution import Solution
 from trajopt.results.status import STATIONARY, Status, StatusCode
-from trajopt.solvers.measures import Measures, Violation, cost_size, largest_violation, measures
+from trajopt.solvers.measures import Measures, Violation, largest_violation, measures
+from trajopt.solvers.rules.cost_size import cost_size
 from trajopt.validation.between_knots import BetweenKnots
 from trajopt.validation.limit_violations import has_links, limit_violations
 from trajopt.validation.reach import goals_of
@@ -122,6 +123,8 @@ def assessed(
     status = checked_status(solution.status, found, broken, missed, max(STATIONARY, tolerances.kkt), violated)
     if status.code is StatusCode.VIOLATED_BETWEEN_KNOTS and "margins" in meta:
         status = replace(status, advice=AFTER_MARGINS)
+    if status.code is StatusCode.ACCEPTABLE and not status.advice:
+        status = replace(status, advice=_on_large_multipliers(solution))
     return replace(solution, status=status, meta=meta)
 
 
@@ -171,8 +174,22 @@ def checked_status(
     error = f"scaled KKT error {kkt:.1e}, tolerance {tolerance:.0e}"
     if kkt <= tolerance:
         error = _sensitive(found.sensitivity, ceiling)
-    message = f"Feasible, and the motion holds, but not yet optimal: {error}. {reason.message}"
+    own = "The solver itself reports: " if reason.code is StatusCode.CONVERGED else ""
+    message = f"Feasible, and the motion holds, but not yet optimal: {error}. {own}{reason.message}"
     return replace(reason, code=StatusCode.ACCEPTABLE, message=message, kkt=kkt)
+
+
+LARGE = 1e6
+"""Multipliers above this multiple of the cost, at least of 1, show that constraints follow from others."""
+
+
+def _on_large_multipliers(solution: Solution) -> str:
+    """Return advice that names constraints with multipliers above LARGE, or "" if there are none."""
+    limit = LARGE * max(1.0, abs(solution.cost))
+    names = [name for name, y in solution.multipliers.items() if np.abs(y).max(initial=0.0) > limit]
+    if not names:
+        return ""
+    return f"The multipliers of {', '.join(names)} are very large: remove rows that follow from others, or use solver = 'ipm'."
 
 
 AFTER_MARGINS = "Margins were not enough: use shorter time steps, or a weaker constraint."

@@ -78,11 +78,14 @@ UNSOLVED_QP = Failure(
 
 UNBOUNDED_BELOW = 1e10
 """A problem is unbounded if the objective of a feasible point falls below minus this multiple of its start value (at least 1)."""
+LIKELY_UNBOUNDED = 1e6
+"""As UNBOUNDED_BELOW, for the objective at the end of a solve that failed."""
 MORE_ITERATIONS = (
     "Increase max_iterations if the errors are still decreasing; otherwise start from a better guess, or reduce the ratio between "
     "the largest and smallest weights. If the goal is out of reach, more iterations do not help."
 )
 EXACT_HESSIAN = " Or use hessian = 'exact': the current one omits second derivatives."
+BOUNDING = "Add bounds, or a cost that grows far from the solution."
 BETTER_GUESS = "Start from a better guess."
 BETTER_ROLLOUT = "Start from a better guess, shorten dt or the horizon, or change the option shooting."
 STALLED_ADVICE = (
@@ -98,10 +101,17 @@ REST_OF_BATCH = "The other problems of the batch are not affected."
 
 # -- solutions ----------------------------------------------------------------------------------------------------------
 def converged(at: Measured) -> Status:
-    """Status of a solve that meets its tolerances; the message omits tolerances of errors that did not decide."""
+    """Status of a solve that meets its tolerances.
+
+    The message omits tolerances of errors that did not decide, and a scaled KKT error above STATIONARY: it is large where a control
+    vanishes at the optimum, and the checks decide about it.
+    """
     pairs = zip(at.errors, at.tolerances, strict=True)
     decided = Errors(*(t if e is not None and t is not None and e <= t else None for e, t in pairs))
-    message = f"Converged{_after(at.iterations)}: {_numbers(at.errors, decided)}."
+    errors = at.errors
+    if errors.kkt is not None and errors.kkt > STATIONARY:
+        errors = errors._replace(kkt=None)
+    message = f"Converged{_after(at.iterations)}: {_numbers(errors, decided)}."
     return Status(StatusCode.CONVERGED, message, kkt=at.errors.kkt)
 
 
@@ -326,7 +336,16 @@ def unrefined(rounds: int, report: str) -> Status:
 def unbounded(iterations: int, objective: float) -> Status:
     """Status of a solve whose objective decreased below any meaningful value at feasible points."""
     message = f"The objective is unbounded{_after(iterations)}: it decreased to {objective:.1e} along feasible points."
-    return Status(StatusCode.UNBOUNDED, message, advice="Add bounds, or a cost that grows far from the solution.")
+    return Status(StatusCode.UNBOUNDED, message, advice=BOUNDING)
+
+
+def fell_far(status: Status, first: float, last: float) -> Status:
+    """Return "unbounded" for a failure whose objective fell from ``first`` to below LIKELY_UNBOUNDED, else the status itself."""
+    stopped = status.success or status.code in (StatusCode.UNBOUNDED, StatusCode.INTERRUPTED, StatusCode.ERROR)
+    if stopped or not last < -LIKELY_UNBOUNDED * max(1.0, abs(first)):
+        return status
+    message = f"The objective seems unbounded: it fell from {first:.1e} to {last:.1e}. {status.message}"
+    return Status(StatusCode.UNBOUNDED, message, advice=BOUNDING)
 
 
 # -- problems of a batch ------------------------------------------------------------------------------------------------

@@ -328,6 +328,7 @@ def _state_warnings(ocp: OCP, has_errors: bool, known: _CheckCache) -> Iterator[
     if not any(term.weight.any() for term in ocp.terms()):
         yield "no cost term has a positive weight; any trajectory is optimal"
     yield from _spread_weights(ocp)
+    yield from _vectors_of_horizon_length(ocp)
     if not has_errors:
         yield from _violated_at_start(ocp)
         yield from _contradicting_goals(ocp)
@@ -359,6 +360,21 @@ def _spread_weights(ocp: OCP) -> Iterator[str]:
             f"weights span {decades:.0f} decades, from {least[0]:.0e} ({least[2]!r}) to {most[1]:.0e} ({most[2]!r}): rounding "
             "hides the small ones; bring them closer together"
         )
+
+
+def _vectors_of_horizon_length(ocp: OCP) -> Iterator[str]:
+    """Yield warnings about constant vectors of parameters with as many entries as there are knots, which may be values by knot."""
+    for phase in ocp.phases:
+        owners = [("the dynamics", phase.parameters)]
+        owners += [(term.name, term.parameters) for term in phase.terms]
+        owners += [(c.name, c.parameters) for c in phase.constraints]
+        for owner, parameters in owners if phase.knots > 1 else ():
+            for name, value in parameters.items():
+                if value.shape == (phase.knots,):
+                    yield (
+                        f"parameter {name!r} of {owner} has as many entries as there are knots, and counts as one vector for "
+                        f"all of them: give values by knot the shape ({phase.knots}, 1)"
+                    )
 
 
 def _violated_at_start(ocp: OCP) -> Iterator[str]:

@@ -144,7 +144,7 @@ def test_invalid_orientations_are_rejected(tmp_path, rotation, message):
 
 def test_a_goal_in_degrees_is_reported(tmp_path):
     messages = task(tmp_path, goal_q=(90.0,), guess="constant").warnings
-    assert "goal_q has hinge at 90 rad (degrees?), limits [-3, 3]" in messages
+    assert "goal_q is outside its limits: hinge = 90 (degrees?), limits [-3, 3], which are not enforced" in messages
     with pytest.raises(ValueError, match=r"is 90 \(degrees\?\), beyond its limit 3"):
         task(tmp_path, goal_q=(90.0,), position_limits=True)
 

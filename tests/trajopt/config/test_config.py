@@ -60,6 +60,7 @@ def test_both_forms_of_the_backend(form):
     [
         ("solver", "max_iteration", 5, "solver.max_iteration: unknown key; did you mean max_iterations?"),
         ("solver", "options", {"max_iter": 5}, "solver.options: unknown table; move its keys into [solver]"),
+        ("problem", "backend", "analytic", "problem.backend: unknown key; write backend = ... above all tables"),
         ("problem", "horizn", 5, "problem.horizn: unknown key; did you mean horizon?"),
         ("problem", "weights", {"veloctiy": 1.0}, "problem.weights.veloctiy: unknown key; did you mean velocity?"),
         ("output", "plot", True, "output.plot: unknown key; did you mean plots?"),

@@ -12,7 +12,7 @@ from dynamics_backends.rigid_body.model.model_builder import JointSpec, ModelBui
 from trajopt.problem.goals import Goal, state_goal
 from trajopt.results.status import STATIONARY, Status, StatusCode
 from trajopt.solvers.measures import Measures, Violation, measures
-from trajopt.solvers.success import FEASIBLE, SENSITIVE, checked_status, unchecked_status
+from trajopt.solvers.success import FEASIBLE, SENSITIVE, _on_large_multipliers, checked_status, unchecked_status
 from trajopt.validation.reach import frame_goals, reach_warnings
 
 N, DT = 20, 0.1
@@ -358,3 +358,59 @@ def test_large_weights_at_the_guess_do_not_blunt_the_tolerance(weight):
     expected, found = to.solve(ocp, solver="fddp"), to.solve(ocp, solver="ipm")
     assert found.status.success and expected.status.success
     assert found.cost == pytest.approx(expected.cost, rel=2e-3)
+
+
+@pytest.mark.parametrize("solver", ["ilqr", "dms", "slq", "fddp"])
+def test_a_control_that_vanishes_at_the_optimum_does_not_hide_it(solver):
+    """A point mass in the plane with drag; the goal lies on the x axis, so that the best second control is 0."""
+
+    def with_drag(x, u, t, p):
+        speed = to.sqrt(x[2] ** 2 + x[3] ** 2 + 0.01)
+        return [x[2], x[3], u[0] - 0.3 * x[2] * speed, u[1] - 0.3 * x[3] * speed]
+
+    step = to.SampledSystem(to.FunctionMap(with_drag, 4, 2), "rk4")
+    goal = to.state_cost(4, [2.0, 0.0, 0.0, 0.0], 100.0)
+    ocp = to.OCP.single_phase(step, np.zeros(4), 30, 0.1, [to.control_cost(2, weight=0.1)], [goal])
+    guess = to.constant_guess(ocp, [0.3, 0.3])
+    found = to.solve(ocp, guess, solver=solver)
+    assert found.status.code is StatusCode.CONVERGED and found.status.kkt <= 1e-4
+    assert np.abs(found.us[:, 1]).max() <= 1e-6
+    assert to.solve(ocp, guess, solver=solver, check=False).status.code is StatusCode.CONVERGED
+    stopped = to.solve(ocp, guess, {"max_iterations": 1}, solver=solver)
+    assert not stopped.status.success and stopped.meta["measures"]["kkt"] > 1e-3
+
+
+@pytest.mark.parametrize("solver", ["slq", "ddp", "ipm", "sqp", "dms", "auto"])
+def test_an_objective_that_falls_without_bound_is_unbounded(solver):
+    step = to.SampledSystem(to.FunctionMap(lambda x, u, t, p: [x[1], u[0]], 2, 1), "rk4")
+    ocp = to.OCP.single_phase(step, [-1.0, 0.0], 30, 0.1, [to.linear_cost(2, control=[1.0])])
+    status = to.solve(ocp, solver=solver).status
+    assert status.code is StatusCode.UNBOUNDED and "bounds" in status.advice
+
+
+def test_a_stationary_guess_that_a_solver_does_not_leave_is_reported():
+    """The double well has its maximum at u = 0."""
+    step = to.SampledSystem(to.FunctionMap(lambda x, u, t, p: [x[1], u[0]], 2, 1), "rk4")
+    well = to.objective_term("double well", lambda x, u, t, p: [u[0] ** 4 / 4 - u[0] ** 2], 2, 1, nu=1)
+    ocp = to.OCP.single_phase(step, [0.0, 0.0], 10, 0.1, [well])
+    at_maximum = to.solve(ocp, solver="ddp")
+    assert at_maximum.cost == 0.0 and any("did not leave the guess" in f for f in at_maximum.meta["findings"])
+    beside = to.solve(ocp, to.constant_guess(ocp, 0.01), solver="ddp")
+    assert beside.cost == pytest.approx(-1.0) and not any("did not leave" in f for f in beside.meta["findings"])
+
+
+@pytest.mark.parametrize("size", [1.0, 1e-3])
+def test_the_tolerance_of_a_state_goal_depends_on_the_size_of_the_motion(size):
+    """An oscillator that a small terminal cost does not bring to rest."""
+    system = to.FunctionMap(lambda x, u, t, p: [x[1], u[0] - 9.0 * x[0]], 2, 1, second_order=True)
+    costs = [to.control_cost(1, weight=size**-2)], [to.state_cost(2, [0.0, 0.0], 0.1 * size**-2)]
+    goal = to.state_goal(system.manifold, np.zeros(2))
+    ocp = to.OCP.single_phase(to.SampledSystem(system, "rk4"), [size, 0.0], 20, 0.12, *costs, goals=(goal,))
+    assert to.solve(ocp).status.code is StatusCode.GOAL_MISSED
+
+
+def test_rows_that_follow_from_others_are_named():
+    """Rest and "no slip" hold at the last knot, where the second follows from the first."""
+    large = {"terminal rest": np.full((1, 2), 1e12), "terminal tip": np.ones((1, 2))}
+    advice = _on_large_multipliers(replace(to.solve(cart(), **SLQ), multipliers=large))
+    assert "multipliers of terminal rest are very large" in advice

@@ -3,7 +3,8 @@
 It corresponds to :mod:`trajopt.solvers.shooting.iterate` and is the largest of
 
     |L_i| / s_i               L = grad f + J'y + z, the gradient of the Lagrangian
-                              s_i = max (|grad f| + |J|'|y| + |z|) over the variables of a kind, the size of the terms that cancel
+                              s_i = max (|grad f| + |J|'|y| + |z|) over the variables of a kind, the size of the terms that cancel,
+                              at least EFFECT |f| / max(1, |w|) (:mod:`trajopt.solvers.rules.cost_size`)
     |y| (g - bound) / |f|     complementarity of rows and bounds on variables, relative to the objective; distances count up to 1
     violations                in the units of the constraints
 
@@ -23,6 +24,7 @@ from trajopt.solvers.nlp.nlp import NLP
 from trajopt.solvers.qp.blocks.sparse_assembly import Columns
 from trajopt.solvers.qp.blocks.stage_jacobian import StageJacobian
 from trajopt.solvers.qp.qp import Jacobian, complementarity, largest, violation
+from trajopt.solvers.rules.cost_size import least_with_effect
 
 
 @runtime_checkable
@@ -50,6 +52,7 @@ def scaled_kkt(
         largest(complementarity(w, nlp.x_lower, nlp.x_upper, z)),
     )
     sizes = sizes_of(nlp, np.abs(gradient) + _absolute_product(J, np.abs(y)) + np.abs(z))
+    sizes = np.maximum(sizes, least_with_effect(abs(f), w))
     lagrangian = np.abs(gradient + J.T @ y + z)
     relative = lagrangian / sizes
     return max(

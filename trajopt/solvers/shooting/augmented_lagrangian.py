@@ -27,6 +27,7 @@ from trajopt.solvers.methods.delegation import SolveRequest, at_end
 from trajopt.solvers.methods.driver import run_alone
 from trajopt.solvers.options import SLQOptions
 from trajopt.solvers.problem_batch import Batch
+from trajopt.solvers.rules.cost_size import cost_size, least_with_effect
 from trajopt.solvers.shooting.penalized import (
     Augmented,
     Imposed,
@@ -164,7 +165,10 @@ def _measured(moved: Moved, n: int, o: SLQOptions, problem: Callable[[], OCP] | 
     problem: returns the problem, to name the worst constraint, or None for no name.
     """
     found, end = moved.solution, at_end(moved.solution)
-    errors = termination.Errors(end["kkt"], end["gradient"], end["defect"], moved.violation)
+    # the terms of a gradient vanish with a control that is zero at the optimum
+    relative = end["gradient"] / least_with_effect(cost_size(moved.cost), found.us)
+    kkt = min(end["kkt"], max(end["defect"], relative))
+    errors = termination.Errors(kkt, end["gradient"], end["defect"], moved.violation)
     worst = None if problem is None else worst_violation(problem(), found.xs, found.us)
     return termination.Measured(n, errors, o.tolerances, worst)
 
