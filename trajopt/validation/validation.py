@@ -12,6 +12,7 @@ import numpy as np
 from dynamics_backends.protocol import Array, HasWarnings, unwrapped
 from trajopt.problem.constraints import Constraint, fixed_state, violations_at
 from trajopt.problem.guess import Guess
+from trajopt.problem.impact_stage import ImpactStage
 from trajopt.problem.ocp import OCP, Phase
 from trajopt.problem.terms import QUATERNION_TOLERANCE, CostTerm, quaternion_error, velocities_hint
 from trajopt.stage.solver_cache import borrowed
@@ -249,7 +250,9 @@ def _time_errors(ocp: OCP) -> Iterator[str]:
         wrong = wrong_steps(phase, phase.dt)
         if wrong.any() and phase.dynamics.takes_time:
             knot = int(np.argmax(wrong))
-            yield f"dt is {phase.dt[knot]} at knot {first + knot}; time steps must be positive"
+            jump = isinstance(phase.dynamics, ImpactStage) and not phase.dt.any()
+            remedy = "; a jump of the state without duration is a to.ImpactStage" if jump else ""
+            yield f"dt is {phase.dt[knot]} at knot {first + knot}; time steps must be positive{remedy}"
         elif wrong.any():
             yield f"phase {i} has no duration; give it one knot with dt = 0"
         elif not np.isfinite(sum(map(float, phase.dt))):

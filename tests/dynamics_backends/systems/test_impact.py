@@ -212,3 +212,13 @@ def test_a_stage_without_duration_weighs_its_terms_with_one():
     costs = [to.solve(weighed, guess, solver=name).cost for name in ("ddp", "dms")]
     assert costs[0] == pytest.approx(costs[1], rel=1e-5)
     assert to.solve(plain, guess, solver="ddp").cost < costs[0]
+
+
+def test_a_map_in_discrete_time_with_dt_0_is_pointed_to_the_jump():
+    step = to.discrete_dynamics(lambda x, u, t, p: [x[0] + u[0]], 1, 1)
+    ocp = to.OCP((to.Phase(step, np.zeros(1), [to.control_cost(1)]),), [0.0])
+    (found,) = [f.message for f in to.validate(ocp) if f.severity == "error"]
+    assert (
+        found
+        == "dt is 0.0 at knot 0; time steps must be positive; a jump of the state without duration is a to.ImpactStage"
+    )
