@@ -12,12 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from inspect import signature
 from typing import Any
 
 import numpy as np
 
 from dynamics_backends.names import unknown_name
 from dynamics_backends.protocol import Array
+from trajopt.problem.constraints import Constraint
 from trajopt.problem.ocp import OCP
 from trajopt.problem.terms import Values
 from trajopt.replanning.converged_planner import ConvergedPlanner
@@ -169,7 +171,7 @@ class MPC:
         values: of their only parameter, such as a goal. changes: parameters by name, ``weight`` of a term, ``lower`` and ``upper``
         of a constraint. Each is one row (n,), or rows (N, n) by knot, or (N + 1, n) with the final knot, of the problem at the time
         of the last step; a later problem with other knots gets the rows at its times. Raises ValueError for an unknown name or
-        parameter, a wrong shape, and numbers that are not finite, except infinite bounds.
+        parameter, a wrong shape, numbers that are not finite, except infinite bounds, and a lower bound above the upper one.
 
             mpc.set("goal", [0.4, 0.1, 0.5])
             mpc.set("velocity", weight=0.2)
@@ -182,6 +184,9 @@ class MPC:
             if not (np.isfinite(value).all() or (key in ("lower", "upper") and not np.isnan(value).any())):
                 raise ValueError(f"{name!r}: {key} is not finite")
         valued = with_values(self._with_values(problem), name, numbers)  # raises for invalid values
+        for part in valued.parts_named(name):
+            if isinstance(part, Constraint) and (part.lower > part.upper).any():
+                raise ValueError(f"{name!r}: a lower bound is above the upper one; set both in one call")
         self._values.setdefault(name, {}).update({key: (value, problem) for key, value in numbers.items()})
         self._valued = problem, valued
 
@@ -233,7 +238,13 @@ def planner_of(ocp: OCP, solver: str | Planner, options: Any = None) -> Planner:
         raise unknown_name("solver", solver, known)
     if solver != REAL_TIME:
         return ConvergedPlanner(solver, options)
-    return RealTimeSQP(options) if ocp.constraints() else RealTimeSLQ(**(options or {}))
+    if ocp.constraints():
+        return RealTimeSQP(options)
+    own = signature(RealTimeSLQ).parameters
+    for key in options or {}:
+        if key not in own:
+            raise unknown_name("option of RealTimeSLQ", key, own)
+    return RealTimeSLQ(**(options or {}))
 
 
 def _rows(value: Array, given: OCP, problem: OCP) -> Array:

@@ -90,6 +90,16 @@ def test_values_that_do_not_fit_are_refused_and_change_nothing(name, values, cha
     np.testing.assert_array_equal(run(mpc, 3), run(untouched, 3))
 
 
+def test_bounds_that_cross_are_refused():
+    ocp = problem()
+    (phase,) = ocp.phases
+    slow = to.state_bounds(ocp.manifold, [-np.inf, -0.4], [np.inf, 0.4], "limit")
+    mpc = to.MPC(to.OCP([to.Phase(phase.dynamics, phase.dt, phase.terms, {}, (slow,))], ocp.x0, ocp.terminal))
+    with pytest.raises(ValueError, match="'limit': a lower bound is above the upper one; set both in one call"):
+        mpc.set("limit", lower=[1.0])
+    mpc.set("limit", lower=[1.0], upper=[2.0])
+
+
 def test_a_delay_is_compensated():
     """With a perfect model the plan starts at the state of the plant at t + delay, and the plant follows it."""
     mpc, x, before = to.MPC(problem(), period=PERIOD, delay=0.02), np.zeros(2), np.zeros(1)
@@ -231,6 +241,8 @@ def test_what_cannot_be_used_is_refused():
         to.MPC(problem(), solver=3)
     with pytest.raises(to.UnknownName, match="did you mean 'real_time'"):
         to.MPC(problem(), solver="realtime")
+    with pytest.raises(to.UnknownName, match="did you mean 'hessian'"):
+        to.MPC(problem(), options={"hesian": "exact"})
 
 
 def test_a_compiled_problem_is_followed_when_its_values_change():

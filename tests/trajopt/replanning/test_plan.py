@@ -324,3 +324,6 @@ def test_a_simulator_names_wrong_arguments():
         simulator.advance(np.zeros(3), np.array([[4.0]]), 0.1)
     with pytest.raises(ValueError, match=r"us has shape \(1, 3\); expected \(n, nu = 1\)"):
         simulator.advance(np.zeros(2), np.zeros((1, 3)), 0.1)
+    for h in (0.0, -0.1, np.nan, np.inf):
+        with pytest.raises(ValueError, match=r"expected a positive, finite time step"):
+            simulator.advance(np.zeros(2), np.array([[4.0]]), h)

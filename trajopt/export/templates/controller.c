@@ -140,6 +140,7 @@ static long bounded_policy(long N, const double *us, const prefix_problem *p, pr
     return -1;
 }
 
+/* The policy, within the bounds if there are any; returns the knot where Quu is not positive definite, or -1. */
 static long any_policy(long N, const double *us, const prefix_problem *p, prefix_workspace *w)
 {
     const lq_problem lq = expansion(N, w);
