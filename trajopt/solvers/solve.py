@@ -37,8 +37,11 @@ from trajopt.solvers.options import (
     SQPOptions,
     scaled_kkt_tolerance,
 )
+from trajopt.solvers.shooting import shooting_diagnosis
 from trajopt.solvers.success import AFTER_MARGINS, FEASIBLE, Tolerances, assessed, solver_measures, unchecked
 from trajopt.solvers.time_limits import enough_time, interrupting, start_of_solve, timed_solve
+from trajopt.solvers.window.status import is_finite
+from trajopt.stage.evaluators import evaluator_for
 from trajopt.stage.not_compiled import gathered
 from trajopt.stage.solver_cache import SolverCache, borrowed
 from trajopt.step.other_backend import BackendChoice, with_backend
@@ -49,6 +52,7 @@ from trajopt.validation.limit_violations import durations_at_bounds
 from trajopt.validation.validation import (
     ERROR,
     START_TOLERANCE,
+    WARNING,
     Finding,
     InvalidProblem,
     require_valid,
@@ -341,13 +345,28 @@ def approximated_hessian(ocp: OCP, solver: str, options: Any) -> str:
 def validate(ocp: OCP, guess: Guess | None = None, solver: str | None = None, options: Any = None) -> list[Finding]:
     """Return all findings about a problem, errors that prevent a solve and warnings.
 
-    guess: validated if given. solver, options: as in :func:`solve`; missing derivatives that this solver needs are errors, reported
-    only if there is no other error. Raises UnknownName for an unknown solver or option, ValueError for invalid options.
+    One warning names NaN or infinity of dynamics, costs or their derivatives along the guess, default x0 at every knot and zero
+    controls. guess: validated if given. solver, options: as in :func:`solve`; missing derivatives that this solver needs are
+    errors, reported only if there is no other error. Raises UnknownName for an unknown solver or option, ValueError for invalid
+    options.
     """
     findings = findings_of(ocp, guess)
     if any(f.severity == ERROR for f in findings):
         return findings
-    return [*requirement_errors(ocp, *chosen_options(solver, options)), *findings]
+    found = [*requirement_errors(ocp, *chosen_options(solver, options)), *findings]
+    return (
+        found if any(f.severity == ERROR for f in found) else [*found, *_non_finite(ocp, guess or constant_guess(ocp))]
+    )
+
+
+def _non_finite(ocp: OCP, guess: Guess) -> Iterator[Finding]:
+    """Yield a warning that names the first NaN or infinity of dynamics, costs or their derivatives along a guess, if any."""
+    xs, us = as_guess(guess)
+    with np.errstate(all="ignore"):
+        expansion = evaluator_for(ocp).expand(xs, us)
+    if not is_finite(expansion):
+        status = termination.non_finite(shooting_diagnosis.non_finite_entry(ocp, xs, expansion))
+        yield Finding(WARNING, f"along the guess: {status.message} {status.advice}")
 
 
 def require_solvable(ocp: OCP, guess: Guess | None, solver: str, options: Any) -> list[Finding]:

@@ -198,6 +198,8 @@ def test_problems_that_cannot_be_refined_are_rejected():
     for factor in (1, 2.0, True):
         with pytest.raises(ValueError, match="expected an integer of at least 2"):
             to.refine(solution, factor)
+    with pytest.raises(ValueError, match=r"a batch of solutions: refine one of them"):
+        to.refine(to.solve_batch(drive(), {"x0": np.tile(drive().x0, (2, 1))}, solver="ipm"))
     loaded = pickle.loads(pickle.dumps(solution))
     with pytest.raises(ValueError, match="pass it as ocp"):
         to.refine(loaded)

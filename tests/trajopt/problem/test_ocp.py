@@ -419,3 +419,21 @@ def test_bounds_closer_than_the_tolerance_are_reported():
     moved = to.solve(dataclasses.replace(ocp, terminal=(to.state_cost(2, [1.0, 0.0]),), x0=np.array([0.0, 0.1])))
     assert np.abs(moved.xs[-1] - moved.xs[0]).max() > 0.01
     assert any("apart" in str(message) for message in moved.meta["findings"])
+
+
+def test_numbers_that_are_not_finite_along_the_guess_are_named():
+    step = to.SampledSystem(to.FunctionMap(lambda x, u, t, p: [x[1], u[0] / x[0]], 2, 1), "rk4")
+    ocp = to.OCP.single_phase(step, [0.0, 0.0], 5, 0.1, [to.control_cost(1)])
+    (finding,) = to.validate(ocp)
+    assert finding.message.startswith("along the guess: NaN or infinity in the step of x[0] at knot 0.")
+    assert to.validate(ocp, to.Guess(np.ones((6, 2)), np.zeros((5, 1)))) == []
+
+
+def test_a_parameter_with_one_number_for_each_knot_is_reported():
+    step = to.SampledSystem(to.FunctionMap(lambda x, u, t, p: [x[1], u[0] - p["k"][0] * x[0]], 2, 1), "rk4")
+    for k, message in (
+        (np.ones(5), "parameter 'k' of the dynamics has as many entries as there are knots"),
+        (np.ones((5, 1)), ""),
+    ):
+        ocp = to.OCP.single_phase(step, [1.0, 0.0], 5, 0.1, [to.control_cost(1)], parameters={"k": k})
+        assert [f.message[: len(message)] for f in to.validate(ocp)] == [message] * bool(message)
