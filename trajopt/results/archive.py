@@ -13,15 +13,18 @@ import tempfile
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import fields
+from functools import cache
 from pathlib import Path
-from typing import IO, Any, Literal, NamedTuple, get_args, get_type_hints
+from typing import IO, TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 
 from dynamics_backends.protocol import Array
 from dynamics_backends.user_input import InputError, quoted
 from trajopt.results.status import Status, StatusCode
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
 
 _BEGINNING = b"PK\x03\x04"
 """First bytes of a zip file, which an archive of arrays is."""
@@ -244,96 +247,52 @@ def check_times(times: Array) -> None:
         raise ValueError("its times decrease or are not finite")
 
 
-Check = Callable[[Any], bool]
+@cache
+def _schemas() -> tuple[type[BaseModel], type[BaseModel]]:
+    """Return the schemas of a file's metadata and of their status, of strict types; a key with a value may be missing."""
+    from pydantic import ConfigDict, Field, create_model
 
-
-def is_number(value: Any) -> bool:
-    """True for int and float, NaN and infinity included, not for bool."""
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
-
-
-def is_count(value: Any) -> bool:
-    """True for an integer of at least 0 and below 2^53."""
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**53
-
-
-def is_text(value: Any) -> bool:
-    """True for a string."""
-    return isinstance(value, str)
-
-
-def is_table(value: Any) -> bool:
-    """True for a dictionary, the Python type of JSON objects."""
-    return isinstance(value, dict)
-
-
-def is_list_of(check: Check) -> Check:
-    """Return a check for lists whose entries all pass ``check``."""
-    return lambda value: isinstance(value, list) and all(map(check, value))
-
-
-def optional(check: Check) -> Check:
-    """Return a check that accepts None and values that pass ``check``."""
-    return lambda value: value is None or check(value)
-
-
-def _is_times(value: Any) -> bool:
-    """True for a table whose values are all numbers, such as seconds by name."""
-    return is_table(value) and all(map(is_number, value.values()))
-
-
-_REQUIRED: dict[str, tuple[Check, str]] = {
-    "status": (is_table, "a table"),
-    "iterations": (is_count, "a number of iterations"),
-    "history_columns": (is_list_of(is_text), "a list of names"),
-    "hessian": (is_list_of(is_text), "a list of names"),
-    "phase_times": (is_list_of(_is_times), "a list of tables of seconds"),
-    "meta": (is_table, "a table"),
-    "robot": (optional(is_table), "a table, or null"),
-}
-_NUMBER, _NUMBERS = (is_number, "a number"), (is_list_of(is_number), "a list of numbers")
-_TEXT, _TEXTS, _TABLE = (is_text, "a text"), (is_list_of(is_text), "a list of texts"), (is_table, "a table")
-_TABLES = (is_list_of(is_table), "a list of tables")
-_META: dict[str, tuple[Check, str]] = {
-    "solve_time": _NUMBER,
-    **dict.fromkeys(("problem", "solver", "check"), _TEXT),
-    **dict.fromkeys(("backends", "schemes", "state_names", "control_names", "engines", "findings"), _TEXTS),
-    **dict.fromkeys(("config", "options", "replay"), _TABLE),
-    **dict.fromkeys(("easier", "attempts"), _TABLES),
-    "clock": _NUMBERS,
-    "model": (optional(is_table), "a table, or null"),
-}
-"""Keys of ``meta`` that reports and viewers read, with their checks; other keys are free."""
+    count: Any = Annotated[int, Field(ge=0, lt=2**53)]
+    texts: Any = (list[str], [])
+    read: Any = {  # by reports and viewers; other keys are free
+        "solve_time": (float, 0.0),
+        **dict.fromkeys(("problem", "solver", "check"), (str, "")),
+        **dict.fromkeys(("backends", "schemes", "state_names", "control_names", "engines", "findings"), texts),
+        **dict.fromkeys(("config", "options", "replay"), (dict[str, Any], {})),
+        **dict.fromkeys(("easier", "attempts"), (list[dict[str, Any]], [])),
+        "clock": (list[float], []),
+        "model": (dict[str, Any] | None, None),
+    }
+    metadata: Any = {
+        "status": (dict[str, Any], ...),
+        "iterations": (count, ...),
+        "history_columns": (list[str], ...),
+        "hessian": (list[str], ...),
+        "phase_times": (list[dict[str, float]], ...),
+        "meta": (create_model("meta", __config__=ConfigDict(strict=True), **read), ...),
+        "robot": (dict[str, Any] | None, None),
+    }
+    codes: Any = Literal[tuple(str(code) for code in StatusCode)]
+    status: Any = {
+        "code": (codes, ...),
+        "message": (str, ...),
+        "knot": (count | None, None),
+        "component": (str | None, None),
+        "advice": (str, ""),
+        "kkt": (float | None, None),
+    }
+    return (
+        create_model("metadata", __config__=ConfigDict(strict=True), **metadata),
+        create_model("status", __config__=ConfigDict(strict=True, extra="forbid"), **status),
+    )
 
 
 def check_metadata(metadata: Mapping[str, Any]) -> None:
-    """Check the types of the required keys of a file's metadata, of "robot", if present, and of optional keys of ``meta``.
+    """Check the types of the keys of a file's metadata, and of those keys of ``meta`` that reports and viewers read.
 
-    The optional keys are those that reports and viewers read. Raises ValueError for a missing key or a value of another type.
+    Raises ValueError for a missing key or a value of another type.
     """
-    for key, (check, expected) in _REQUIRED.items():
-        if key != "robot" and key not in metadata:
-            raise ValueError(f"its metadata have no {key!r}")
-        _check(key, metadata.get(key), check, expected)
-    for key, (check, expected) in _META.items():
-        if key in metadata["meta"]:
-            _check(f"meta.{key}", metadata["meta"][key], check, expected)
-
-
-def _check(key: str, value: Any, check: Check, expected: str) -> None:
-    """Raise ValueError if a value of the metadata fails its check; expected: description of valid values."""
-    if not check(value):
-        raise ValueError(f"{key!r} in its metadata is {quoted(value)}; expected {expected}")
-
-
-_KINDS: dict[Any, Check] = {
-    str: is_text,
-    float: is_number,
-    int: is_count,
-    bool: lambda value: isinstance(value, bool),
-    type(None): lambda value: value is None,
-    StatusCode: lambda value: value in list(StatusCode),
-}
+    _check(_schemas()[0], metadata, "")
 
 
 def status_from_data(values: Mapping[str, Any]) -> Status:
@@ -341,15 +300,18 @@ def status_from_data(values: Mapping[str, Any]) -> Status:
 
     Raises ValueError for an unknown field, a missing field without a default, and a value of the wrong type.
     """
-    hints, known = get_type_hints(Status), {field.name for field in fields(Status)}
     values = {key: value for key, value in values.items() if key != "asked"}  # a field of version 0.1
-    for key, value in values.items():
-        if key not in known:
-            raise ValueError(f"'status' in its metadata has the unknown key {quoted(key)}")
-        kinds = get_args(hints[key]) or (hints[key],)
-        if not any(_KINDS.get(kind, lambda _: True)(value) for kind in kinds):
-            raise ValueError(f"'status.{key}' in its metadata is {quoted(value)}; expected {hints[key]}")
+    _check(_schemas()[1], values, "status.")
+    return Status.from_dict(values)
+
+
+def _check(schema: type[BaseModel], values: Mapping[str, Any], within: str) -> None:
+    """Raise ValueError that names the first value that does not fit a schema; within: prefix of its key."""
+    from pydantic import ValidationError
+
     try:
-        return Status.from_dict(values)
-    except (KeyError, TypeError) as error:
-        raise ValueError(f"'status' in its metadata is not complete ({error})") from error
+        schema.model_validate(values)
+    except ValidationError as error:
+        found = error.errors(include_url=False, include_context=False)[0]
+        key, value = ".".join(map(str, found["loc"])), quoted(found["input"])
+        raise ValueError(f"'{within}{key}' in its metadata is {value}: {found['msg'].lower()}") from error

@@ -28,7 +28,6 @@ from trajopt.results.archive import (
     check_headers,
     check_metadata,
     check_times,
-    is_count,
     read_archive,
     status_from_data,
     write_archive,
@@ -209,7 +208,7 @@ class Solution:
             if not isinstance(metadata, dict) or metadata.get("format") != FORMAT:
                 raise SolutionFileError(f"{path} is not a solution file: its metadata lack the format {FORMAT!r}")
             version: Any = metadata.get("format_version")
-            if not is_count(version):
+            if type(version) is not int or version < 1:
                 raise ValueError(f"its format version is {quoted(version)}")
             if version > FORMAT_VERSION:
                 newer = f"format {version}; this version reads up to {FORMAT_VERSION}"
