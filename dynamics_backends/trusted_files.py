@@ -1,8 +1,7 @@
 """Trusted cache files: read only if no other user could have written them, written atomically and without following links.
 
-A foreign trace could read and write any memory of the process. A folder is trusted if nobody but this user and root can write to
-it, or replace a folder on its path; a file, if nobody else can write to it. The user's private group counts as the user. Windows
-has no such modes: all is trusted there.
+A foreign trace could read and write any memory of the process. A folder or file is trusted if it belongs to this user or root, and
+nobody else can write to it; one that another user puts in its place is not. Windows has no such modes: all is trusted there.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ import os
 import shlex
 import stat
 import tempfile
-from functools import lru_cache
 from pathlib import Path
 
 ROOT = 0
@@ -28,22 +26,22 @@ for _flag in ("O_NOFOLLOW", "O_CLOEXEC", "O_BINARY", "O_NONBLOCK"):
 
 
 class UntrustedFolder(OSError):
-    """Another user could have written to a folder; the message names the folder, or one on its path, and the problem.
-
-    It also names the remedy if the problem is that of the folder itself.
-    """
+    """Another user could have written to a folder; the message names the folder, the problem and the remedy."""
 
 
 def problem_of(folder: Path) -> str:
-    """Reason why a folder is not trusted, with the remedy unless a folder on its path is the reason; '' if it is trusted.
+    """Reason why a folder is not trusted, with the remedy; '' if it is trusted, and always on Windows.
 
-    Always '' on Windows. A folder is trusted if only this user and root can write to it and replace it. Raises OSError for a
-    missing folder.
+    Raises OSError for a missing folder.
     """
-    if not hasattr(os, "geteuid"):
+    found, path = folder.stat(), shlex.quote(str(folder))
+    problem = _problem(found)
+    if not problem:
         return ""
-    found = folder.stat()
-    return _problem_on_path(folder.absolute(), found.st_mode, found.st_uid, found.st_gid)
+    if not folder.is_dir():
+        return f"{folder} {problem} (it is not a folder; choose another one by TRAJOPT_CACHE_DIR)"
+    own = found.st_uid in (ROOT, os.geteuid())
+    return f"{folder} {problem} (remedy: {'chmod go-w' if own else f'chown -R {os.geteuid()}'} {path})"
 
 
 def trusted_folder(folder: Path) -> Path:
@@ -73,7 +71,8 @@ def content_of(file: Path) -> bytes | None:
         if problem_of(file.parent):
             return None
         with os.fdopen(os.open(file, _FLAGS), "rb") as opened:
-            return opened.read() if _is_trusted_file(os.fstat(opened.fileno())) else None
+            found = os.fstat(opened.fileno())
+            return opened.read() if stat.S_ISREG(found.st_mode) and not _problem(found) else None
     except OSError:
         return None
 
@@ -102,83 +101,10 @@ def user_folder() -> Path:
     return Path(tempfile.gettempdir()) / f"trajopt-{getattr(os, 'geteuid', int)()}"
 
 
-@lru_cache(maxsize=32)
-def _problem_on_path(folder: Path, *_: int) -> str:
-    """First problem of a folder or of one on its path, outermost first; '' for none. Links are followed after their path.
-
-    A remedy is added if the problem is that of the folder itself. The other arguments are the folder's mode and owners; a change of
-    these invalidates the cached result.
-    """
-    last = folder.resolve()
-    for part in dict.fromkeys((*reversed(folder.parents), folder, *reversed(last.parents), last)):
-        problem = _problem(part.lstat(), is_last=part == last)
-        if problem:
-            return f"{part} {problem}" + (_command(part) if part == last else "")
-    return ""
-
-
-def _is_trusted_file(found: os.stat_result) -> bool:
-    """True for a regular file that nobody but this user and root can write to."""
-    return stat.S_ISREG(found.st_mode) and (not hasattr(os, "geteuid") or not _problem(found, is_last=True))
-
-
-def _problem(found: os.stat_result, *, is_last: bool) -> str:
-    """Phrase on other users who own or can write to an entry of the file system; '' for nobody.
-
-    Only the owner counts for links, and for sticky folders such as /tmp unless ``is_last``, since there only owners may replace
-    entries. is_last: True for the folder or file itself, False for folders on its path.
-    """
-    mode = found.st_mode
+def _problem(found: os.stat_result) -> str:
+    """Phrase on other users who own or can write to a folder or file; '' for nobody, and on Windows."""
+    if not hasattr(os, "geteuid"):
+        return ""
     if found.st_uid not in (ROOT, os.geteuid()):
-        return f"belongs to {_user(found.st_uid)}"
-    if stat.S_ISLNK(mode):
-        return ""  # the rights to replace a link depend on its folder
-    if mode & stat.S_ISVTX and not is_last:
-        return ""  # as in /tmp, only owners may replace its entries
-    writers = ["everybody"] if mode & stat.S_IWOTH else []
-    if mode & stat.S_IWGRP and not _is_own_group(found.st_gid):
-        writers.insert(0, f"the group {_group(found.st_gid)}")
-    return f"can be written by {' and '.join(writers)}" if writers else ""
-
-
-def _command(folder: Path) -> str:
-    """Remedy in parentheses: chmod if this user or root owns the folder, else chown; for a file, to choose another folder."""
-    if not folder.is_dir():
-        return " (it is not a folder; choose another one by TRAJOPT_CACHE_DIR)"
-    path = shlex.quote(str(folder))
-    if folder.stat().st_uid in (ROOT, os.geteuid()):
-        return f" (remedy: chmod go-w {path})"
-    return f" (remedy: chown -R {_user(os.geteuid())} {path})"
-
-
-@lru_cache(maxsize=16)
-def _is_own_group(gid: int) -> bool:
-    """True for the user's private group: primary, of the user's name and without other members, as many systems create it."""
-    import grp
-    import pwd
-
-    try:
-        group, user = grp.getgrgid(gid), pwd.getpwuid(os.geteuid())
-    except KeyError:
-        return False
-    return user.pw_gid == gid and group.gr_name == user.pw_name and set(group.gr_mem) <= {user.pw_name}
-
-
-def _user(uid: int) -> str:
-    """Name of a user, or "user" with the number of an unknown one."""
-    import pwd
-
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return f"user {uid}"
-
-
-def _group(gid: int) -> str:
-    """Name of a group, or the number of an unknown one."""
-    import grp
-
-    try:
-        return grp.getgrgid(gid).gr_name
-    except KeyError:
-        return str(gid)
+        return f"belongs to user {found.st_uid}"
+    return "can be written by others" if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH) else ""
