@@ -18,18 +18,12 @@ held fixed, and g = mu' (ID - J'f - tau) + nu' (J a + gamma), y = (a; -f) enters
 The second derivatives of phi' f, of the forces, are the same with K (mu; nu) = (0; phi).
 
 These equations are for active constraints; for the others see :mod:`~dynamics_backends.systems.constraints.constraint_set`.
-
-A time step and the friction at the same knots share the last solution with its first derivatives (:class:`LastSolution`). The
-values of its arguments (x, u, p) and the system identify it. All attributes of the system must be the same objects, so that a
-different system never matches. Threads may use this cache concurrently; it has the result that was stored last.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, TypeVar
-
-import numpy as np
+from typing import Any, NamedTuple
 
 from dynamics_backends import scalar as sm
 from dynamics_backends.protocol import Matrix, Partials
@@ -60,78 +54,6 @@ from dynamics_backends.systems.constraints.constraint_set import (
     summed_columns,
     switch_columns,
 )
-
-KNOTS = 1_000
-"""Largest number of knots N in a batch whose solution is cached."""
-Solution = TypeVar("Solution")
-
-
-class _Cached(NamedTuple):
-    """Solution with the system's attributes (and the parameters' names) and copies of the arguments that it belongs to."""
-
-    owner: Mapping[str, Any]
-    numbers: Sequence[np.ndarray]
-    solution: Any
-
-
-class LastSolution:
-    """Cache of a system's last solution, shared by shallow copies of the system; deep copies and pickles get an empty one."""
-
-    def __init__(self) -> None:
-        self._cached: _Cached | None = None
-
-    def __reduce__(self) -> tuple[type, tuple[()]]:
-        """Pickle as an empty cache."""
-        return LastSolution, ()
-
-    def __structure__(self) -> tuple[()]:
-        """Empty structure for fingerprints of maps, which thus ignore the cache."""
-        return ()  # the results of a map do not depend on earlier calls
-
-    def get_or_solve(
-        self, owner: Mapping[str, Any], x: Any, u: Any, p: Mapping[str, Any], solve: Callable[[], Solution]
-    ) -> Solution:
-        """Return the cached solution if its owner and arguments are the same; else call ``solve()``, cache and return its result.
-
-        owner: attributes of the system by name, compared as objects. Arguments, compared by value: x (nx, N), u (nu, N) and p,
-        name -> (n, N). The result of ``solve()`` is returned without caching if an argument is not a float64 NumPy array, or N is
-        above KNOTS. Cached arrays that are items of (nested) lists and tuples become read-only.
-        """
-        numbers = [x, u, *p.values()]
-        plain = all(type(array) is np.ndarray and array.dtype == float for array in numbers)
-        if not plain or x.shape[-1] > KNOTS:
-            return solve()
-        owner = {**owner, "parameters": tuple(p)}
-        cached = self._cached
-        if cached is not None and _same(cached, owner, numbers):
-            solution: Solution = cached.solution
-            return solution
-        copies = [array.copy() for array in numbers]
-        solution = solve()
-        _freeze(solution)
-        self._cached = _Cached(owner, copies, solution)
-        return solution
-
-
-def _same(cached: _Cached, owner: Mapping[str, Any], numbers: Sequence[np.ndarray]) -> bool:
-    """True if the owner's attributes are the same objects, and all arguments have the same shapes and values, as in ``cached``.
-
-    The names of the parameters, owner["parameters"], must be equal and in the same order.
-    """
-    if cached.owner.keys() != owner.keys() or cached.owner["parameters"] != owner["parameters"]:
-        return False
-    if not all(cached.owner[name] is value for name, value in owner.items() if name != "parameters"):
-        return False
-    return all(a.shape == b.shape and np.array_equal(a, b) for a, b in zip(cached.numbers, numbers, strict=True))
-
-
-def _freeze(solution: Any) -> None:
-    """Make an array read-only, or all arrays in (nested) lists and tuples; other objects, such as dicts, stay unchanged."""
-    if isinstance(solution, np.ndarray):
-        solution.setflags(write=False)
-    elif isinstance(solution, (list, tuple)):
-        for part in solution:
-            _freeze(part)
 
 
 class ConstrainedMotion(NamedTuple):
@@ -168,7 +90,6 @@ class Holonomic(WholeMap, ConstrainedDerivatives, ActuatedBody):
     ) -> None:
         super().__init__(model, actuated=actuated, damping=damping, friction_velocity=friction_velocity)
         self.constraints = ConstraintSet(model, constraints, damping_ratio)
-        self.last = LastSolution()
 
     # -- values -------------------------------------------------------------------------------------------------------
     def __call__(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Rows:
@@ -225,23 +146,12 @@ class Holonomic(WholeMap, ConstrainedDerivatives, ActuatedBody):
         return DerivativeEquations(s.a, s.factor, *self._right_hand_sides(v, s, fields), g, s.forces)
 
     def partials(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Partials:
-        """Value and partial derivatives in closed form, from the cached solution if the arguments are the last ones."""
+        """Value and partial derivatives in closed form."""
         s, da, _ = self.sensitivities(x, u, p)
         return self.in_output(x, u, s.a, da)
 
     def sensitivities(self, x: Rows, u: Rows, p: Mapping[str, Rows]) -> tuple[ConstrainedMotion, Matrix, Matrix]:
-        """Solution, and the derivatives of a and of the constraint forces f in (q, v, u), by rows (2 nv + nu, N).
-
-        Those of the last arguments are cached (:meth:`LastSolution.get_or_solve`).
-        """
-        return self.last.get_or_solve(self._settings(), x, u, p, lambda: self._sensitivities(x, u, p))
-
-    def _settings(self) -> dict[str, Any]:
-        """Attributes by name that a solution may depend on besides the arguments: all but the cache."""
-        return {name: value for name, value in vars(self).items() if name != "last"}
-
-    def _sensitivities(self, x: Rows, u: Rows, p: Mapping[str, Rows]) -> tuple[ConstrainedMotion, Matrix, Matrix]:
-        """Solution, and the derivatives of a and of the constraint forces in (q, v, u), by rows; not cached."""
+        """Solution, and the derivatives of a and of the constraint forces f in (q, v, u), by rows (2 nv + nu, N)."""
         v, s = self.split(x)[1], self.motion(x, u, p)
         fields = finished(CONSTRAINED_FINISH, self.model, s.fields, self.driver, a=s.a)
         parts = DerivativeEquations(s.a, s.factor, *self._right_hand_sides(v, s, fields), None, s.forces)
