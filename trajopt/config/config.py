@@ -304,7 +304,8 @@ def read_file(path: Path) -> tuple[str, dict[str, Any]]:
         raise ConfigError(str(path), [_not_toml(text, error)]) from error
     except UnicodeDecodeError as error:
         raise ConfigError(str(path), ["not UTF-8 text; give a TOML file"]) from error
-    _place_files(values, lambda file: path.parent / file)
+    folder = path.parent.absolute()  # a path that depends on the working directory is another one than after the changes
+    _place_files(values, lambda file: folder / file)
     return str(path), values
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import tomllib
 from pathlib import Path
 
@@ -299,3 +300,15 @@ def test_urdf_paths_are_relative_to_the_config_and_saved_absolute(tmp_path, monk
     assert load_config(path).problem.robot == str(tmp_path / "arms/arm.urdf")
     assert load_config(path, ["problem.robot=here.urdf"]).problem.robot == str(tmp_path / "here.urdf")
     assert load_config(path, ["problem.package_dirs=['meshes']"]).problem.package_dirs == (str(tmp_path / "meshes"),)
+
+
+def test_a_robot_beside_a_config_that_is_given_by_a_relative_path_keeps_its_numbers(tmp_path, monkeypatch):
+    """The numbers of a file are scaled for another robot only, such as one that an override names."""
+    shutil.copy(CONFIGS[0].parents[1] / "robots" / "hyq.urdf", tmp_path / "dog.urdf")
+    joints = [0.0, 0.75, -1.5] * 4
+    (tmp_path / "trot.toml").write_text(
+        f'[problem]\nname = "scheduled_gait"\nrobot = "dog.urdf"\ngait = "trot"\njoints = {joints}\n'
+    )
+    monkeypatch.chdir(tmp_path)
+    for path in (Path("trot.toml"), tmp_path / "trot.toml"):
+        assert load_config(path).problem.joints == tuple(joints)
