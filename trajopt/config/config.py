@@ -304,7 +304,7 @@ def read_file(path: Path) -> tuple[str, dict[str, Any]]:
         raise ConfigError(str(path), [_not_toml(text, error)]) from error
     except UnicodeDecodeError as error:
         raise ConfigError(str(path), ["not UTF-8 text; give a TOML file"]) from error
-    folder = path.parent.absolute()  # a path that depends on the working directory is another one than after the changes
+    folder = path.parent.absolute()  # the same before and after changes
     _place_files(values, lambda file: folder / file)
     return str(path), values
 

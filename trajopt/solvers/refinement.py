@@ -1,11 +1,12 @@
 """Consecutive solves: each starts from the solution of the last one, until a check accepts a solution.
 
     margins     tighten the bounds of an inequality that is violated within time steps, at the adjacent knots, by MARGIN times the
-                violation. Margins add up over at most ROUNDS solves.
+                rise of the violation. Margins add up over at most ROUNDS solves. If these do not help, as at an obstacle between
+                two knots, margins at all knots follow, over at most ROUNDS_EVERYWHERE solves.
     substeps    double the substeps of the integrator if the replay fails, up to a factor of 2^DOUBLINGS.
 
-If a solve with margins fails or does not help, the previous solution is returned. If no replay with more substeps holds, the
-first solution is.
+If no solve with margins holds between the knots, the solution with the smallest violation is returned. If no replay with more
+substeps holds, the first solution is.
 """
 
 from __future__ import annotations
@@ -26,12 +27,16 @@ from trajopt.solvers import termination
 from trajopt.solvers.methods.delegation import iterations_of
 from trajopt.solvers.methods.driver import run_alone
 from trajopt.step.sensitivities import SampledSystem
-from trajopt.validation.between_knots import BetweenKnots, tightened
+from trajopt.validation.between_knots import BetweenKnots, leaves_room, tightened
 
-MARGIN, ROUNDS = 1.2, 8
-"""Factor from a violation to its margin, and maximum number of solves with margins."""
+MARGIN, ROUNDS, ROUNDS_EVERYWHERE = 1.2, 8, 4
+"""Factor from the rise of a violation to its margin, and maximum numbers of solves with margins beside violations, and at all
+knots."""
 PROGRESS = 0.7
-"""Margins count as useful if the largest ratio of a violation to its tolerance falls to at most this fraction of the last one."""
+"""Factor on the smallest ratio of a violation to its tolerance so far, to which a solve must reduce it if a margin would exceed the
+range between two bounds; such motions need shorter time steps."""
+TIMES, AT_LEAST = 10, 300
+"""Solves with margins may take TIMES the iterations of the first solve, and AT_LEAST so many."""
 DOUBLINGS = 3
 """Maximum number of doublings of the substeps."""
 NEAR_BARRIER = 1e-3
@@ -58,6 +63,11 @@ class Check(Protocol):
     def __call__(self, solution: Solution) -> Again | None:
         """Return the next solve to run, or None if the solution is accepted or no further solve is worthwhile."""
         ...
+
+
+def most_iterations(first: Solution) -> int:
+    """Return the number of iterations after which no further solve with margins, or from another start, follows a solution."""
+    return max(TIMES * first.iterations, AT_LEAST)
 
 
 def consecutive_solves(first: Solution, check: Check, solve: Callable[[Again], Solution]) -> list[Solution]:
@@ -97,8 +107,7 @@ class _Improving:
         self.best: Solution | None = None
 
     def _again(self, solution: Solution, ocp: OCP) -> Again | None:
-        """Store a solution as the best one and return the next solve, of ``ocp`` from it; None if the time limit leaves no time."""
-        self.best, self.solved = solution, self._next
+        """Return the next solve, of ``ocp`` from a solution; None if the time limit leaves no time."""
         if not self._has_time():
             self.reason = "The time limit left no time for another solve."
             return None
@@ -129,28 +138,45 @@ class _Improving:
 
 
 class Margins(_Improving):
-    """Check that tightens inequalities violated between the knots; measure: returns these violations of a solution."""
+    """Check that tightens inequalities violated between the knots.
+
+    measure: returns these violations of a solution. beside: margins beside violations only, none at all knots.
+    """
 
     def __init__(
-        self, ocp: OCP, measure: Callable[[Solution], BetweenKnots | None], has_time: Callable[[], bool]
+        self,
+        ocp: OCP,
+        measure: Callable[[Solution], BetweenKnots | None],
+        has_time: Callable[[], bool],
+        *,
+        beside: bool = False,
     ) -> None:
         super().__init__(ocp, has_time)
-        self._measure, self._least = measure, np.inf
+        self._beside, self._iterations = beside, 0
+        self._given, self._measure, self._least = ocp, measure, np.inf
+        self._first: tuple[Solution, BetweenKnots] | None = None
+        self._local: int | None = (
+            None  # number of solves with margins beside violations only, once those at all knots began
+        )
         self.rounds = 0
         """Number of solves with margins of the best solution."""
 
-    def __call__(self, solution: Solution) -> Again | None:
-        """Return the solve with larger margins, or None if the solution holds between the knots, failed, or margins do not help.
+    @property
+    def everywhere(self) -> bool:
+        """True if margins at all knots were tried, as those beside the violations did not help."""
+        return self._local is not None
 
-        Margins do not help after ROUNDS solves, or if the largest ratio of a violation to its tolerance is above PROGRESS times
-        the last one. None also without time left.
+    def __call__(self, solution: Solution) -> Again | None:
+        """Return the solve with larger margins, or None if the solution holds between the knots, or after the last solve.
+
+        Margins beside the violations grow until a solve fails or for ROUNDS solves; then those at all knots grow likewise from the
+        first solution, for ROUNDS_EVERYWHERE solves. Where bounds leave no room for them, each solve must reduce the violation. The
+        best solution is the one with the smallest violation, relative to its tolerance. None also for a first solution that failed,
+        after the iterations of :func:`most_iterations`, and without time left.
         """
-        if not (solution.status.success or solution.status.code is StatusCode.VIOLATED_BETWEEN_KNOTS):
-            if self.solves:
-                self.reason = f"A solve with margins for the motion between the knots failed: {solution.status}"
-            return None
-        found = self._measure(solution)
-        if found is None or found.ratio <= 1.0:
+        valid = solution.status.success or solution.status.code is StatusCode.VIOLATED_BETWEEN_KNOTS
+        found = self._measure(solution) if valid else None
+        if valid and (found is None or found.ratio <= 1.0):
             self._accept(solution)
             self.rounds = self.solves
             if self.solves:
@@ -158,11 +184,27 @@ class Margins(_Improving):
                     f"This is the last of {self.solves + 1} solves, with margins for the motion between the knots."
                 )
             return None
-        if self.solves == ROUNDS or found.ratio > PROGRESS * self._least:
+        helps = found is not None and found.ratio <= PROGRESS * self._least
+        if found is not None and found.ratio < self._least:
+            self._accept(solution)
+            self.rounds, self._least = self.solves, found.ratio
+        if found is not None and self._first is None:
+            self._first = solution, found
+        if self._first is None:
+            return None
+        if not (helps or leaves_room(self._given, self._first[1], MARGIN)):
+            self.reason = "The bounds leave no room for larger margins: the time steps are too long for this motion."
+            return None
+        self._iterations += solution.iterations if self.solves else 0
+        if not self._beside and self._local is None and (found is None or self.solves == ROUNDS):
+            start, violated = self._first
+            self._local = self.solves
+            return self._again(start, tightened(self._given, violated, MARGIN, everywhere=True))
+        last = ROUNDS if self._local is None else self._local + ROUNDS_EVERYWHERE
+        if found is None or self.solves == last or self._iterations > most_iterations(self._first[0]):
             self.reason = "Larger margins for the motion between the knots do not help."
             return None
-        self.rounds, self._least = self.solves, found.ratio
-        return self._again(solution, tightened(self._next, found, MARGIN))
+        return self._again(solution, tightened(self._next, found, MARGIN, everywhere=self._local is not None))
 
 
 class Substeps(_Improving):
@@ -191,10 +233,8 @@ class Substeps(_Improving):
         finer = _with_substeps(self._next)
         if finer is None:
             return None
-        first, solved = self.best or solution, self.solved
-        again = self._again(solution, finer)
-        self.best, self.solved = first, solved  # until the replay confirms the new solution
-        return again
+        self.best = self.best or solution  # until the replay confirms a new one
+        return self._again(solution, finer)
 
 
 def _with_substeps(ocp: OCP) -> OCP | None:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dynamics_backends.protocol import Array
-from trajopt.guesses.guesses import WarmStart, constant_guess
+from trajopt.guesses.guesses import WarmStart, constant_guess, detour
 from trajopt.problem.annotations import problem_annotations
 from trajopt.problem.guess import Guess, Motion, as_guess
 from trajopt.problem.ocp import OCP, Sampling, fitting
@@ -26,7 +26,8 @@ from trajopt.results.solution import LAST_CONTROL, Solution
 from trajopt.results.status import STOPPED, StatusCode
 from trajopt.solvers import termination
 from trajopt.solvers.goal_tolerance import with_goal_tolerance, with_goals_of
-from trajopt.solvers.methods.delegation import Continued
+from trajopt.solvers.measures import Measures
+from trajopt.solvers.methods.delegation import Continued, iterations_of
 from trajopt.solvers.options import (
     AutoOptions,
     DDPOptions,
@@ -166,6 +167,7 @@ def _solved(
             solution = solves.checked(held, solution, tight)
         if check and solver == DEFAULT_SOLVER:
             solution = solves.until_held_between_knots(held, solution)
+            solution = solves.from_detours(held, warm.guess, solution)
             solution, problem = solves.until_replayed(held, solution)
         elapsed, slow = solves.seconds, solves.work
         meta = {**solution.meta, **_meta(ocp, solver, dict(vars(chosen)), warnings), "solve_time": elapsed}
@@ -203,6 +205,10 @@ def _not_left(solver: str, ocp: OCP, guess: Guess, solution: Solution) -> Iterat
             "the solver did not leave the guess, which is a stationary point, and may be a saddle point or a maximum: change its "
             "controls, or use solver = 'auto'"
         )
+
+
+DETOURS = 8
+"""Maximum number of solves of ``auto`` from detours of a guess whose motion violates inequalities between the knots."""
 
 
 class _Solves:
@@ -248,29 +254,64 @@ class _Solves:
             return solution, ocp
         return self._with_margins(ocp, solution)
 
-    def _with_margins(self, ocp: OCP, solution: Solution) -> tuple[Solution, OCP]:
-        """Solve again with larger and larger margins; return the best solution and its problem."""
+    def _with_margins(self, ocp: OCP, solution: Solution, *, beside: bool = False) -> tuple[Solution, OCP]:
+        """Solve again with larger and larger margins; return the best solution and its problem.
+
+        beside: margins beside violations only, none at all knots.
+        """
         from trajopt.solvers.refinement import Margins, consecutive_solves, with_near_barrier
 
         margins, options = (
-            Margins(ocp, partial(_between_knots, ocp, self._options), self.has_time),
+            Margins(ocp, partial(_between_knots, ocp, self._options), self.has_time, beside=beside),
             with_near_barrier(self._options),
         )
         solutions = consecutive_solves(solution, margins, lambda again: self.plain(again.ocp, again.warm, options))
-        return margins.result(solutions, "margins", margins.rounds), margins.solved
+        found = margins.result(solutions, "margins", margins.rounds)
+        return replace(found, meta={**found.meta, "margins_at_all_knots": margins.everywhere}), margins.solved
 
-    def until_held_between_knots(self, ocp: OCP, solution: Solution) -> Solution:
+    def until_held_between_knots(self, ocp: OCP, solution: Solution, *, beside: bool = False) -> Solution:
         """Solve again with larger and larger margins while a checked solution violates inequalities between the knots only.
 
         The solves end if larger margins do not help. Returns the best solution, checked; the given solution for any other status,
-        or if the option between_knots is set, as margins were then tried before.
+        or if the option between_knots is set, as margins were then tried before. beside: no margins at all knots.
         """
         if solution.status.code is not StatusCode.VIOLATED_BETWEEN_KNOTS or self._options.between_knots:
             return solution
-        found, tight = self._with_margins(ocp, solution)
+        found, tight = self._with_margins(ocp, solution, beside=beside)
         if tight is ocp:  # no margin helped
             return replace(found, status=replace(found.status, advice=AFTER_MARGINS))
         return self.checked(ocp, found, tight)
+
+    def from_detours(self, ocp: OCP, guess: Guess, solution: Solution) -> Solution:
+        """Solve from random detours of the guess if margins beside violations between the knots did not remove them.
+
+        A guess that leads through a closed gap has no solution nearby. At most DETOURS solves, each with margins as needed, until
+        one succeeds; none without ``fallback``. Returns the cheaper one of that and the given solution, or the one that holds
+        between the knots, with iterations and records of all.
+        """
+        if not (solution.meta.get("margins_at_all_knots") and self._options.fallback):
+            return solution
+        from trajopt.solvers.refinement import most_iterations
+
+        rng, given, count, found = np.random.default_rng(0), solution, 0, solution
+        once, limit = replace(self._options, starts=1, fallback=False), given.iterations + most_iterations(given)
+        while count < DETOURS and self.has_time() and solution.iterations < limit:
+            count += 1
+            found = self.plain(ocp, WarmStart(detour(ocp, guess, rng)), once)
+            if found.status.code is not StatusCode.INTERRUPTED:
+                found = self.until_held_between_knots(ocp, self.checked(ocp, found, ocp), beside=True)
+            both = iterations_of(solution, found)
+            solution = replace(solution, **both)
+            if found.status.code is StatusCode.INTERRUPTED:
+                return replace(solution, status=found.status)
+            if not found.status.success:
+                continue
+            if given.status.success and given.cost <= found.cost:
+                return solution
+            message = f"{found.status.message} This solve began from detour {count} of the guess."
+            return replace(found, status=replace(found.status, message=message), **both)
+        tried = f" Solves from {count} random detours of the guess did not succeed." if count else ""
+        return replace(solution, status=replace(given.status, message=f"{given.status.message}{tried}"))
 
     def until_replayed(self, ocp: OCP, solution: Solution) -> tuple[Solution, OCP]:
         """Solve again with twice the substeps while the replay fails; return the best solution, checked, and its problem.
@@ -409,6 +450,15 @@ def checked(ocp: OCP, solution: Solution, options: Any, solved: OCP | None = Non
     found = solver_measures(solution, limit) if LAST_CONTROL in solution.meta else None
     between = partial(_between_knots, ocp, options, solution)
     return assessed(ocp, solution, tolerances, partial(_replay, ocp, options, solution), between, found, solved)
+
+
+def checked_motion(ocp: OCP, solution: Solution, options: Any) -> Solution:
+    """Return a success of a batch with the status of the checks of its motion: replay, inequalities between knots, and goals.
+
+    Whether it is feasible and optimal was decided by the numbers of its solver. options: of the solver.
+    """
+    between, replayed = partial(_between_knots, ocp, options, solution), partial(_replay, ocp, options, solution)
+    return assessed(ocp, solution, Tolerances(), replayed, between, Measures(None, 0.0, 0.0))
 
 
 def checked_afterwards(ocp: OCP, solution: Solution, options: Any, solved: OCP | None = None) -> Solution:

@@ -192,7 +192,9 @@ def _on_large_multipliers(solution: Solution) -> str:
     return f"The multipliers of {', '.join(names)} are very large: remove rows that follow from others, or use solver = 'ipm'."
 
 
-AFTER_MARGINS = "Margins were not enough: use shorter time steps, or a weaker constraint."
+AFTER_MARGINS = (
+    "Margins were not enough: use shorter time steps, another guess (to.multi_start), or a weaker constraint."
+)
 """Advice if inequalities are violated between the knots in spite of margins."""
 _TIGHTER = "Lower the solver's tolerances, or scale the constraint."
 _ADVICE = {

@@ -33,12 +33,13 @@ the bound, such as those of an obstacle far away, do not count.
 class BetweenKnots(NamedTuple):
     """Violations between the knots.
 
-    excess: by phase and constraint, largest violation (K, nr) of each row within each of the K time steps; zero for constraints
-    that are not checked. ratio: largest quotient of a violation and its tolerance, 0 without violations; amount, name: violation
-    and name of that row; time [s], knot: its time and the knot before it.
+    rises: by phase and constraint, largest violation (K, nr) of each row within each of the K time steps, for constraints on
+    controls plus the distance from the bound at the knot before it; zero without a violation or a check. ratio: largest quotient of
+    a violation and its tolerance, 0 without violations; amount, name: violation and name of that row; time [s], knot: its time and
+    the knot before it.
     """
 
-    excess: tuple[tuple[Array, ...], ...]
+    rises: tuple[tuple[Array, ...], ...]
     ratio: float = 0.0
     amount: float = 0.0
     name: str = ""
@@ -50,8 +51,8 @@ class BetweenKnots(NamedTuple):
         if not self.ratio:
             return ""
         return (
-            f"constraint {self.name} is violated by {self.amount:.2g} between knots {self.knot} and {self.knot + 1}, "
-            f"at t = {self.time:.3g} s"
+            f"constraint {self.name} is violated by {self.amount:.2g} (tolerance {self.amount / self.ratio:.2g}) between knots "
+            f"{self.knot} and {self.knot + 1}, at t = {self.time:.3g} s"
         )
 
 
@@ -66,9 +67,10 @@ def between_knots(ocp: OCP, xs: Array, us: Array, evaluator: StageEvaluator) -> 
     Checked are the inequalities for which :func:`_is_watched` is true. For constraints on the state alone, the larger of the
     violations at both ends of the step is subtracted. evaluator: evaluates parts of the time steps of the problem.
     """
-    excess = [[np.zeros((phase.knots, c.residual.n_out)) for c in phase.constraints] for phase in ocp.phases]
+    rises = [[np.zeros((phase.knots, c.residual.n_out)) for c in phase.constraints] for phase in ocp.phases]
     inside = [evaluator.within_steps(xs, us, fraction) for fraction in FRACTIONS]
-    times, found = np.asarray(ocp.times_of(xs)), BetweenKnots(())
+    watched = list[tuple[int, _Inequality, Array, Array]]()
+    lowest, highest = dict[str, float](), dict[str, float]()
     for i, (phase, knots) in enumerate(zip(ocp.phases, ocp.phase_slices, strict=True)):
         for j, c in enumerate(phase.constraints):
             if not _is_watched(phase, c):
@@ -76,20 +78,26 @@ def between_knots(ocp: OCP, xs: Array, us: Array, evaluator: StageEvaluator) -> 
             at = _Inequality(c, us[knots], ocp.t[knots], phase.dt)
             ends = slice(knots.start + 1, knots.stop + 1)
             within = np.stack([xs[knots], *(states[knots] for states in inside), xs[ends]])
-            (before, *over, after), values = at.excess(within, np.array([0.0, *FRACTIONS, 1.0]))
-            given = 0.0 if c.residual.nu else np.maximum(before, after)
-            size = np.minimum(np.abs(values[0]), np.abs(values[-1]))
-            least = np.clip(np.ptp(values, axis=(0, 1)) / SMALL, LEAST, 1.0)
-            allowed = np.maximum(TOLERANCE * np.maximum(least, size), OF_BOUND * at.limits)
-            allowed = np.minimum(allowed, OF_RANGE * at.range)
-            added = np.maximum(np.array(over) - given, 0.0)
-            excess[i][j], ratio = added.max(axis=0), added / allowed
-            f, k, row = (int(v) for v in np.unravel_index(int(np.argmax(ratio)), ratio.shape))
-            if ratio[f, k, row] > found.ratio:
-                first, last = times[knots.start + k : knots.start + k + 2]
-                worst = float(ratio[f, k, row]), float(added[f, k, row]), c.component_names[row], knots.start + k
-                found = BetweenKnots((), *worst, float(first + FRACTIONS[f] * (last - first)))
-    return found._replace(excess=tuple(map(tuple, excess)))
+            (before, *outside, after), values = at.outside(within, np.array([0.0, *FRACTIONS, 1.0]))
+            given = before if c.residual.nu else np.maximum(before, after)
+            added = np.maximum(np.array(outside) - (0.0 if c.residual.nu else np.maximum(given, 0.0)), 0.0)
+            slack = np.maximum(-before, 0.0) if c.residual.nu else 0.0
+            rises[i][j] = np.where(added > 0.0, added + slack, 0.0).max(axis=0)
+            watched.append((knots.start, at, values, added))
+            for name, low, high in zip(
+                c.component_names, values.min(axis=(0, 1)), values.max(axis=(0, 1)), strict=True
+            ):
+                lowest[name], highest[name] = min(low, lowest.get(name, low)), max(high, highest.get(name, high))
+    times, found = np.asarray(ocp.times_of(xs)), BetweenKnots(())
+    for start, at, values, added in watched:
+        names = at.c.component_names
+        ratio = added / at.allowed(values, np.array([highest[name] - lowest[name] for name in names]))
+        f, k, row = (int(v) for v in np.unravel_index(int(np.argmax(ratio)), ratio.shape))
+        if ratio[f, k, row] > found.ratio:
+            first, last = times[start + k : start + k + 2]
+            worst = float(ratio[f, k, row]), float(added[f, k, row]), names[row], start + k
+            found = BetweenKnots((), *worst, float(first + FRACTIONS[f] * (last - first)))
+    return found._replace(rises=tuple(map(tuple, rises)))
 
 
 class _Inequality:
@@ -104,11 +112,18 @@ class _Inequality:
         self.limits = np.maximum(*bounds)
         self.range = np.where(self._imposed, self._high - self._low, np.inf)
 
-    def excess(self, x: Array, fractions: Array) -> tuple[Array, Array]:
-        """Return violations (F, K, nr) by states x (F, K, nx) after fractions (F,) of the steps, and the values of the constraint.
+    def allowed(self, values: Array, ranges: Array) -> Array:
+        """Return the tolerances (K, nr) on violations, of values (F, K, nr) and ranges (nr,) of the rows along the plan."""
+        size = np.minimum(np.abs(values[0]), np.abs(values[-1]))
+        least = np.clip(ranges / SMALL, LEAST, 1.0)
+        allowed = np.maximum(TOLERANCE * np.maximum(least, size), OF_BOUND * self.limits)
+        return np.minimum(allowed, OF_RANGE * self.range)
 
-        Parameters are interpolated between the knots of a step; the looser bound of both knots counts. Violations are 0 for
-        equations, and violations and values for values that are not finite.
+    def outside(self, x: Array, fractions: Array) -> tuple[Array, Array]:
+        """Return how far states x (F, K, nx) after fractions (F,) of the steps lie outside the bounds (F, K, nr), and the values.
+
+        Negative inside the bounds. Parameters are interpolated between the knots of a step; the looser bound of both knots counts.
+        Zero for equations, and for values that are not finite.
         """
         c, (F, K) = self.c, x.shape[:2]
         share = fractions[:, None, None]
@@ -122,27 +137,46 @@ class _Inequality:
         with np.errstate(all="ignore"):
             batch = residual_batch(c.residual, rows(x), rows(self.us), t, p)
             g = np.asarray(c.residual(*batch)).T.reshape(F, K, -1)
-            over = np.maximum(np.maximum(self._low - g, g - self._high), 0.0)
-        return np.where(np.isfinite(over) & self._imposed, over, 0.0), np.where(np.isfinite(g), g, 0.0)
+            outside = np.maximum(self._low - g, g - self._high)
+        return np.where(np.isfinite(outside) & self._imposed, outside, 0.0), np.where(np.isfinite(g), g, 0.0)
 
 
-def tightened(ocp: OCP, found: BetweenKnots, fraction: float) -> OCP:
-    """Return the problem with tighter inequalities at the knots next to violations, by ``fraction`` times the violation.
+WIDEST = 0.49
+"""Largest margin, relative to the range between two bounds."""
 
-    Both bounds move inward, at the knots of the phase before and after the violation, the larger of two violations counting.
-    Constraints at the first knot of the problem, where x0 is given, terminal constraints, and equations are unchanged; two-sided
-    bounds keep an interior.
+
+def leaves_room(ocp: OCP, found: BetweenKnots, fraction: float) -> bool:
+    """True if margins of ``fraction`` times each rise are at most WIDEST of the range between two bounds."""
+    for phase, risen in zip(ocp.phases, found.rises, strict=True):
+        for c, rise in zip(phase.constraints, risen, strict=True):
+            lower, upper = c.bounds(phase.knots)
+            if (fraction * rise > WIDEST * (upper - lower)).any():
+                return False
+    return True
+
+
+def tightened(ocp: OCP, found: BetweenKnots, fraction: float, *, everywhere: bool = False) -> OCP:
+    """Return the problem with tighter inequalities at the knots next to violations, by ``fraction`` times their rise.
+
+    Both bounds move inward, at the knot of the phase before the violation, and for constraints on the state alone also at the one
+    after it, the larger of two rises counting. everywhere: at all knots, by the largest rise of the row. Constraints on the state
+    alone at the first knot of the problem, where x0 is given, terminal constraints, and equations are unchanged; two-sided bounds
+    keep an interior.
     """
     phases = []
-    for phase, knots, violated in zip(ocp.phases, ocp.phase_slices, found.excess, strict=True):
+    for phase, knots, risen in zip(ocp.phases, ocp.phase_slices, found.rises, strict=True):
         constraints = []
-        for c, over in zip(phase.constraints, violated, strict=True):
-            if over.any():
-                margin = fraction * np.maximum(over, np.vstack([np.zeros_like(over[:1]), over[:-1]]))
-                if knots.start == 0:
+        for c, rise in zip(phase.constraints, risen, strict=True):
+            if rise.any():
+                margin = fraction * rise
+                if everywhere:
+                    margin = np.tile(margin.max(axis=0), (phase.knots, 1))
+                elif not c.residual.nu:
+                    margin = np.maximum(margin, np.vstack([np.zeros_like(margin[:1]), margin[:-1]]))
+                if knots.start == 0 and not c.residual.nu:
                     margin[0] = 0.0
                 lower, upper = c.bounds(phase.knots)
-                margin = np.minimum(margin, 0.49 * (upper - lower))
+                margin = np.minimum(margin, WIDEST * (upper - lower))
                 c = replace(c, lower=lower + margin, upper=upper - margin)
             constraints.append(c)
         phases.append(replace(phase, constraints=tuple(constraints)))

@@ -27,7 +27,9 @@ def test_a_ball_thrown_between_the_knots_is_seen(engine):
     found = between_knots(ocp, xs, us, StageEvaluator(ocp, engine="auto"))
     assert found.amount == pytest.approx(A * DT**2 / 8) and found.ratio == pytest.approx(found.amount / 5e-3)
     assert (found.knot, found.time) == (0, pytest.approx(0.5 * DT))
-    assert found.sentence() == "constraint height: x[0] is violated by 0.01 between knots 0 and 1, at t = 0.1 s"
+    assert found.sentence() == (
+        "constraint height: x[0] is violated by 0.01 (tolerance 0.005) between knots 0 and 1, at t = 0.1 s"
+    )
 
 
 def test_the_tolerance_is_a_small_part_of_a_narrow_range():
@@ -37,6 +39,16 @@ def test_the_tolerance_is_a_small_part_of_a_narrow_range():
     xs, us = np.array([[1.0, 0.5 * A * DT], [1.0, -0.5 * A * DT]]), np.array([[-A]])
     found = between_knots(ocp, xs, us, StageEvaluator(ocp))
     assert found.ratio == pytest.approx(found.amount / (0.05 * 2e-4))
+
+
+def test_the_tolerance_depends_on_the_range_of_a_row_along_all_phases():
+    """The ball rises by 1 m to the limit, and is thrown by 0.01 mm in the next phase."""
+    limit = to.state_bounds(2, [-np.inf, -np.inf], [0.0, np.inf], "height")
+    phases = [to.Phase(mass("numpy"), np.full(1, DT), [to.control_cost(1)], {}, (limit,)) for _ in range(2)]
+    ocp, a = to.OCP(phases, [-1.0, 1.0 / DT]), 2e-3
+    xs = np.array([[-1.0, 1.0 / DT], [0.0, 0.5 * a * DT], [0.0, -0.5 * a * DT]])
+    found = between_knots(ocp, xs, np.array([[0.0], [-a]]), StageEvaluator(ocp))
+    assert found.amount == pytest.approx(a * DT**2 / 8) and found.ratio == pytest.approx(found.amount / 1e-3)
 
 
 def test_a_motion_at_rest_violates_nothing():
@@ -90,6 +102,73 @@ def drive(constraints=(), *, x0=(0.0, 0.0), horizon=20, goal=1.0, **given):
     )
 
 
+def test_margins_at_the_first_knot_apply_to_constraints_on_controls():
+    """Force and speed share a limit; the speed grows within each time step, also within the first one."""
+    shared = to.residual_constraint("shared", lambda x, u, t, p: [u[0] + 2.0 * x[1]], 2, 1, upper=5.0, nu=1)
+    ocp = drive([shared], horizon=10)
+    plain, found = to.solve(ocp, solver="ipm"), to.solve(ocp)
+    assert plain.status.code == "violated_between_knots" and plain.us[0, 0] == pytest.approx(5.0)
+    assert found.status.success and found.us[0, 0] < 4.2
+    assert (found.us[:, 0] + 2.0 * np.maximum(found.xs[1:, 1], found.xs[:-1, 1])).max() < 5.1
+
+
+def past(*poles):
+    """A point mass crosses 3 m of a plane in 2.2 s, beside poles with radii r at the points x, y: rows (x, y, r)."""
+    clear = to.residual_constraint(
+        "pole", lambda x, u, t, p: [to.sqrt((x[0] - a) ** 2 + (x[1] - b) ** 2 + 1e-12) - r for a, b, r in poles], 4, len(poles),
+        lower=0.0, upper=np.inf,
+    )  # fmt: skip
+    goal = to.bounded(to.state_cost(4, [3.0, 0.0, 0.0, 0.0]), name="goal")
+    return to.OCP.single_phase(
+        mass("compiled", 2),
+        np.zeros(4),
+        20,
+        0.11,
+        [to.control_cost(2)],
+        constraints=[clear],
+        terminal_constraints=[goal],
+    )
+
+
+def distance(ocp, found, x, y):
+    """Least distance of the motion from a point, from an integration with fine steps."""
+    fine = np.linspace(0.0, 0.11, 50)[:, None, None]
+    at = found.xs[:-1, :2] + fine * found.xs[:-1, 2:] + 0.5 * fine**2 * found.us
+    return float(np.linalg.norm(at - [x, y], axis=2).min())
+
+
+def test_a_pole_between_two_knots_is_passed():
+    """Margins at the adjacent knots alone move these knots apart along the way."""
+    ocp = past((1.4, 0.002, 0.04))
+    guess = to.interpolated_guess(ocp, [3.0, 0.0, 0.0, 0.0])
+    assert to.solve(ocp, guess, solver="ipm").status.code == "violated_between_knots"
+    for solver in ("auto", "ipm"):
+        found = to.solve(ocp, guess, {"between_knots": True} if solver == "ipm" else {}, solver=solver)
+        assert found.status.success and distance(ocp, found, 1.4, 0.002) > 0.04 - 1.5e-3
+
+
+def test_a_motion_through_a_closed_gap_starts_again_from_a_detour():
+    """Two overlapping poles, between which the knots jump."""
+    ocp = past((1.4, 0.1, 0.12), (1.4, -0.1, 0.12))
+    guess = to.interpolated_guess(ocp, [3.0, 0.0, 0.0, 0.0])
+    found = to.solve(ocp, guess)
+    assert found.status.success
+    assert min(distance(ocp, found, 1.4, y) for y in (0.1, -0.1)) > 0.12 - 2e-3
+
+
+def test_the_motions_of_many_starts_are_checked():
+    """Every start jumps over the pole. With a goal, the best one is the cheapest that meets it."""
+    ocp = past((1.4, 0.002, 0.04))
+    starts = to.multi_start(ocp, 3, solver="ipm", guess=to.interpolated_guess(ocp, [3.0, 0.0, 0.0, 0.0]))
+    assert starts.best.status.code == "violated_between_knots" and starts.solutions.success.all()
+    ends = to.residual_cost("ends", lambda x, u, t, p: [x[0] ** 2 - 1.0, 0.1 * (x[0] + 1.0), x[1]], 2, 3, 100.0)
+    goal = to.state_goal(to.FunctionMap(lambda x, u, t, p: x, 2, 1).manifold, np.array([1.0, 0.0]))
+    ocp = to.OCP.single_phase(mass("compiled"), [0.2, 0.0], 20, 0.1, [to.control_cost(1)], [ends], goals=[goal])
+    starts = to.multi_start(ocp, [to.interpolated_guess(ocp, [x, 0.0]) for x in (-1.0, 1.0)], solver="ipm")
+    assert [o.solution.status.code for o in starts.optima] == ["converged", "goal_missed"]
+    assert starts.best.xs[-1, 0] > 0.5 and starts.best.cost > starts.optima[1].solution.cost
+
+
 def test_the_given_start_and_inactive_constraints_are_no_violation():
     """x0 on the wrong side of a limit, and an end beyond a limit of the way."""
     low = to.state_bounds(2, [0.0, -np.inf], [np.inf, np.inf], "low")
@@ -120,7 +199,7 @@ def test_margins_leave_equations_and_the_first_knot_alone():
     c = to.residual_constraint("way", lambda x, u, t, p: [x[0]], 2, 1, lower, upper)
     ocp = drive([c])
     violated = between_knots(ocp, np.zeros((21, 2)), np.zeros((20, 1)), StageEvaluator(ocp))._replace(
-        excess=((np.full((20, 1), 0.1),),)
+        rises=((np.full((20, 1), 0.1),),)
     )
     low, high = tightened(ocp, violated, 1.0).phases[0].constraints[0].bounds(20)
     assert (low <= high).all() and (low[0], high[0]) == (-1.0, 0.5) and low[5] == high[5] == 0.2

@@ -15,6 +15,8 @@ from trajopt.results.solution import Solution
 from trajopt.solvers.batch.solution import BatchSolution
 from trajopt.solvers.batch.solve_batch import BatchCallback, solve_batch
 from trajopt.solvers.problem_batch import Batch
+from trajopt.solvers.registry import chosen_options
+from trajopt.solvers.solve import checked_motion
 
 SAME_COST, SAME_STATE = 1e-4, 1e-2
 """Relative tolerances: solutions are one optimum if the states agree to SAME_STATE, and costs or controls to SAME_COST."""
@@ -34,19 +36,22 @@ class Optimum(NamedTuple):
 
 @dataclass(frozen=True)
 class MultiStart:
-    """Result of :func:`multi_start`. optima: distinct optima, cheapest first. solutions: the solution of each start."""
+    """Result of :func:`multi_start`.
+
+    optima: distinct optima, those first whose status is a success, the cheapest first. solutions: the solution of each start.
+    """
 
     optima: tuple[Optimum, ...]
     solutions: BatchSolution
 
     @property
     def best_start(self) -> int:
-        """Index of the first start that converged to the cheapest optimum; 0 if none converged."""
+        """Index of the first start that converged to the first optimum; 0 if none converged."""
         return min(self.optima[0].starts) if self.optima else 0
 
     @property
     def best(self) -> Solution:
-        """The cheapest converged solution; the solution of the first start if none converged."""
+        """The first optimum; the solution of the first start if none converged."""
         return self.optima[0].solution if self.optima else self.solutions[0]
 
     def __repr__(self) -> str:
@@ -71,7 +76,8 @@ def multi_start(
     """Solve a problem from many guesses; other arguments as in :func:`~trajopt.solvers.batch.solve_batch.solve_batch`.
 
     starts: guesses, or their number. With a number, the first start is ``guess`` (default x0 at every knot, zero controls); the
-    others are random detours from it (:func:`~trajopt.guesses.guesses.detour`), drawn with ``seed``.
+    others are random detours from it (:func:`~trajopt.guesses.guesses.detour`), drawn with ``seed``. check: validate the problem,
+    and check the motion of each optimum as :func:`trajopt.solve` does: replay, inequalities between the knots, and goals.
     Raises ValueError for a number below 1 and for an empty list, TypeError for other objects.
 
     >>> import numpy as np, trajopt as to
@@ -94,7 +100,12 @@ def multi_start(
         raise ValueError("starts is empty; give at least one guess")
     batch = Batch(ocp, {"x0": np.tile(ocp.x0, (len(starts), 1))})
     found = solve_batch(batch, None, starts, options, callback, solver, gains=True, threads=threads, check=check)
-    return MultiStart(optima(found), found)
+    distinct = optima(found)
+    if check:
+        chosen = chosen_options(solver, options)[1]
+        checked = [o._replace(solution=checked_motion(ocp, o.solution, chosen)) for o in distinct]
+        distinct = tuple(sorted(checked, key=lambda o: not o.solution.status.success))
+    return MultiStart(distinct, found)
 
 
 def optima(found: BatchSolution) -> tuple[Optimum, ...]:
