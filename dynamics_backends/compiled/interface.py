@@ -64,7 +64,7 @@ from dynamics_backends.environment import (
     CompilerError as CompilerError,
     compiler_command as compiler_command,
 )
-from dynamics_backends.machine.library import kernels as kernels, lanes
+from dynamics_backends.machine.library import kernels as kernels, lanes, python_function as python_function
 from dynamics_backends.methods.symbolic_map import (
     Symbols as Symbols,
     TraceError as TraceError,

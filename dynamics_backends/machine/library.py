@@ -10,6 +10,7 @@ import ctypes
 import os
 import platform
 import sys
+from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, cast
@@ -104,6 +105,18 @@ def loop(name: str) -> Any:
     if found == ffi.NULL:
         raise KeyError(name)
     return found
+
+
+def python_function(
+    signature: str, function: Callable[..., Any], failed: Any, on_error: Callable[[type, BaseException, Any], None]
+) -> tuple[Any, int]:
+    """C function that calls a Python function, and its address; it exists as long as the first result.
+
+    signature: its C type, such as "double(long)". on_error: called with type, value and traceback of an exception of the function,
+    or of Ctrl-C before its first line; the C function then returns ``failed``, None for a function without result.
+    """
+    made = ffi.callback(signature, function, error=failed, onerror=on_error)
+    return made, int(ffi.cast("intptr_t", made))
 
 
 def kernels(lanes: int | None = None) -> ctypes.CDLL:

@@ -30,6 +30,10 @@ KAPPA_SIGMA = 1e10
 """Multipliers are limited to this factor of mu / distance, and its inverse (eq. 16)."""
 WIDEST = 1e3
 """Largest range of a control that a barrier distinguishes, relative to max(1, magnitude of the nearer bound)."""
+HELD = 1e-7
+"""Newton's method: a control is at its bound if the slack is at most this fraction of the range, and the multiplier times the range
+exceeds mu / HELD.
+"""
 PUSH, NEAR_PUSH = 1e-2, 1e-6
 """kappa_1 = kappa_2: minimum relative distance of the initial point from its bounds (section 3.6). NEAR_PUSH: near a solution."""
 NEAR = 1e-3

@@ -1,4 +1,4 @@
-"""Single solves by the interior point: C kernels answer the requests if all stages are compiled, else NumPy."""
+"""Single solves by the interior point: C kernels answer the requests; for stages that are not compiled, they call Python."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from trajopt.problem.ocp import OCP
 from trajopt.results.records import Journal
 from trajopt.solvers.interior.feasibility import Restoration
 from trajopt.solvers.interior.stage_program import Point, StageProgram
-from trajopt.solvers.window.interior_numpy import InteriorNumpy
+from trajopt.solvers.window.interior_calling import CallingInteriorSlot
 from trajopt.solvers.window.interior_slot import InteriorSlot, serves
 from trajopt.stage.evaluation import StageEvaluator
 from trajopt.stage.evaluators import cached_evaluator
@@ -32,18 +32,15 @@ class Workspace:
     def slot(self, journal: Journal) -> InteriorSlot:
         """Return the slot of the problem, with zero multipliers and a new restoration phase.
 
-        It is the last slot if its kind is the same. Compiled kernels answer if they serve the program, else NumPy.
-        journal: times restoration and evaluations by NumPy.
+        It is the last slot if its kind is the same. journal: times restoration.
         """
-        kind = InteriorSlot if serves(self.program) else InteriorNumpy
+        kind = InteriorSlot if serves(self.program) else CallingInteriorSlot
         if type(self._slot) is not kind:
             self._slot = kind(self.program)
         slot, z = self._slot, self._slot.z
         for array in (z.lam, z.y, z.zl, z.zu, z.f):
             array[:] = 0.0
         slot.restoration = Restoration(slot.system, journal)
-        if isinstance(slot, InteriorNumpy):
-            slot.journal = journal
         return slot
 
     @property

@@ -1,4 +1,4 @@
-"""Single solves by Newton's method: C kernels answer the requests if all stages are compiled, else NumPy."""
+"""Single solves by Newton's method: C kernels answer the requests; for stages that are not compiled, they call Python."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from trajopt.results.records import Callback, Journal
 from trajopt.results.solution import Solution
 from trajopt.solvers.methods.newton import Newton
 from trajopt.solvers.options import SLQOptions
-from trajopt.solvers.window.alone import kernels_serve, solve_alone
-from trajopt.solvers.window.newton_numpy import NewtonNumpy
+from trajopt.solvers.window.alone import solve_alone
+from trajopt.solvers.window.newton_calling import CallingNewtonSlot
+from trajopt.solvers.window.newton_slot import NewtonSlot, serves
 from trajopt.stage.evaluation import Evaluator
 from trajopt.stage.solver_cache import SolverCache
 
@@ -39,19 +40,15 @@ def solve_newton(
 ) -> Solution:
     """Solve from a guess by Newton's method; after Ctrl-C, return the current iterate.
 
-    C kernels answer the requests if all stages are compiled, else NumPy. evaluator: with the Gauss-Newton
-    Hessian of the cost. exact: with the Hessian to which the curvature of the dynamics is added, maybe the same evaluator; None
-    for Gauss-Newton alone. cache: cache of solver workspaces, read and updated. method: constructor of the method from a size,
-    options and a maximum number of iterations.
+    evaluator: with the Gauss-Newton Hessian of the cost. exact: with the Hessian to which the curvature of the dynamics is added,
+    maybe the same evaluator; None for Gauss-Newton alone. cache: cache of solver workspaces, read and updated. method: constructor
+    of the method from a size, options and a maximum number of iterations.
     """
-    journal = Journal(callback)
-    slot: Any = NewtonNumpy(ocp, evaluator, exact, journal)
+    given: Any = ocp, evaluator, exact, options.max_backtracks + 1
     evaluators = evaluator, exact or evaluator
-    if kernels_serve(ocp, evaluators):
-        from trajopt.solvers.window.newton_slot import NewtonSlot, serves
-
-        if serves(evaluators, exact is not None):
-            given = ocp, evaluator, exact, options.max_backtracks + 1
-            slot = NewtonSlot.reused(cache, *given, may_follow=evaluator.may_follow)  # type: ignore[attr-defined]
+    if serves(evaluators, exact is not None):
+        slot = NewtonSlot.reused(cache, *given, may_follow=evaluator.may_follow)  # type: ignore[attr-defined]
+    else:
+        slot = CallingNewtonSlot(*given)
     own = method(slot.take(ocp, guess), options, options.max_iterations)
-    return solve_alone(ocp, guess, own, slot, options, journal, evaluators)
+    return solve_alone(ocp, guess, own, slot, options, Journal(callback), evaluators)

@@ -1,6 +1,7 @@
 """Slot of Newton's method: memory of one problem, and the C kernels (kernels/newton_slot.h) that answer its requests.
 
-All phases of the problem must be compiled, with the second derivatives of their time steps if the method uses them.
+All phases of the problem must be compiled, with the second derivatives of their time steps if the method uses them; for other
+problems see :mod:`trajopt.solvers.window.newton_calling`.
 """
 
 from __future__ import annotations
@@ -33,8 +34,7 @@ from trajopt.solvers.methods.requests import (
     Step,
     Trial,
 )
-from trajopt.solvers.rules import barrier as barrier_rules
-from trajopt.solvers.window import barrier
+from trajopt.solvers.rules import barrier
 from trajopt.solvers.window.memory import PACKAGE, TRIALS, common_source, trials_together
 from trajopt.solvers.window.slots import ArraySlot, Layout, functions, layout_of
 from trajopt.stage.compiled.compiled_end import CompiledEnd
@@ -52,8 +52,7 @@ CONSTANTS = "\n".join(
             {
                 "ANSWER": ANSWER,
                 "FRACTIONS": len(FRACTIONS),
-                **{name: getattr(barrier_rules, name) for name in ("KAPPA_SIGMA", "TAU", "PUSH", "WIDEST")},
-                "HELD": barrier.HELD,
+                **{name: getattr(barrier, name) for name in ("KAPPA_SIGMA", "TAU", "PUSH", "WIDEST", "HELD")},
             }
         ),
         f"static const double fractions[] = {{{', '.join(map(repr, FRACTIONS))}}};",
@@ -146,25 +145,31 @@ class NewtonSlot(ArraySlot):
         super().__init__(SlotData(), layout(sizes), own_workspace=own_workspace)
         self._evaluators: Any = plain, exact
         d = self.data
+        d.dims_n, d.dims_m, d.N, d.nx = n, m, N, nx
+        d.alike, d.widest = exact is None or exact is plain, 0 if exact is not None else len(FRACTIONS) - 1
         self.view("alphas")[:] = 0.5 ** np.arange(lengths)
         self.view("every").view(np.int8)[:] = 1
         self.view("none").view(np.int8)[:] = 0
+        self._take_stages()
+        self._bind()
+
+    def _take_stages(self) -> None:
+        """Write the stage functions of the phases and of the final knot, and their workspaces, to the struct."""
+        d, (plain, exact) = self.data, self._evaluators
         of = exact or plain
         parts = zip(of.stages, plain.stages, plain.slices, plain.controls_read, strict=False)
         stages_of: Any = of.stages[:-1]
         libraries: Sequence[Library | None] = [None if exact is None else s.curved for s in stages_of]
-        phases = (PhaseData * len(ocp.phases))(*map(self._phase, libraries, *zip(*parts, strict=True)))
+        phases = (PhaseData * len(stages_of))(*map(self._phase, libraries, *zip(*parts, strict=True)))
         self._alive.append(phases)
         for prefix, evaluator in (("end", of), ("plain_end", plain)):
             end: Any = evaluator.stages[-1]
             setattr(d, f"{prefix}_expand", code_of(end.library.end_first))
             setattr(d, f"{prefix}_values", code_of(end.library.end_values))
             setattr(d, f"{prefix}_workspace", self._workspace(end.library.workspaces))
-        d.dims_n, d.dims_m, d.N, d.nx, d.count, d.phases = n, m, N, nx, len(phases), ctypes.addressof(phases)
-        d.alike, d.widest = of is plain, 0 if exact is not None else len(FRACTIONS) - 1
+        d.count, d.phases = len(phases), ctypes.addressof(phases)
         stages: Any = plain.stages[:-1]
-        d.trials = trials_together(N, max(own.library.lanes for own in stages))
-        self._bind()
+        d.trials = trials_together(self.sizes.N, max(own.library.lanes for own in stages))
 
     def serves(self, *given: Any) -> bool:
         """True if the slot was built from these two evaluators, and this problem and number of step lengths have its sizes."""
@@ -194,16 +199,22 @@ class NewtonSlot(ArraySlot):
         Returns the index in FRACTIONS of the largest curvature fraction, the number of control entries N m, and True if controls
         have bounds.
         """
+        stages, values = self._values_of_stages(), self._values(ocp, guess)
+        problem = ProblemData(*(None if part is None else ctypes.addressof(part) for part in stages), *values)
+        self._problem: Any = stages, problem
+        self.problem = ctypes.addressof(problem)
+        return Size(int(self.data.widest), guess.us.size, ocp.control_bounds is not None)
+
+    def _values_of_stages(self) -> list[Any]:
+        """Return the problem data that stage functions read: arrays over the phases, for the exact, Gauss-Newton and second-order
+        functions, and the data of the final knot for the exact and Gauss-Newton functions.
+        """
         plain, exact = self._evaluators
         *stages, end = plain.stages
         *of, of_end = (exact or plain).stages
         curved = [] if exact is None else [s.curved_data for s in of]
         phases = [(StagesData * len(own))(*own) for own in ([s.data for s in of], [s.data for s in stages], curved)]
-        ends, values = (of_end.data, end.data), self._values(ocp, guess)
-        problem = ProblemData(*map(ctypes.addressof, (*phases, *ends)), *values)
-        self._problem: Any = phases, problem
-        self.problem = ctypes.addressof(problem)
-        return Size(int(self.data.widest), guess.us.size, ocp.control_bounds is not None)
+        return [*phases, of_end.data, end.data]
 
     @property
     def _current(self) -> str:

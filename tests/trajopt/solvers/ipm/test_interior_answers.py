@@ -1,4 +1,4 @@
-"""C kernels and NumPy give the interior point the same answers: equal iterations, statuses and interruptions, up to rounding."""
+"""The interior point takes the same steps with compiled stages and with stages in Python, up to rounding."""
 
 from dataclasses import replace
 
@@ -46,7 +46,7 @@ def guess_of(ocp, size=0.3, seed=3):
 
 @pytest.fixture
 def in_numpy(monkeypatch):
-    """Return a solve function whose requests NumPy answers."""
+    """Return a solve function whose kernels call Python for the stages."""
 
     def run(*args, **fields):
         with monkeypatch.context() as patched:

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from newton_numpy import Barrier, interior
 from numpy_lq import stationarity
 from shooting_cases import check_optimum, pendulum_swing_up
 
@@ -23,7 +24,6 @@ from trajopt.solvers.rules.line_search import Filter
 from trajopt.solvers.shooting.iterate import scaled
 from trajopt.solvers.shooting.shooting_diagnosis import no_step
 from trajopt.solvers.termination import Errors, Measured
-from trajopt.solvers.window.barrier import Barrier, interior
 from trajopt.stage.evaluators import evaluator_for
 
 

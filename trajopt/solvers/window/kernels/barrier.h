@@ -1,4 +1,10 @@
-/* Primal-dual logarithmic barrier for control bounds: see trajopt/solvers/window/barrier.py.
+/* Primal-dual logarithmic barrier for control bounds.
+
+       phi = J - mu sum log((u - lower) / w) - mu sum log((upper - u) / w),   w = upper - lower
+
+   The primal-dual system eliminates the multipliers z = mu / slack: Newton's method gets the gradient -mu / slack and the curvature z / slack, and
+   all controls keep feedback gains.  A step keeps at least the fraction 1 - TAU of each slack.  trajopt/solvers/rules/barrier.py updates mu.  If a
+   side is free, its term is left out, and w = 1.
 
    us, lower, upper have `count` entries; z has 2 count entries, those of the lower bounds first. */
 #pragma once

@@ -28,11 +28,20 @@ typedef struct {
     double corrected, alpha, alpha_z, known, mu, scale;
 } take_t;
 
+/* Functions of Python that evaluate the stages of a problem, NULL if all of them are compiled.  Places are numbered as in `places`.  evaluate: find
+   the values, with `differentiate` also the first derivatives, and return the objective.  second: find the second derivatives with the multipliers
+   z, and the cost times `scale`. */
+typedef struct {
+    double (*evaluate)(long place, long differentiate);
+    void (*second)(long place, double scale);
+} python_t;
+
 /* Slot.  d, rows, fixes, new_rows, new_fixes: residuals of corrected steps.  problem: current problem; at: index of the current iterate in
    places; second_found: 1 if it has second derivatives; since: end of the last timed work; seconds: time in derivatives, linear algebra and
    values; asked: current request; answer: last answer. */
 typedef struct {
     program_t program;
+    python_t python;
     ipm_structure structure;
     ipm_system *system;
     place_t places[2];
@@ -62,6 +71,13 @@ static void lap(interior_t *o, int phase)
     o->seconds[phase] += at - o->since, o->since = at;
 }
 
+/* Evaluate a point, with first derivatives if `differentiate`; returns the objective. */
+static double evaluate(interior_t *o, place_t *p, int differentiate)
+{
+    if (o->python.evaluate) return o->python.evaluate(p - o->places, differentiate);
+    return differentiate ? find_first(PROBLEM(o), p) : find_values(PROBLEM(o), p);
+}
+
 /* -- answers ----------------------------------------------------------------------------------------------------------------------- */
 
 /* answer: l1 violation, largest residual, largest defect, barrier term and sum of squares. */
@@ -85,13 +101,15 @@ static void write_step(interior_t *o, int found, double mu)
 
 /* -- the start --------------------------------------------------------------------------------------------------------------------- */
 
-/* Load the guess of a problem and move it inside the bounds. */
-EXPORT void interior_place(interior_t *o, const interior_problem_t *m, double push)
+/* Load the guess of a problem, moved inside its bounds, and find its first derivatives; answer: objective, violation, largest gradient of the
+   cost. */
+EXPORT void interior_start(interior_t *o, const interior_problem_t *m, double push)
 {
     const lq_size dims = o->structure.size;
     ipm_structure *s = &o->structure;
     o->since = now(), o->problem = m, o->at = 0, o->second_found = 0;
-    double *v = here(o)->own.v;
+    const filled_t *p = &here(o)->own;
+    double *v = p->v;
     s->lower = m->lower, s->upper = m->upper, s->target = m->target, s->at = m->at;
     o->system->structure = s;
     o->system->shift = o->system->last_shift = 0.0, o->system->reflected = 0;
@@ -100,29 +118,12 @@ EXPORT void interior_place(interior_t *o, const interior_problem_t *m, double pu
     memcpy(v + first_control(s), m->us, sizeof(double) * s->N * M_);
     memset(v + first_slack(s), 0, sizeof(double) * s->rows);
     ipm_push(s, NULL, push, push, v);
-}
-
-/* Start from a point with first derivatives and a known objective; answer: objective, violation, largest gradient of the cost. */
-EXPORT void interior_answer_start(interior_t *o, double push, double objective)
-{
-    const lq_size dims = o->structure.size;
-    const ipm_structure *s = &o->structure;
-    o->since = now();
-    const filled_t *p = &here(o)->own;
-    ipm_push(s, p->g, push, push, p->v);
-    o->answer[0] = objective;
+    o->answer[0] = evaluate(o, here(o), 1);
+    lap(o, DERIVATIVES);
+    ipm_push(s, p->g, push, push, v);
     write_violation(o, here(o), o->answer + 1);
     o->answer[6] = largest(p->lu, s->N * M_, largest(p->lx + N_, s->N * N_, 0.0));
     lap(o, BACKWARD);
-}
-
-/* Load the guess of a problem and find its first derivatives; answer: see interior_answer_start. */
-EXPORT void interior_start(interior_t *o, const interior_problem_t *m, double push)
-{
-    interior_place(o, m, push);
-    const double objective = find_first(PROBLEM(o), here(o));
-    lap(o, DERIVATIVES);
-    interior_answer_start(o, push, objective);
 }
 
 /* Estimate the multipliers lambda, y and f by least squares; zero if the estimate exceeds LARGEST_ESTIMATE. */
@@ -181,8 +182,13 @@ EXPORT void interior_measure_again(interior_t *o, double mu, double scale)
 static void find_second_here(interior_t *o, double scale)
 {
     o->since = now();
-    if (o->second_found) find_first(PROBLEM(o), here(o));
-    find_second(PROBLEM(o), scale, &o->z, here(o));
+    if (o->python.second) {
+        o->python.second(o->at, scale);
+    } else {
+        if (o->second_found) find_first(PROBLEM(o), here(o));
+        find_second(PROBLEM(o), scale, &o->z, here(o));
+    }
+    o->second_found = 1;
     lap(o, DERIVATIVES);
 }
 
@@ -202,19 +208,19 @@ static void try_length(interior_t *o, double alpha, int differentiate, double *a
 {
     move(o, alpha, o->steps[0]->v);
     lap(o, ROLLOUT);
-    answer[0] = differentiate ? find_first(PROBLEM(o), there(o)) : find_values(PROBLEM(o), there(o));
+    answer[0] = evaluate(o, there(o), differentiate);
     lap(o, differentiate ? DERIVATIVES : ROLLOUT);
     write_violation(o, there(o), answer + 1);
     lap(o, ROLLOUT);
 }
 
-/* Compute the Newton step at an iterate with second derivatives; a centered request lets the quality function choose mu.  Returns 0 if the
-   factorization fails; answer: see write_step. */
-EXPORT int interior_solve(interior_t *o)
+/* Compute the Newton step and, if it is found, evaluate its trial point; a centered request lets the quality function choose mu.  answer: see
+   write_step, then the trial values. */
+EXPORT void interior_newton(interior_t *o)
 {
     const newton_t *r = NEWTON_ASKED(o);
     const ipm_point at = to_read(here(o));
-    o->second_found = 1, o->since = now();
+    find_second_here(o, r->scale);
     o->system->settings = (ipm_settings){r->mu, r->scale, 1.0, 0.0, NEWTON};
     ipm_build(o->system, &at, &o->z);
     const int found = ipm_factor(o->system, r->reflect != 0.0), centered = r->centered != 0.0;
@@ -222,24 +228,7 @@ EXPORT int interior_solve(interior_t *o)
     else if (found) ipm_solve(o->system, &at, &o->z, o->system->rows, r->aim.share, o->steps[0]);
     write_step(o, found, found && centered ? o->system->mu_of_step : r->mu);
     lap(o, BACKWARD);
-    return found;
-}
-
-/* Compute the Newton step and, if it is found, evaluate its trial point; answer: see write_step, then the trial values. */
-EXPORT void interior_newton(interior_t *o)
-{
-    const newton_t *r = NEWTON_ASKED(o);
-    find_second_here(o, r->scale);
-    if (interior_solve(o)) try_length(o, o->system->alpha, r->differentiate != 0.0, o->answer + TRIAL);
-}
-
-/* answer, from index `at` on: objective and violation at the trial point (at_trial), or at the current iterate. */
-EXPORT void interior_answer(interior_t *o, double objective, int at, int at_trial)
-{
-    o->since = now();
-    o->answer[at] = objective;
-    write_violation(o, at_trial ? there(o) : here(o), o->answer + at + 1);
-    lap(o, ROLLOUT);
+    if (found) try_length(o, o->system->alpha, r->differentiate != 0.0, o->answer + TRIAL);
 }
 
 /* Try the step length alpha; answer: objective, violation. */
@@ -249,9 +238,9 @@ EXPORT void interior_try(interior_t *o, double alpha)
     try_length(o, alpha, 0, o->answer);
 }
 
-/* Compute the second-order correction of a step, after its trial at this length; first: correct the Newton step, else the last correction.
-   answer: alpha, alpha_z, size. */
-EXPORT void interior_correct_step(interior_t *o, double length, int first, double share)
+/* Compute the second-order correction of a step, after its trial at this length, and evaluate its trial point; first: correct the Newton step,
+   else the last correction.  answer: alpha, alpha_z, size, objective, violation. */
+EXPORT void interior_correct(interior_t *o, double length, int first, double share)
 {
     const lq_size dims = o->structure.size;
     const ipm_structure *s = &o->structure;
@@ -273,38 +262,25 @@ EXPORT void interior_correct_step(interior_t *o, double length, int first, doubl
     lap(o, BACKWARD);
     o->answer[0] = o->system->alpha, o->answer[1] = o->system->alpha_z;
     o->answer[2] = largest(o->steps[1]->v, numbers(s), 0.0);
-}
-
-/* Compute the second-order correction and evaluate its trial point; answer: alpha, alpha_z, size, objective, violation. */
-EXPORT void interior_correct(interior_t *o, double length, int first, double share)
-{
-    interior_correct_step(o, length, first, share);
     move(o, o->system->alpha, o->steps[1]->v);
-    o->answer[3] = find_values(PROBLEM(o), there(o));
+    o->answer[3] = evaluate(o, there(o), 0);
     write_violation(o, there(o), o->answer + 4);
     lap(o, ROLLOUT);
-}
-
-/* Update the multipliers at the accepted point; answer: its measures. */
-EXPORT void interior_take_multipliers(interior_t *o)
-{
-    const lq_size dims = o->structure.size;
-    const take_t *r = TAKE_ASKED(o);
-    const ipm_step *step = o->steps[r->corrected != 0.0];
-    o->since = now();
-    ipm_take(&o->structure, here(o)->own.v, &step->z, r->alpha, r->alpha_z, r->mu, KAPPA_SIGMA, &o->z);
-    if (o->program.carried) o->program.carried(o->program.structure, step->v + N_, r->alpha, o->structure.N, o->z.lambda);
-    write_measures(o, r->mu, r->scale);
-    lap(o, BACKWARD);
 }
 
 /* Accept the trial point, with first derivatives if they are not known, and update the multipliers; answer: its measures. */
 EXPORT void interior_take(interior_t *o)
 {
+    const lq_size dims = o->structure.size;
+    const take_t *r = TAKE_ASKED(o);
+    const ipm_step *step = o->steps[r->corrected != 0.0];
     o->since = now(), o->at = 1 - o->at, o->second_found = 0;
-    if (TAKE_ASKED(o)->known == 0.0) find_first(PROBLEM(o), here(o));
+    if (r->known == 0.0) evaluate(o, here(o), 1);
     lap(o, DERIVATIVES);
-    interior_take_multipliers(o);
+    ipm_take(&o->structure, here(o)->own.v, &step->z, r->alpha, r->alpha_z, r->mu, KAPPA_SIGMA, &o->z);
+    if (o->program.carried) o->program.carried(o->program.structure, step->v + N_, r->alpha, o->structure.N, o->z.lambda);
+    write_measures(o, r->mu, r->scale);
+    lap(o, BACKWARD);
 }
 
 /* Make the point in a place, changed by the caller, the current iterate, and evaluate it; answer: objective, violation. */
@@ -312,7 +288,7 @@ EXPORT void interior_go_to(interior_t *o, int place)
 {
     o->since = now();
     o->at = place, o->second_found = 0;
-    o->answer[0] = find_first(PROBLEM(o), here(o));
+    o->answer[0] = evaluate(o, here(o), 1);
     write_violation(o, here(o), o->answer + 1);
     lap(o, DERIVATIVES);
 }

@@ -30,6 +30,16 @@ typedef struct {
     double *to_xs, *to_us, *to_K, *to_k;
 } newton_problem_t;
 
+/* Functions of Python that evaluate the stages of a problem, `count` = 0 phases for C; NULL if all stages are compiled.  Points are numbered as in
+   `points`.  expand: expand about a point with the exact or the Gauss-Newton Hessian of the cost, and return the cost; alone: that Hessian alone,
+   in oQ, oS, oR.  curve: second derivatives of the time steps contracted with the costates of a point, in cQ, cS, cR.  roll: roll out `count` step
+   lengths, and sum their costs in `cost`. */
+typedef struct {
+    double (*expand)(long point, long plain, long alone);
+    void (*curve)(long point);
+    void (*roll)(const trials_t *trials, long count);
+} python_t;
+
 /* Slot.  Vx, Vxx: value function of a sweep; cQ, cS, cR: Hessian of the Lagrangian; oQ, oS, oR: Hessian of the cost of the kind (exact or
    Gauss-Newton) that the current iterate does not have; mQ, mS, mR, mr: LQ problem with damping and barrier; z, move: multipliers of the bounds and
    their step; X, U, D, cost: trial trajectories, their defects and costs.  alike: 1 if both evaluators are the same; widest: index of the largest
@@ -38,6 +48,7 @@ typedef struct {
 typedef struct {
     const newton_phase_t *phases;
     final_t end, plain_end;
+    python_t python;
     lq_size dims;
     long N, nx, count, alike, widest, trials;
     iterate_t points[2];
@@ -69,7 +80,8 @@ static void newton_expand(newton_t *o, iterate_t *e, long plain)
     const double began = now();
     e->plain = plain;
     for (long j = 0; j < o->count; j++) expand_phase(newton_kind(o, j, plain), stages + j, o->dims, o->nx, e);
-    expand_end(end, plain ? o->problem->plain_end : o->problem->end, o->N, o->dims, o->nx, e);
+    if (o->python.expand) e->cost = o->python.expand(e - o->points, plain, 0);
+    else expand_end(end, plain ? o->problem->plain_end : o->problem->end, o->N, o->dims, o->nx, e);
     o->seconds[DERIVATIVES] += now() - began;
 }
 
@@ -91,7 +103,8 @@ static void newton_other(newton_t *o, const iterate_t *e)
         hold_unread(p, m, o->oR);
     }
     const end_first_t out = {.Q = o->oQ + N * n * n};
-    end->expand(plain ? o->problem->plain_end : o->problem->end, e->xs + N * nx, &out, end->workspace);
+    if (o->python.expand) o->python.expand(e - o->points, plain, 1);
+    else end->expand(plain ? o->problem->plain_end : o->problem->end, e->xs + N * nx, &out, end->workspace);
     o->other_known = 1;
     o->seconds[DERIVATIVES] += now() - began;
 }
@@ -112,6 +125,7 @@ static void newton_curvature(newton_t *o)
         const curved_t out = {0.0, e->lambda + (k + 1) * n, NULL, NULL, o->cQ + k * n * n, o->cS + k * m * n, o->cR + k * m * m};
         p->curve(o->problem->curved + j, &at, 0, last - k, &out, p->curve_workspace);
     }
+    if (o->python.curve) o->python.curve(e - o->points);
     for (long i = 0; i < N * n * n; i++) o->cQ[i] += Q[i];
     copy(o->cQ + N * n * n, Q + N * n * n, n * n);
     for (long i = 0; i < N * m * n; i++) o->cS[i] += S[i];
@@ -238,8 +252,12 @@ static void newton_roll(newton_t *o, const double *us, const double *K, const ne
         p->roll(o->problem->plain + j, &r, &parts, 0, tasks, p->workspace);
         for (long i = 0; i < tasks; i++) o->cost[o->trial[i]] += o->part_cost[i];
     }
-    o->plain_end.values(o->problem->plain_end, o->X + N * nx, (N + 1) * nx, count, o->part_cost, NULL, o->plain_end.workspace);
-    for (long i = 0; i < count; i++) o->cost[i] += o->part_cost[i];
+    if (o->python.roll) {
+        o->python.roll(&r, count);
+    } else {
+        o->plain_end.values(o->problem->plain_end, o->X + N * nx, (N + 1) * nx, count, o->part_cost, NULL, o->plain_end.workspace);
+        for (long i = 0; i < count; i++) o->cost[i] += o->part_cost[i];
+    }
     o->seconds[ROLLOUT] += now() - began;
 }
 

@@ -1,7 +1,14 @@
-"""NumPy answers to Newton's method, for uncompiled functions and as the reference of the C kernels."""
+"""NumPy answers to Newton's method, and its barrier of control bounds, as the reference of the C kernels.
+
+    phi = J - mu sum log((u - lower) / w) - mu sum log((upper - u) / w),   w = upper - lower
+
+The primal-dual system eliminates the multipliers z = mu / slack: Newton's method gets the gradient -mu / slack and the curvature
+z / slack, and all controls keep feedback gains. If a side is free, its term is left out, and w = 1.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -11,7 +18,6 @@ from trajopt.guesses.guesses import Guess
 from trajopt.lq.lq import LQProblem, LQStep, Policy, Stationarity
 from trajopt.lq.lq_solver import shared_lq
 from trajopt.problem.ocp import OCP
-from trajopt.results.records import Journal
 from trajopt.solvers.methods.method import Size
 from trajopt.solvers.methods.requests import (
     FRACTIONS,
@@ -31,11 +37,120 @@ from trajopt.solvers.methods.requests import (
     Step,
     Trial,
 )
+from trajopt.solvers.rules.barrier import HELD, KAPPA_SIGMA, PUSH, TAU, WIDEST
 from trajopt.solvers.shooting.ddp_model import mixed, with_curvature
 from trajopt.solvers.shooting.iterate import scaled
-from trajopt.solvers.window.barrier import Barrier, interior
 from trajopt.solvers.window.slots import Answering
 from trajopt.stage.evaluation import Candidates, Direction as Along, Evaluator, Expansion, Shooting
+
+
+@dataclass
+class Barrier:
+    """Primal-dual barrier of control bounds lower, upper (N, m), infinite for a free side, with mu and multipliers z (2, N, m)."""
+
+    lower: Array
+    upper: Array
+    mu: float
+    z: Array
+
+    @classmethod
+    def at_controls(cls, bounds: tuple[Array, Array], us: Array, mu: float) -> Barrier:
+        """Create the barrier at interior controls (N, m), with multipliers mu / slack."""
+        barrier = cls(*bounds, mu, np.zeros((2, *us.shape)))
+        barrier.z = mu / barrier.slacks(us)
+        return barrier
+
+    @property
+    def width(self) -> Array:
+        """Range upper - lower (N, m) of the controls; 1 where a side is free.
+
+        It is limited to WIDEST max(1, magnitude of the nearer bound).
+        """
+        width = self.upper - self.lower
+        nearer = np.maximum(1.0, np.minimum(np.abs(self.lower), np.abs(self.upper)))
+        return np.where(np.isfinite(width), np.minimum(width, WIDEST * nearer), 1.0)
+
+    def slacks(self, us: Array) -> Array:
+        """Return the distances us - lower and upper - us of controls (..., N, m) from their bounds, (2, ..., N, m)."""
+        return np.stack([us - self.lower, self.upper - us])
+
+    def logs(self, us: Array) -> Array:
+        """Return minus the sum of log(slack / range) over both bounds of all controls (..., N, m): the barrier (...) for mu = 1.
+
+        Free sides count 0. The barrier is infinite if a control is on a bound or outside.
+        """
+        slacks = self.slacks(us) / self.width
+        with np.errstate(divide="ignore", invalid="ignore"):
+            logs = np.where(np.isfinite(slacks), np.log(slacks), 0.0)
+        total = -logs.sum(axis=(0, -2, -1))
+        return np.where((slacks > 0.0).all(axis=(0, -2, -1)), total, np.inf)
+
+    def imposed(self, lq: LQProblem, us: Array) -> LQProblem:
+        """Return the LQ problem plus the barrier at controls us: its gradient -mu / slack (+mu / slack at upper bounds) in r, and
+        its curvature z / slack on the diagonal of R.
+        """
+        slacks = self.slacks(us)
+        push, curvature = self.mu / slacks, (self.z / slacks).sum(axis=0)
+        R, i = lq.R.copy(), np.arange(us.shape[1])
+        R[:, i, i] += curvature
+        return lq._replace(R=R, r=lq.r - push[0] + push[1])
+
+    def force(self) -> Array:
+        """Return the bound multipliers' term in the Lagrangian's gradient in the controls, z_upper - z_lower (N, m)."""
+        return self.z[1] - self.z[0]
+
+    def products(self, us: Array) -> tuple[float, float]:
+        """Return the smallest and largest product of a multiplier and its slack; (inf, -inf) without finite bounds."""
+        slacks = self.slacks(us)
+        finite = np.isfinite(slacks)
+        product = self.z[finite] * slacks[finite]
+        return float(product.min(initial=np.inf)), float(product.max(initial=-np.inf))
+
+    def longest(self, us: Array, du: Array) -> float:
+        """Return the largest step length, at most 1, that leaves the fraction 1 - TAU of every slack (fraction to the boundary)."""
+        return _longest(self.slacks(us), np.stack([du, -du]))
+
+    def stepped(self, us: Array, du: Array, new: Array) -> Array:
+        """Return the multipliers (2, N, m) after their Newton step for a control step du (N, m) from us; ``new``: controls there.
+
+        The fraction-to-the-boundary rule shortens the step of the multipliers. The results are clipped to at most KAPPA_SIGMA
+        times, and at least 1 / KAPPA_SIGMA times, mu / slack at ``new``.
+        """
+        slacks, moves = self.slacks(us), np.stack([du, -du])
+        dz = self.mu / slacks - self.z - self.z / slacks * moves
+        ahead = self.mu / self.slacks(new)
+        return np.clip(self.z + _longest(self.z, dz) * dz, ahead / KAPPA_SIGMA, ahead * KAPPA_SIGMA)
+
+    def snapped(self, us: Array) -> tuple[Array, Array]:
+        """Return the controls (N, m) with those at an active bound set to that bound, and a mask (N, m) of these.
+
+        A bound is active if the slack is at most HELD times the range and the multiplier exceeds mu / (HELD range).
+        """
+        slacks = self.slacks(us)
+        near = (slacks <= HELD * self.width) & (self.z * self.width > self.mu / HELD)
+        return np.where(near[0], self.lower, np.where(near[1], self.upper, us)), near.any(axis=0)
+
+
+def interior(us: Array, bounds: tuple[Array, Array]) -> Array:
+    """Return controls (N, m) clipped to the interior of their bounds, PUSH min(max(1, |bound|), range) or more from each bound.
+
+    IPOPT, section 3.6.
+    """
+    lower, upper = (
+        bound
+        + sign
+        * PUSH
+        * np.where(np.isfinite(bound), np.minimum(np.maximum(1.0, np.abs(bound)), bounds[1] - bounds[0]), 0.0)
+        for sign, bound in zip((1.0, -1.0), bounds, strict=True)
+    )
+    return np.clip(us, lower, upper)
+
+
+def _longest(values: Array, moves: Array) -> float:
+    """Return the largest step length, at most 1, along ``moves`` that leaves the fraction 1 - TAU of positive ``values``."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        steps = np.where(moves < 0.0, -TAU * values / moves, 1.0)
+    return float(min(1.0, np.nan_to_num(steps, nan=1.0).min(initial=1.0)))
 
 
 class _At(NamedTuple):
@@ -59,11 +174,11 @@ class NewtonNumpy(Answering):
     """Iterates and steps of Newton's method for one problem; NumPy answers its requests.
 
     evaluator: with the Gauss-Newton Hessian of the cost. exact: with the Hessian to which the curvature of the dynamics is added;
-    None for Gauss-Newton alone. journal: times the work.
+    None for Gauss-Newton alone.
     """
 
-    def __init__(self, ocp: OCP, evaluator: Evaluator, exact: Evaluator | None, journal: Journal) -> None:
-        self.ocp, self.journal = ocp, journal
+    def __init__(self, ocp: OCP, evaluator: Evaluator, exact: Evaluator | None, _: int) -> None:
+        self.ocp = ocp
         self._evaluator, self._exact = evaluator, exact
         self._shooting = Shooting.every("all", ocp.horizon, "linear")
         self._barrier: Barrier | None = None
@@ -111,8 +226,7 @@ class NewtonNumpy(Answering):
 
     def _expanded(self, xs: Array, us: Array) -> Expansion:
         """Return the expansion about a trajectory by the exact evaluator, if there is one, else by the Gauss-Newton one."""
-        with self.journal.timed("derivatives"):
-            return (self._exact or self._evaluator).expand(xs, us)
+        return (self._exact or self._evaluator).expand(xs, us)
 
     def _is_finite(self, lq: LQProblem) -> bool:
         """True if all numbers of an LQ problem are finite."""
@@ -126,9 +240,8 @@ class NewtonNumpy(Answering):
         lq = expansion.lq
         if self._barrier is not None:
             lq = lq._replace(r=lq.r + self._barrier.force())
-        with self.journal.timed("backward"):
-            K = None if self._policy is None else self._policy.K
-            return _At(xs, us, expansion, shared_lq().stationarity(lq, K))
+        K = None if self._policy is None else self._policy.K
+        return _At(xs, us, expansion, shared_lq().stationarity(lq, K))
 
     def _set_current(self, at: _At) -> None:
         """Make a trajectory the current iterate, and drop the cached LQ problems of the last one."""
@@ -173,8 +286,7 @@ class NewtonNumpy(Answering):
         if bounds is not None and r.delta == 0.0:
             self._barrier = Barrier.at_controls(bounds, at.us, r.mu)
         if r.delta is not None:
-            with self.journal.timed("backward"):
-                policy = shared_lq().solve_riccati(self._damped(self._gauss_newton(), r.delta))
+            policy = shared_lq().solve_riccati(self._damped(self._gauss_newton(), r.delta))
             self._policy = policy if policy.failed_at is None and np.isfinite(policy.K).all() else None
         self._at = self._measured(at.xs, at.us, at.expansion)
         return self._point(self._at, found=self._policy is not None)
@@ -185,8 +297,7 @@ class NewtonNumpy(Answering):
         if self._one_evaluator:
             return self._at.expansion.lq
         if self._convex_part is None:
-            with self.journal.timed("derivatives"):
-                self._convex_part = self._evaluator.expand(self._at.xs, self._at.us).lq
+            self._convex_part = self._evaluator.expand(self._at.xs, self._at.us).lq
         return self._convex_part
 
     def _exact_lq(self) -> LQProblem:
@@ -194,9 +305,8 @@ class NewtonNumpy(Answering):
         assert self._exact is not None
         if self._curvature is None:
             at = self._at
-            with self.journal.timed("derivatives"):
-                curvature = self._exact.curvature(at.xs, at.us, at.optimality.costates[1:])
-                self._curvature = with_curvature(at.expansion.lq, curvature)
+            curvature = self._exact.curvature(at.xs, at.us, at.optimality.costates[1:])
+            self._curvature = with_curvature(at.expansion.lq, curvature)
         return self._curvature
 
     def _with_fraction(self, number: int) -> LQProblem:
@@ -220,9 +330,8 @@ class NewtonNumpy(Answering):
         """
         for number in range(first, past):
             lq = self._with_fraction(number)
-            with self.journal.timed("backward"):
-                lq = self._damped(lq, delta)
-                policy = shared_lq().solve_riccati(lq)
+            lq = self._damped(lq, delta)
+            policy = shared_lq().solve_riccati(lq)
             if policy.failed_at is None and np.isfinite(policy.Vxx).all():
                 return number, lq, policy
         return None
@@ -238,8 +347,7 @@ class NewtonNumpy(Answering):
         if convex is None:
             return None
         number, lq, policy = convex
-        with self.journal.timed("backward"):
-            linear, (slope, _) = shared_lq().forward(lq, policy)
+        linear, (slope, _) = shared_lq().forward(lq, policy)
         longest = 1.0 if self._barrier is None else self._barrier.longest(self._at.us, linear.du)
         self._steps[r.place] = _Step(policy, linear, longest)
         size = max(float(np.abs(part).max(initial=0.0)) for part in linear)
@@ -261,9 +369,8 @@ class NewtonNumpy(Answering):
         """Roll out a step with several step lengths, store the trajectories as last trials, and return their measures."""
         assert step is not None
         at, d = self._at, self._at.expansion.lq.d
-        with self.journal.timed("rollout"):
-            along = Along(*step.linear, step.policy.K, d)
-            self._trials: Candidates = self._evaluator.rollout(at.xs, at.us, along, alphas, self._shooting)
+        along = Along(*step.linear, step.policy.K, d)
+        self._trials: Candidates = self._evaluator.rollout(at.xs, at.us, along, alphas, self._shooting)
         return [self._trial(i) for i in range(len(alphas))]
 
     def _trial(self, i: int) -> Trial:
@@ -290,8 +397,7 @@ class NewtonNumpy(Answering):
         """Roll out controls from x0, without defects, under feedback gains K about the current trajectory."""
         lq = self._at.expansion.lq
         still = Along(np.zeros_like(lq.q), np.zeros_like(us), K, lq.d)
-        with self.journal.timed("rollout"):
-            return self._evaluator.rollout(self._at.xs, us, still, np.zeros(1), Shooting((), "linear"))
+        return self._evaluator.rollout(self._at.xs, us, still, np.zeros(1), Shooting((), "linear"))
 
     def _last_gains(self) -> Array:
         """Return the gains K of the last policy; zero without one."""
