@@ -177,7 +177,7 @@ class NewtonNumpy(Answering):
     None for Gauss-Newton alone.
     """
 
-    def __init__(self, ocp: OCP, evaluator: Evaluator, exact: Evaluator | None, _: int) -> None:
+    def __init__(self, ocp: OCP, evaluator: Evaluator, exact: Evaluator | None) -> None:
         self.ocp = ocp
         self._evaluator, self._exact = evaluator, exact
         self._shooting = Shooting.every("all", ocp.horizon, "linear")

@@ -194,6 +194,26 @@ def test_a_time_limit_ends_a_method_that_rolls_out_for_ever(backend):
     assert [s.code for s in found.status] == [to.StatusCode.TIME_LIMIT] * 3
 
 
+@pytest.mark.parametrize("backend", ["forward_ad", "complex_step"])
+def test_step_lengths_may_be_as_short_as_a_method_likes(backend):
+    found = []
+
+    def short(size, options):
+        yield Start()
+        at = yield FirstGains(0.0)
+        yield FULL
+        for first in (24, 25, 1000):
+            trials = yield Roll(0, first, 1)
+            found.append(trials[0].cost - at.cost)
+        return End.NO_STEP
+
+    to.register_method("short", short)
+    ocp = pendulum(backend)
+    to.solve(ocp, to.constant_guess(ocp), solver="short")
+    first, half, none = found
+    assert first < 0.0 and half == pytest.approx(0.5 * first, rel=1e-4) and none == pytest.approx(0.0, abs=1e-12)
+
+
 def test_a_batch_is_the_single_solves(count=8):
     to.register_method("full_steps", full_steps)
     body = to.FreeBody(to.chain(2))

@@ -71,7 +71,7 @@ class NewtonBatch(SlotBatch):
 
     def solve(self, on_finished: ProgressCallback) -> dict[str, Any]:
         """Solve the problems of :attr:`order`, one after the other on each thread; return metadata on threads and lanes."""
-        given = self.ocp, self.plain, self.exact, self.options.max_backtracks + 1
+        given = self.ocp, self.plain, self.exact
         stages = self.plain.stages[:-1]
         return self.solve_one_by_one(lambda: NewtonSlot(*given, own_workspace=True), stages, on_finished)
 

@@ -44,7 +44,7 @@ def solve_newton(
     maybe the same evaluator; None for Gauss-Newton alone. cache: cache of solver workspaces, read and updated. method: constructor
     of the method from a size, options and a maximum number of iterations.
     """
-    given: Any = ocp, evaluator, exact, options.max_backtracks + 1
+    given: Any = ocp, evaluator, exact
     evaluators = evaluator, exact or evaluator
     if serves(evaluators, exact is not None):
         slot = NewtonSlot.reused(cache, *given, may_follow=evaluator.may_follow)  # type: ignore[attr-defined]

@@ -59,7 +59,7 @@ class CallingNewtonSlot(CallingSlot, NewtonSlot):
 
     def _roll(self, trials: int, count: int) -> None:
         """Roll out step lengths with the evaluator of Gauss-Newton. trials: address of a trials_t; count: number of lengths."""
-        (N, nx, n, m, _), t = self.sizes, TrialsData.from_address(trials)
+        (N, nx, n, m), t = self.sizes, TrialsData.from_address(trials)
         step = array_at(t.dx, N + 1, n), array_at(t.du, N, m), array_at(t.K, N, m, n), array_at(t.gaps, N, n)
         nodes = Shooting.every("all" if t.node == self.data.every else "single", N, "linear")
         given = array_at(t.xs, N + 1, nx), array_at(t.us, N, m), Direction(*step), array_at(t.alphas, count), nodes

@@ -74,19 +74,18 @@ _TRIALS_ANSWER = [Struct(f"{3 * count}d") for count in range(TRIALS + 1)]
 
 
 class Sizes(NamedTuple):
-    """Sizes of the arrays of a slot. lengths: maximum number of step lengths."""
+    """Sizes of the arrays of a slot."""
 
     N: int
     nx: int
     n: int
     m: int
-    lengths: int
 
 
 @lru_cache(maxsize=64)
 def layout(s: Sizes) -> Layout:
     """Return the memory layout of the arrays of a slot of these sizes (cached)."""
-    N, nx, n, m, lengths = s
+    N, nx, n, m = s
     blocks = {"Q": (N + 1, n, n), "S": (N, m, n), "R": (N, m, m)}
     motion: dict[str, tuple[int, ...]] = {"xs": (N + 1, nx), "us": (N, m)}
     taken = {"K": (N, m, n), "k": (N, m), "dx": (N + 1, n), "du": (N, m)}
@@ -98,15 +97,15 @@ def layout(s: Sizes) -> Layout:
     shapes |= {f"{of}{name}": shape for of in "com" for name, shape in blocks.items()}
     shapes |= {"Vx": (N + 1, n), "Vxx": (N + 1, n, n), "mr": (N, m), "size": (m,)}
     shapes |= dict.fromkeys(("z", "move"), (2, N, m))
-    shapes |= dict.fromkeys(("alphas", "own_alphas"), (lengths,)) | dict.fromkeys(("every", "none"), (N // 8 + 1,))
+    shapes |= {"alphas": (TRIALS,)} | dict.fromkeys(("every", "none"), (N // 8 + 1,))
     shapes |= dict.fromkeys(("part_cost", "start", "stop_at", "trial"), (TRIALS * N + TRIALS,))
     shapes |= {"X": (TRIALS, N + 1, nx), "U": (TRIALS, N, m), "D": (TRIALS, N, n), "cost": (TRIALS,)}
     return layout_of(SlotData, shapes)
 
 
-def sizes_of(ocp: OCP, lengths: int) -> Sizes:
-    """Return the sizes for a problem and a maximum number of step lengths."""
-    return Sizes(ocp.horizon, ocp.manifold.nx, ocp.manifold.ndx, ocp.nu, lengths)
+def sizes_of(ocp: OCP) -> Sizes:
+    """Return the sizes for a problem."""
+    return Sizes(ocp.horizon, ocp.manifold.nx, ocp.manifold.ndx, ocp.nu)
 
 
 def serves(evaluators: Sequence[Evaluator], curved: bool) -> bool:
@@ -125,8 +124,8 @@ class NewtonSlot(ArraySlot):
     """Iterates and steps of Newton's method (C struct newton_t), with the kernels that answer its requests.
 
     It serves problems of one structure, one after the other. plain: evaluator with the Gauss-Newton Hessian of the cost. exact:
-    evaluator with the Hessian to which the curvature is added, maybe the same, or None. lengths: maximum number of step lengths.
-    own_workspace: see :class:`~trajopt.solvers.window.slots.Slot`.
+    evaluator with the Hessian to which the curvature is added, maybe the same, or None. own_workspace: see
+    :class:`~trajopt.solvers.window.slots.Slot`.
     """
 
     name = "newton"
@@ -136,18 +135,16 @@ class NewtonSlot(ArraySlot):
         ocp: OCP,
         plain: StageEvaluator,
         exact: StageEvaluator | None,
-        lengths: int,
         *,
         own_workspace: bool = False,
     ) -> None:
-        self.sizes = sizes = sizes_of(ocp, lengths)
-        N, nx, n, m, *_ = sizes
+        self.sizes = sizes = sizes_of(ocp)
+        N, nx, n, m = sizes
         super().__init__(SlotData(), layout(sizes), own_workspace=own_workspace)
         self._evaluators: Any = plain, exact
         d = self.data
         d.dims_n, d.dims_m, d.N, d.nx = n, m, N, nx
         d.alike, d.widest = exact is None or exact is plain, 0 if exact is not None else len(FRACTIONS) - 1
-        self.view("alphas")[:] = 0.5 ** np.arange(lengths)
         self.view("every").view(np.int8)[:] = 1
         self.view("none").view(np.int8)[:] = 0
         self._take_stages()
@@ -172,11 +169,11 @@ class NewtonSlot(ArraySlot):
         d.trials = trials_together(self.sizes.N, max(own.library.lanes for own in stages))
 
     def serves(self, *given: Any) -> bool:
-        """True if the slot was built from these two evaluators, and this problem and number of step lengths have its sizes."""
-        ocp, plain, exact, lengths = given
+        """True if the slot was built from these two evaluators, and this problem has its sizes."""
+        ocp, plain, exact = given
         own_plain, own_exact = self._evaluators
         own = own_plain is plain and own_exact is exact
-        return own and self.sizes == sizes_of(ocp, lengths)
+        return own and self.sizes == sizes_of(ocp)
 
     def _phase(self, curved: Library | None, exact: Any, plain: Any, knots: slice, read: int) -> Any:
         """Return the C struct of a phase: knots, number of controls read, and functions of the exact and the plain stages.

@@ -53,9 +53,8 @@ typedef struct {
     long N, nx, count, alike, widest, trials;
     iterate_t points[2];
     newton_step_t steps[3];
-    double *Vx, *Vxx, *cQ, *cS, *cR, *oQ, *oS, *oR, *mQ, *mS, *mR, *mr, *z, *move, *own_alphas, *size, *X, *U, *D, *cost, *part_cost;
+    double *Vx, *Vxx, *cQ, *cS, *cR, *oQ, *oS, *oR, *mQ, *mS, *mR, *mr, *z, *move, *alphas, *size, *X, *U, *D, *cost, *part_cost;
     long *start, *stop_at, *trial;
-    const double *alphas;
     const signed char *every, *none;
     const newton_problem_t *problem;
     iterate_t *at, *fresh;
@@ -383,8 +382,8 @@ EXPORT long newton_try(newton_t *o, long place, long first, long count)
 {
     const newton_step_t *step = o->tried[place];
     if (count > o->trials) count = o->trials;
-    for (long i = 0; i < count; i++) o->own_alphas[i] = step->longest * o->alphas[first + i];
-    newton_roll(o, o->at->us, step->K, step, o->own_alphas, count, o->every);
+    for (long i = 0; i < count; i++) o->alphas[i] = ldexp(step->longest, (int)(-first - i));
+    newton_roll(o, o->at->us, step->K, step, o->alphas, count, o->every);
     for (long i = 0; i < count; i++) answer_trial(o, i, o->answer + 3 * i);
     return count;
 }
