@@ -41,8 +41,7 @@ from trajopt.solvers.options import (
 from trajopt.solvers.shooting import shooting_diagnosis
 from trajopt.solvers.success import AFTER_MARGINS, FEASIBLE, Tolerances, assessed, solver_measures, unchecked
 from trajopt.solvers.time_limits import enough_time, interrupting, start_of_solve, timed_solve
-from trajopt.solvers.window.status import is_finite
-from trajopt.stage.evaluators import evaluator_for
+from trajopt.stage.evaluation import StageEvaluator
 from trajopt.stage.not_compiled import gathered
 from trajopt.stage.solver_cache import SolverCache, borrowed
 from trajopt.step.other_backend import BackendChoice, with_backend
@@ -63,7 +62,6 @@ from trajopt.validation.validation import (
 )
 
 if TYPE_CHECKING:
-    from trajopt.stage.evaluation import StageEvaluator
     from trajopt.validation.replay import Deviation, Replay
 from trajopt.solvers.registry import DEFAULT_SOLVER, SOLVERS, chosen_options, is_unmoved, not_begun
 
@@ -401,11 +399,15 @@ def validate(ocp: OCP, guess: Guess | None = None, solver: str | None = None, op
 
 
 def _non_finite(ocp: OCP, guess: Guess) -> Iterator[Finding]:
-    """Yield a warning that names the first NaN or infinity of dynamics, costs or their derivatives along a guess, if any."""
+    """Yield a warning that names the first NaN or infinity of the time steps or their derivatives along a guess, if any.
+
+    Those of terms and constraints are among the other findings.
+    """
     xs, us = as_guess(guess)
     with np.errstate(all="ignore"):
-        expansion = evaluator_for(ocp).expand(xs, us)
-    if not is_finite(expansion):
+        expansion = StageEvaluator(ocp, engine="numpy").expand(xs, us)
+    steps = expansion.x_next, expansion.lq.A, expansion.lq.B
+    if not all(np.isfinite(values).all() for values in steps):
         status = termination.non_finite(shooting_diagnosis.non_finite_entry(ocp, xs, expansion))
         yield Finding(WARNING, f"along the guess: {status.message} {status.advice}")
 

@@ -46,7 +46,7 @@ def test_a_phase_inside_of_another_one_suspends_it(clock):
 
 @pytest.mark.numpy
 @pytest.mark.parametrize("constrained", [False, True])
-@pytest.mark.parametrize("solver", ["slq", "ilqr", "fddp", "ddp", "sqp", "dms", "ipm"])
+@pytest.mark.parametrize("solver", ["slq", "ilqr", "fddp", "sqp", "dms"])
 def test_phases_are_charged_with_what_they_name(solver, constrained, clock, monkeypatch):
     """One second passes in each linearization of time steps, and one in each simulation; nothing else takes time."""
     if solver == "dms":
@@ -73,6 +73,27 @@ def test_phases_are_charged_with_what_they_name(solver, constrained, clock, monk
     assert spent["rollout"] == calls["step"]
     assert (spent["backward"], spent["other"]) == (0.0, float(gains))
     assert sum(spent.values()) == found.meta["solve_time"]
+
+
+@pytest.mark.numpy
+@pytest.mark.parametrize(
+    ("solver", "slow", "phase"),
+    [("ddp", "linearize", "derivatives"), ("ddp", "step", "rollout"), ("ipm", "linearize", "derivatives")],
+)
+def test_phases_that_c_measures_are_charged_with_what_they_name(solver, slow, phase, monkeypatch):
+    """A linearization, or a simulation, of time steps that takes at least a millisecond; C measures the time."""
+    call, calls = getattr(to.SampledSystem, slow), Counter()
+
+    def slowed(*arguments, **named):
+        time.sleep(1e-3)
+        calls[slow] += 1
+        return call(*arguments, **named)
+
+    monkeypatch.setattr(to.SampledSystem, slow, slowed)
+    found = to.solve(pendulum_swing_up(20, limit=8.0), solver=solver, options={"max_iterations": 20}, check=False)
+    assert found.iterations > 2 and calls[slow] > 2
+    assert found.time_total[phase] >= 1e-3 * (calls[slow] - (solver in GAINS_BEHIND))
+    np.testing.assert_allclose(sum(found.time_total.values()), found.meta["solve_time"])
 
 
 @pytest.mark.parametrize("solver", ["slq", "ddp", "ipm"])
