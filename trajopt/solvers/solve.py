@@ -39,7 +39,15 @@ from trajopt.solvers.options import (
     scaled_kkt_tolerance,
 )
 from trajopt.solvers.shooting import shooting_diagnosis
-from trajopt.solvers.success import AFTER_MARGINS, FEASIBLE, Tolerances, assessed, solver_measures, unchecked
+from trajopt.solvers.success import (
+    AFTER_MARGINS,
+    FEASIBLE,
+    Tolerances,
+    assessed,
+    solver_measures,
+    unchecked,
+    with_end_held,
+)
 from trajopt.solvers.time_limits import enough_time, interrupting, start_of_solve, timed_solve
 from trajopt.stage.evaluation import StageEvaluator
 from trajopt.stage.not_compiled import gathered
@@ -184,7 +192,9 @@ def _solved(
             meta["findings"].append(approximated)
         annotations = problem_annotations(ocp) if check else ocp.annotations
         solution = replace(solution, meta=meta, model=ocp.model, annotations=annotations, problem=problem)
-        solution = solution if check else unchecked(solution, scaled_kkt_tolerance(chosen))
+        if not check:
+            solution = unchecked(solution, scaled_kkt_tolerance(chosen))
+            solution = replace(solution, status=with_end_held(ocp, solution.status, solution.xs[-1]))
     status = explained(solution.status, ocp, solution.xs, solution.us)
     if approximated and status.code is StatusCode.MAX_ITERATIONS:
         status = replace(status, advice=f"{approximated[0].upper()}{approximated[1:]}.")

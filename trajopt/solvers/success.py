@@ -34,7 +34,7 @@ from trajopt.results.status import STATIONARY, Status, StatusCode
 from trajopt.solvers.measures import Measures, Violation, largest_violation, measures
 from trajopt.solvers.rules.cost_size import cost_size
 from trajopt.validation.between_knots import BetweenKnots
-from trajopt.validation.limit_violations import has_links, limit_violations
+from trajopt.validation.limit_violations import has_links, limit_violations, violated_at_end
 from trajopt.validation.reach import goals_of
 from trajopt.validation.replay import Deviation, Replay, broken_constraints
 
@@ -94,6 +94,8 @@ def assessed(
     if solved is not None and solved is not ocp:
         found = found._replace(violation=largest_violation(ocp, xs, us, limit))
     feasible = found.violation is None or found.violation.ratio <= 1.0
+    if feasible and (outside := violated_at_end(ocp, xs[-1], limit)):
+        found, feasible = found._replace(violation=Violation(np.inf, outside)), False
     excess = between() if feasible else None
     goals, times = goals_of(ocp), np.asarray(ocp.times_of(xs))
     missed = [s for goal in goals for s in goal.missed(xs, times)]
@@ -240,6 +242,13 @@ def unchecked(solution: Solution, tolerance: float = 0.0) -> Solution:
     """Return the solution with its status decided by the numbers of its last record; see :func:`unchecked_status`."""
     gradient = solution.history[-1].gradient if solution.history else 0.0
     return replace(solution, status=unchecked_status(solution.status, gradient, solution.us, solution.cost, tolerance))
+
+
+def with_end_held(ocp: OCP, status: Status, x: Array, tolerance: float = FEASIBLE) -> Status:
+    """Return a success as "not_feasible" if the last state x (nx,) violates a constraint (:func:`violated_at_end`)."""
+    if status.success and (outside := violated_at_end(ocp, x, tolerance)):
+        return checked_status(status, Measures(Violation(np.inf, outside), 0.0, 0.0), (), ())
+    return status
 
 
 def unchecked_status(status: Status, gradient: float, us: Array, cost: float, tolerance: float = 0.0) -> Status:

@@ -11,6 +11,7 @@ Free durations at a bound may limit the motion (:func:`durations_at_bounds`).
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,7 +19,7 @@ import numpy as np
 from dynamics_backends.protocol import Array, Batch, HasActuators, unwrapped
 from dynamics_backends.stretched_map import Durations
 from trajopt.collisions.self_collision import SelfCollision, SelfCollisionCheck, check_self_collision
-from trajopt.problem.constraints import Constraint, chosen_coordinates
+from trajopt.problem.constraints import Constraint, chosen_coordinates, violations_at
 from trajopt.problem.ocp import OCP, fitting
 
 NOTICED = 1e-5
@@ -218,6 +219,30 @@ def _at_the_end(ocp: OCP, xs: Array) -> Iterator[LimitViolation]:
         if not c.residual.nu and c.name not in held:
             for b in _constraint_violation(c, xs[-1:], np.empty((1, 0)), ocp.t[-1:], last.knots, last.knots - 1, 0):
                 yield b._replace(knot=ocp.horizon, enforced=False, end=True)
+
+
+def violated_at_end(ocp: OCP, x: Array, tolerance: float) -> str:
+    """Return a sentence on a constraint of the last phase that the last state x (nx,) violates although it is not terminal, or "".
+
+    Only constraints on the state alone count whose values, but for the first knot, are constant. :meth:`OCP.single_phase` leaves
+    them out of the terminal ones if the final state is given and satisfies them; later changes of values may end that. tolerance:
+    relative to bounds beyond 1.
+    """
+    held = {c.name for c in ocp.terminal_constraints}
+    for c in ocp.phases[-1].constraints:
+        lower, upper = c.bounds(ocp.phases[-1].knots)
+        by_knot = any((b[1:] != b[-1]).any() for b in (lower, upper)) or any(v.ndim > 1 for v in c.parameters.values())
+        if c.residual.nu or c.name in held or by_knot:
+            continue
+        excess = violations_at(replace(c, lower=lower[-1], upper=upper[-1]), x, float(ocp.t[-1]))
+        size = np.maximum(1.0, np.fmax(*(np.where(np.isfinite(b), np.abs(b), 0.0) for b in (lower[-1], upper[-1]))))
+        if (excess > tolerance * size).any():
+            i = int(np.argmax(excess / size))
+            return (
+                f"{c.component_names[i]} is violated by {excess[i]:.2g} at the final state, which is given: move the goal, or add "
+                "the constraint to terminal_constraints"
+            )
+    return ""
 
 
 def _constraint_violation(

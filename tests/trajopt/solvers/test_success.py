@@ -414,3 +414,35 @@ def test_rows_that_follow_from_others_are_named():
     large = {"terminal rest": np.full((1, 2), 1e12), "terminal tip": np.ones((1, 2))}
     advice = _on_large_multipliers(replace(to.solve(cart(), **SLQ), multipliers=large))
     assert "multipliers of terminal rest are very large" in advice
+
+
+@pytest.mark.parametrize("free", [False, True])
+def test_a_constraint_that_a_change_makes_the_goal_violate_is_not_feasible(free):
+    """The first goal satisfies the disc, which is then no terminal constraint; the changed disc covers the goal."""
+    step = to.SampledSystem(to.FunctionMap(lambda x, u, t, p: [x[2], x[3], u[0], u[1]], 4, 2), "rk4")
+    disc = to.residual_constraint(
+        "disc",
+        lambda x, u, t, p: [(x[0] - p["c"][0]) ** 2 + (x[1] - p["c"][1]) ** 2],
+        4,
+        1,
+        lower=0.25,
+        upper=np.inf,
+        parameters={"c": [1.5, 0.3]},
+    )
+    goal = to.bounded(to.state_cost(4, [3.0, 0.0, 0.0, 0.0]), name="goal")
+    ocp = to.OCP.single_phase(
+        step, np.zeros(4), 30, 0.1, [to.control_cost(2)], constraints=[disc], terminal_constraints=[goal]
+    )
+    given = to.free_time(ocp, (0.5, 10.0)).ocp if free else ocp
+    covered = given.updated("disc", c=[2.998, 0.495])
+    for check in (True, False):
+        status = to.solve(covered, check=check).status
+        assert (
+            status.code is StatusCode.NOT_FEASIBLE
+            and "disc: f[0] is violated by 0.005 at the final state" in status.message
+        )
+    assert to.solve(given).status.success
+    if not free:
+        guess = to.interpolated_guess(ocp, [3.0, 0.0, 0.0, 0.0])
+        found = to.solve_batch(ocp, {"disc.c": [[1.5, 0.3], [2.998, 0.495]]}, guess)
+        assert [s.code for s in found.status] == [StatusCode.CONVERGED, StatusCode.NOT_FEASIBLE]

@@ -25,6 +25,7 @@ from trajopt.solvers.goal_tolerance import SHARE, by_tolerance, nearly_met, rela
 from trajopt.solvers.options import AutoOptions, MethodOptions, SLQOptions, scaled_kkt_tolerance
 from trajopt.solvers.problem_batch import Batch
 from trajopt.solvers.registry import SOLVERS, attempt_options, chosen_options
+from trajopt.solvers.success import with_end_held
 from trajopt.stage.engine import is_compiled
 
 BatchCallback = Callable[[int, int], None]
@@ -115,6 +116,7 @@ def solve_batch(
             found = replace(found, times=np.stack([problems[i].times_of(xs) for i, xs in enumerate(found.xs)]))
         seen = {"model": problems.ocp.model, "annotations": problem_annotations(problems.ocp)}
         status = unchecked_statuses(found, scaled_kkt_tolerance(chosen))
+        status = tuple(with_end_held(problems[i], s, found.xs[i, -1]) for i, s in enumerate(status))
         whole = with_culprits(problems, replace(found, status=status, meta=meta, **seen), flaws)
         return replace(whole, meta={**whole.meta, "stopped": True}) if interrupted() else whole
 
