@@ -261,15 +261,20 @@ def violations_at(c: Constraint, x: Array, t: float, knots: int = 1) -> Array:
         return np.maximum(lower - g, g - upper)
 
 
-def final_constraints(path: Sequence[Constraint], terminal: Sequence[Constraint], t: float) -> tuple[Constraint, ...]:
-    """Terminal constraints, with those of ``path`` that also hold at the last state x_N, at time t [s].
+def final_constraints(
+    path: Sequence[Constraint], terminal: Sequence[Constraint], t: float
+) -> tuple[tuple[Constraint, ...], tuple[str, ...]]:
+    """Terminal constraints, with those of ``path`` that also hold at the last state x_N, at time t [s], and the names of others.
 
-    Of ``path`` these are the ones on the state alone without bounds or parameters by knot, whose name no terminal constraint has.
-    If a terminal equality fixes the whole state, only those that the fixed state violates: the others hold there.
+    Of ``path`` the former are those on the state alone without bounds or parameters by knot, whose name no terminal constraint has.
+    If a terminal equality fixes the whole state, only those that the fixed state violates; the others, which it satisfies, are
+    named.
     """
     names, x = {c.name for c in terminal}, fixed_state(terminal)
     also = [c for c in path if c.name not in names and not c.residual.nu and c.is_constant]
-    return (*terminal, *(c for c in also if x is None or not violations_at(c, x, t).max(initial=0.0) <= 0.0))
+    implied = [] if x is None else [c for c in also if violations_at(c, x, t).max(initial=0.0) <= 0.0]
+    left = [c for c in also if all(c is not other for other in implied)]
+    return (*terminal, *left), tuple(c.name for c in implied)
 
 
 def fixed_state(constraints: Sequence[Constraint]) -> Array | None:

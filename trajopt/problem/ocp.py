@@ -188,7 +188,9 @@ class OCP:
     constraints in viewers. start: t at the first knot [s], for residuals and dynamics that read it. goals: requirements checked
     after a solve; default: the goals of frames in terminal costs (see :mod:`trajopt.validation.reach`). replay_tolerance: allowed
     deviation of the replay from the plan [rad, m, or fraction of a component's range]; default by kind of robot, see
-    :mod:`trajopt.validation.replay`.
+    :mod:`trajopt.validation.replay`. implied: names of constraints of the last phase that also hold at the final state, but are no
+    terminal ones, because the final state is given and satisfied them when :meth:`single_phase` built the problem; checked after a
+    solve.
 
     Raises ValueError for a problem without phases, and for a tolerance that is not positive, TypeError for terminal costs or
     constraints of another type.
@@ -206,6 +208,7 @@ class OCP:
     goals: tuple[Goal, ...] = ()
     replay_tolerance: float | None = None
     annotations: Annotations | None = None
+    implied: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "phases", tuple(self.phases))
@@ -282,8 +285,9 @@ class OCP:
         given = _constraints("terminal_constraints", fields.pop("terminal_constraints", ()))
         with np.errstate(over="ignore"):  # validate reports time steps that add up to infinity
             end = fields.get("start", 0.0) + float(steps.sum())
-        final = final_constraints(phase.constraints, given, end)
-        return cls((phase,), np.asarray(x0, dtype=float), terminal, terminal_constraints=final, **fields)  # type: ignore[arg-type]
+        final, implied = final_constraints(phase.constraints, given, end)
+        fields |= {"terminal_constraints": final, "implied": implied}
+        return cls((phase,), np.asarray(x0, dtype=float), terminal, **fields)  # type: ignore[arg-type]
 
     @property
     def manifold(self) -> Manifold:

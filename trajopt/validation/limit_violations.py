@@ -222,20 +222,17 @@ def _at_the_end(ocp: OCP, xs: Array) -> Iterator[LimitViolation]:
 
 
 def violated_at_end(ocp: OCP, x: Array, tolerance: float) -> str:
-    """Return a sentence on a constraint of the last phase that the last state x (nx,) violates although it is not terminal, or "".
+    """Return a sentence on a constraint of ``ocp.implied`` that the last state x (nx,) violates, or "".
 
-    Only constraints on the state alone count whose values, but for the first knot, are constant. :meth:`OCP.single_phase` leaves
-    them out of the terminal ones if the final state is given and satisfies them; later changes of values may end that. tolerance:
-    relative to bounds beyond 1.
+    A change of values, of a goal or an obstacle, may end that the given final state satisfies it. tolerance: relative to bounds
+    beyond 1.
     """
-    held = {c.name for c in ocp.terminal_constraints}
-    for c in ocp.phases[-1].constraints:
-        lower, upper = c.bounds(ocp.phases[-1].knots)
-        by_knot = any((b[1:] != b[-1]).any() for b in (lower, upper)) or any(v.ndim > 1 for v in c.parameters.values())
-        if c.residual.nu or c.name in held or by_knot:
+    for c in ocp.phases[-1].constraints if ocp.implied else ():
+        if c.name not in ocp.implied:
             continue
-        excess = violations_at(replace(c, lower=lower[-1], upper=upper[-1]), x, float(ocp.t[-1]))
-        size = np.maximum(1.0, np.fmax(*(np.where(np.isfinite(b), np.abs(b), 0.0) for b in (lower[-1], upper[-1]))))
+        lower, upper = (b[-1] for b in c.bounds(ocp.phases[-1].knots))
+        excess = violations_at(replace(c, lower=lower, upper=upper), x, float(ocp.t[-1]))
+        size = np.maximum(1.0, np.fmax(*(np.where(np.isfinite(b), np.abs(b), 0.0) for b in (lower, upper))))
         if (excess > tolerance * size).any():
             i = int(np.argmax(excess / size))
             return (

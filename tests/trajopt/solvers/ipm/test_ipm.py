@@ -488,3 +488,35 @@ def test_scaled_costs_have_the_same_solution():
     assert t.status.success
     assert t.cost == pytest.approx(1e6 * s.cost, rel=1e-6)
     np.testing.assert_allclose(t.multipliers["dynamics"], 1e6 * s.multipliers["dynamics"], rtol=1e-3, atol=1.0)
+
+
+def slung_load(x, u, t, p):
+    """Planar quadrotor (0.8 kg) with a load (0.2 kg) on a massless rod: x, z, attitude, angle of the rod, and their rates.
+
+    u: thrust and moment. The tension follows from the acceleration along the rod.
+    """
+    mass, load, length, g = 0.8, 0.2, 0.6, 9.81
+    s, c = np.sin(x[3]), np.cos(x[3])
+    fx, fz = -u[0] * np.sin(x[2]), u[0] * np.cos(x[2])
+    tension = load * (mass * length * x[7] ** 2 - fx * s + fz * c) / (mass + load)
+    ax, az = (fx + tension * s) / mass, (fz - tension * c) / mass - g
+    return [*x[4:], ax, az, u[1] / 0.01, -(ax * c + (az + g) * s) / length]
+
+
+def test_a_whole_state_is_reached_with_two_controls():
+    """Two controls meet the eight terminal equations over four time steps: elimination would divide by their fourth power."""
+    step = to.SampledSystem(to.FunctionMap(slung_load, 8, 2), "rk4")
+    goal = to.bounded(to.state_cost(8, [3.6, 0.7, *np.zeros(6)]), name="goal")
+    costs = [to.control_cost(2, weight=[1e-3, 1e-2], reference=[9.81, 0.0])]
+    fixed = to.OCP.single_phase(
+        step, np.zeros(8), 60, 0.05, costs, terminal_constraints=[goal], u_lower=[0.0, -0.5], u_upper=[18.0, 0.5]
+    )
+    free = to.free_time(fixed, (0.5, 10.0), 1.0)
+    guess = free.with_durations(to.interpolated_guess(fixed, [3.6, 0.7, *np.zeros(6)]))
+    found, other = (to.solve(free.ocp, guess, solver=solver) for solver in ("ipm", "dms"))
+    assert found.status.success and found.iterations < 100
+    assert np.abs(found.xs[-1, :8] - [3.6, 0.7, *np.zeros(6)]).max() <= 1e-8
+    assert found.cost == pytest.approx(other.cost, rel=1e-5)
+    np.testing.assert_allclose(
+        found.multipliers["terminal goal"], other.multipliers["terminal goal"], rtol=1e-2, atol=1e-3
+    )

@@ -113,12 +113,31 @@ ALWAYS_INLINE void add_gradient(double w, const double *restrict a, const double
 /* Factor w in the new multiplier w (J dz + residual) + phi / (1 + soft Sigma) of an inequality. */
 ALWAYS_INLINE double stiffness(double Sigma, double soft) { return Sigma / (1.0 + soft * Sigma); }
 
-/* Add an equation a dx + b du + e = 0 to the condensed problem; a soft one as a square to its objective. */
-static void add_equation(const double *a, const double *b, double e, const ipm_settings *o, ipm_condensed *c, long *count, long k, lq_size dims)
+/* Softness of the terminal equations in Newton steps, if controls of more than KNOTS_AT_END knots would have to satisfy them. */
+#define PROXIMAL 1e-8
+#define KNOTS_AT_END 2
+
+/* Softness of the equations at knot k: that of the settings; PROXIMAL; or 0 for hard ones.  Elimination at the last knots divides by products
+   of time steps, as many as it takes knots: its rounding errors then exceed the curvature of the problem.  Soft equations are proximal:
+   a dx + e = soft (y_new - y) for the multipliers y at the point, which vanishes at a solution (R. T. Rockafellar, Augmented Lagrangians and
+   applications of the proximal point algorithm in convex programming, Math. Oper. Res. 1, 1976). */
+static double softness(const ipm_structure *s, const ipm_settings *o, long k)
 {
-    if (o->soft > 0.0) {
-        add_row(1.0 / o->soft, a, b, c->Q + k * N_ * N_, c->S + k * M_ * N_, c->R + k * M_ * M_, dims);
-        add_gradient(e / o->soft, a, b, c->q + k * N_, c->r + k * M_, dims);
+    if (o->soft > 0.0 || o->mode != NEWTON || k < s->N) return o->soft;
+    long equations = s->fix[k + 1] - s->fix[k];
+    for (long i = s->row[k]; i < s->row[k + 1]; i++) equations += s->kind[i] == EQUALITY;
+    return equations > KNOTS_AT_END * s->size.m ? PROXIMAL : 0.0;
+}
+
+/* Multiplier y that a soft equation is centered at: that of the point in Newton steps, else 0. */
+ALWAYS_INLINE double center(const ipm_settings *o, double y) { return o->mode == NEWTON && o->soft == 0.0 ? y : 0.0; }
+
+/* Add an equation a dx + b du + e = 0 with multiplier y to the condensed problem; a soft one as a square to its objective. */
+static void add_equation(const double *a, const double *b, double e, double y, double soft, ipm_condensed *c, long *count, long k, lq_size dims)
+{
+    if (soft > 0.0) {
+        add_row(1.0 / soft, a, b, c->Q + k * N_ * N_, c->S + k * M_ * N_, c->R + k * M_ * M_, dims);
+        add_gradient(e / soft + y, a, b, c->q + k * N_, c->r + k * M_, dims);
         return;
     }
     memcpy(c->C + *count * N_, a, sizeof(double) * N_);
@@ -154,11 +173,12 @@ static void add_inequalities(const ipm_structure *s, const ipm_point *p, const i
     PRODUCT(r, h, b, 1, count, M_, 1);
 }
 
-static void condense_knot(const ipm_structure *s, const ipm_point *p, const ipm_settings *o, ipm_condensed *c, long *count, long k)
+static void condense_knot(const ipm_structure *s, const ipm_point *p, const ipm_multipliers *z, const ipm_settings *o, ipm_condensed *c,
+                          long *count, long k)
 {
     const lq_size dims = s->size;
     const long u = first_control(s) + k * M_, slack = first_slack(s);
-    const double weight = o->weight, one = o->mode == ESTIMATE;
+    const double weight = o->weight, one = o->mode == ESTIMATE, soft = softness(s, o, k);
     const double *Sigma = c->Sigma + k * N_, *phi = c->phi + k * N_, scale = o->mode == FEASIBILITY ? 0.0 : o->scale;
     double *Q = c->Q + k * N_ * N_, *S = c->S + k * M_ * N_, *R = c->R + k * M_ * M_, *q = c->q + k * N_, *r = c->r + k * M_;
     for (int i = 0; i < N_ * N_; i++) Q[i] = weight != 0.0 ? weight * p->Q[k * N_ * N_ + i] : 0.0;
@@ -181,7 +201,7 @@ static void condense_knot(const ipm_structure *s, const ipm_point *p, const ipm_
     for (long i = s->row[k]; i < s->row[k + 1]; i++) {
         const double *a = p->gx + i * N_, *b = k < s->N ? p->gu + i * M_ : NULL;
         if (s->kind[i] == EQUALITY) {
-            add_equation(a, b, one != 0.0 ? 0.0 : p->g[i] - s->target[i], o, c, count, k, dims);
+            add_equation(a, b, one != 0.0 ? 0.0 : p->g[i] - s->target[i], center(o, z->y[i]), soft, c, count, k, dims);
         }
     }
     for (long i = s->fix[k]; i < s->fix[k + 1]; i++) {
@@ -190,7 +210,7 @@ static void condense_knot(const ipm_structure *s, const ipm_point *p, const ipm_
         memset(none, 0, sizeof none);
         a[s->fixed[i]] = 1.0;
         const double e = p->v[k * N_ + s->fixed[i]] - s->at[i];
-        add_equation(a, k < s->N ? none : NULL, one != 0.0 ? 0.0 : e, o, c, count, k, dims);
+        add_equation(a, k < s->N ? none : NULL, one != 0.0 ? 0.0 : e, center(o, z->f[i]), soft, c, count, k, dims);
     }
     c->row[k + 1] = *count;
 }
@@ -200,12 +220,12 @@ static void condense(const ipm_structure *s, const ipm_point *p, const ipm_multi
 {
     long count = 0;
     barrier_terms(s, p->v, z, o, c);
-    for (long k = 0; k <= s->N; k++) condense_knot(s, p, o, c, &count, k);
+    for (long k = 0; k <= s->N; k++) condense_knot(s, p, z, o, c, &count, k);
 }
 
 /* Recompute the vectors of the condensed problem for other residuals, those of a second-order correction. */
-static void vectors(const ipm_structure *s, const ipm_point *p, const double *d, const double *rows, const double *fixes,
-                    const ipm_settings *o, ipm_condensed *c)
+static void vectors(const ipm_structure *s, const ipm_point *p, const ipm_multipliers *z, const double *d, const double *rows,
+                    const double *fixes, const ipm_settings *o, ipm_condensed *c)
 {
     const lq_size dims = s->size;
     const long slack = first_slack(s);
@@ -214,14 +234,21 @@ static void vectors(const ipm_structure *s, const ipm_point *p, const double *d,
     for (long k = 0; k <= s->N; k++) {
         double *q = c->q + k * N_, *r = c->r + k * M_;
         const long u = first_control(s) + k * M_;
+        const double soft = softness(s, o, k);
         for (int i = 0; i < N_; i++) q[i] = o->scale * p->lx[k * N_ + i] + c->phi[k * N_ + i];
         for (int i = 0; k < s->N && i < M_; i++) r[i] = s->held[k * M_ + i] ? 0.0 : o->scale * p->lu[k * M_ + i] + c->phi[u + i];
         for (long i = s->row[k]; i < s->row[k + 1]; i++) {
             if (s->kind[i] == INEQUALITY)
                 add_gradient(c->Sigma[slack + i] * rows[i] + c->phi[slack + i], p->gx + i * N_, k < s->N ? p->gu + i * M_ : NULL, q, r, dims);
-            else if (s->kind[i] == EQUALITY) c->e[count++] = rows[i];
+            else if (s->kind[i] == EQUALITY) {
+                if (soft > 0.0) add_gradient(rows[i] / soft + center(o, z->y[i]), p->gx + i * N_, k < s->N ? p->gu + i * M_ : NULL, q, r, dims);
+                else c->e[count++] = rows[i];
+            }
         }
-        for (long i = s->fix[k]; i < s->fix[k + 1]; i++) c->e[count++] = fixes[i];
+        for (long i = s->fix[k]; i < s->fix[k + 1]; i++) {
+            if (soft > 0.0) q[s->fixed[i]] += fixes[i] / soft + center(o, z->f[i]);
+            else c->e[count++] = fixes[i];
+        }
     }
 }
 

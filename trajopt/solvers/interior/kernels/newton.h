@@ -219,11 +219,11 @@ static void recover(ipm_system *o, const ipm_point *p, const ipm_multipliers *z,
     const ipm_structure *s = o->structure;
     const ipm_condensed *c = o->condensed;
     const long N = s->N, slack = first_slack(s);
-    const double *y = o->solution->y, soft = o->settings.soft;
+    const double *y = o->solution->y, given = o->settings.soft;
     double *restrict step = to->v;
     long at = 0;
     for (long k = 0; k <= N; k++) {
-        const double *dx = step + k * N_, *du = step + first_control(s) + k * M_;
+        const double *dx = step + k * N_, *du = step + first_control(s) + k * M_, soft = softness(s, &o->settings, k);
         for (long i = s->row[k]; i < s->row[k + 1]; i++) {
             step[slack + i] = 0.0;
             to->z.y[i] = 0.0;
@@ -235,14 +235,15 @@ static void recover(ipm_system *o, const ipm_point *p, const ipm_multipliers *z,
             }
             if (s->kind[i] == INEQUALITY) {
                 const double own = c->Sigma[slack + i];
-                to->z.y[i] = (own * t + c->phi[slack + i]) / (1.0 + soft * own);
-                step[slack + i] = t - soft * to->z.y[i];
+                to->z.y[i] = (own * t + c->phi[slack + i]) / (1.0 + given * own);
+                step[slack + i] = t - given * to->z.y[i];
             } else {
-                to->z.y[i] = soft > 0.0 ? t / soft : y[at++];
+                const double reads = largest(p->gx + i * N_, N_, 0.0); /* no step changes a row without entries: its multiplier would only grow */
+                to->z.y[i] = soft > 0.0 ? (reads > 0.0 || given > 0.0 ? t / soft : 0.0) + center(&o->settings, z->y[i]) : y[at++];
             }
         }
         for (long i = s->fix[k]; i < s->fix[k + 1]; i++)
-            to->z.f[i] = soft > 0.0 ? (p->v[k * N_ + s->fixed[i]] - s->at[i] + dx[s->fixed[i]]) / soft : y[at++];
+            to->z.f[i] = soft > 0.0 ? (p->v[k * N_ + s->fixed[i]] - s->at[i] + dx[s->fixed[i]]) / soft + center(&o->settings, z->f[i]) : y[at++];
     }
     o->slope = objective_slope(o, p, step) + recover_bounds(o, z, share, to);
 }
@@ -262,9 +263,9 @@ EXPORT void ipm_solve(ipm_system *o, const ipm_point *p, const ipm_multipliers *
 }
 
 /* Recompute the vectors of the system for other residuals, those of a second-order correction. */
-EXPORT void ipm_vectors(ipm_system *o, const ipm_point *p, const double *d, const double *rows, const double *fixes)
+EXPORT void ipm_vectors(ipm_system *o, const ipm_point *p, const ipm_multipliers *z, const double *d, const double *rows, const double *fixes)
 {
-    vectors(o->structure, p, d, rows, fixes, &o->settings, o->condensed);
+    vectors(o->structure, p, z, d, rows, fixes, &o->settings, o->condensed);
 }
 
 /* Set a = a + sigma (b - a). */
@@ -286,7 +287,7 @@ EXPORT void ipm_centered(ipm_system *o, const ipm_point *p, const ipm_multiplier
     ipm_solve(o, p, z, o->rows, aim->share, to);
     o->settings.mu = aim->mean;
     barrier_gradient(s, o->condensed, aim->mean);
-    vectors(s, p, p->d, o->rows, o->fixes, &o->settings, o->condensed);
+    vectors(s, p, z, p->d, o->rows, o->fixes, &o->settings, o->condensed);
     ipm_solve(o, p, z, o->rows, aim->share, other);
     look_at_bounds(o->condensed, z, to, other, count, &oracle);
     const double sigma = centering(&oracle);

@@ -257,7 +257,7 @@ EXPORT void interior_correct(interior_t *o, double length, int first, double sha
     for (long j = 0; j < s->rows; j++) o->rows[j] = length * o->rows[j] + o->new_rows[j];
     for (long j = 0; j < s->fixes; j++) o->fixes[j] = length * o->fixes[j] + o->new_fixes[j];
     lap(o, ROLLOUT);
-    ipm_vectors(o->system, &start, o->d, o->rows, o->fixes);
+    ipm_vectors(o->system, &start, &o->z, o->d, o->rows, o->fixes);
     ipm_solve(o->system, &start, &o->z, o->rows, share, o->steps[1]);
     lap(o, BACKWARD);
     o->answer[0] = o->system->alpha, o->answer[1] = o->system->alpha_z;
