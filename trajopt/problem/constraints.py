@@ -38,7 +38,7 @@ from trajopt.problem.terms import (
     last_axis,
 )
 
-UNBOUNDED = 1e20
+INFINITE = 1e20
 """Finite substitute for an infinite bound; IPOPT treats bounds beyond 1e19 as infinite (nlp_upper_bound_inf)."""
 
 
@@ -203,7 +203,7 @@ def softened(constraint: Constraint, weight: Values, width: float = 0.01, name: 
     else:
         function = partial(residuals.rounded_excess_of, own, finite)
         residual = FunctionMap(function, own.manifold, own.nu, own.n_out, output_names=own.output_names)
-    bounds = {"lower": np.maximum(low, -UNBOUNDED), "upper": np.minimum(high, UNBOUNDED)}
+    bounds = {"lower": np.maximum(low, -INFINITE), "upper": np.minimum(high, INFINITE)}
     bounds["width"] = _positive(width, "width", constraint.name)
     return CostTerm(name or constraint.name, residual, np.asarray(weight), {**constraint.parameters, **bounds})
 
@@ -452,7 +452,7 @@ def quadratic_barrier(constraint: Constraint, weight: Values = 1.0, name: str | 
     low, high = constraint.lower, constraint.upper
     present = [np.isfinite(b).reshape(-1, b.shape[-1]).any(axis=0).tolist() for b in (low, high)]
     finite = tuple(zip(*present, strict=True))
-    bounds = {"lower": np.maximum(low, -UNBOUNDED), "upper": np.minimum(high, UNBOUNDED)}
+    bounds = {"lower": np.maximum(low, -INFINITE), "upper": np.minimum(high, INFINITE)}
     own = constraint.residual
     residual: Map = (
         composed(own, partial(_excess_rows, finite)) if isinstance(own, HasPartials) else _Excess(own, finite)

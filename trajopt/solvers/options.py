@@ -188,7 +188,10 @@ class DDPOptions(SLQOptions):
     """Options of :func:`trajopt.solvers.ddp.ddp`, in addition to those of SLQ.
 
     hessian: second derivatives of the cost, as in SLQ; the default "exact" gives quadratic convergence also for nonzero
-    residuals. search: "line", or, with globalization = "merit", "curve" for narrow valleys
+    residuals. globalization: "filter", Newton's method (:mod:`trajopt.solvers.methods.newton`), with shooting = "all", gaps =
+    "linear", curvature = "newton" and indefinite = "modify"; with other values of these, and with "merit", the method is SLQ
+    with second derivatives, and only then ``search``, ``switch`` and the initial regularization count.
+    search: "line", or, with globalization = "merit", "curve" for narrow valleys
     (:mod:`trajopt.solvers.shooting.iterate`): once progress is slower than ``switch``, every iteration tries a Gauss-Newton
     step and a step with the largest convex curvature fraction, in place of ``curvature`` and ``indefinite``. It
     needs fewer iterations, each at two to three times the cost. curvature: costates in the second derivatives of the

@@ -137,16 +137,15 @@ def _gains(m: Any, i: int) -> tuple[str, float, float]:
 
 
 def _force_range(m: Any, i: int, kind: str) -> Range:
-    """Force range of an actuator before its gear: its forcerange, else for a motor its control range times the gain.
+    """Force range of an actuator before its gear: its forcerange, within which for a motor the control range times the gain.
 
     NO_LIMIT if neither is limited.
     """
-    if m.actuator_forcelimited[i]:
-        low, high = m.actuator_forcerange[i].tolist()
-        return low, high
+    low, high = m.actuator_forcerange[i].tolist() if m.actuator_forcelimited[i] else NO_LIMIT
     if kind == "motor" and m.actuator_ctrllimited[i]:
-        return _scaled_range(tuple(m.actuator_ctrlrange[i].tolist()), float(m.actuator_gainprm[i][0]))
-    return NO_LIMIT
+        own = _scaled_range(tuple(m.actuator_ctrlrange[i].tolist()), float(m.actuator_gainprm[i][0]))
+        low, high = (min(max(value, low), high) for value in own)
+    return low, high
 
 
 def _scaled_range(limits: Range, factor: float) -> Range:

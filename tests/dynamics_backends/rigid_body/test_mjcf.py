@@ -649,3 +649,18 @@ def test_comments_without_an_end_are_read_in_linear_time():
     assert not list(attribute_errors("<mujoco>" + "<!--" * 200_000))
     (error,) = attribute_errors("<!-- mass='nan'\n -->\n" * 10_000 + "<geom mass='nan'/>")
     assert error.startswith("line 20001, <geom>: mass is 'nan'")
+
+
+@pytest.mark.parametrize(
+    ("actuator", "limit"),
+    [
+        ('<motor joint="j" gear="50" ctrlrange="-1 1" forcerange="-40 40"/>', 50.0),
+        ('<motor joint="j" gear="2" ctrlrange="-60 60" forcerange="-30 30"/>', 60.0),
+        ('<general joint="j" gear="3" gainprm="10" ctrlrange="-2 2" forcerange="-100 100"/>', 60.0),
+        ('<position joint="j" kp="100" ctrlrange="-1 1" forcerange="-40 40"/>', 40.0),
+    ],
+)
+def test_the_force_of_a_motor_is_limited_by_its_control_and_its_force(actuator, limit):
+    body = '<body><joint name="j" axis="0 1 0"/><geom type="capsule" size="0.05 0.2"/></body>'
+    model = to.load_mjcf(f"<mujoco><worldbody>{body}</worldbody><actuator>{actuator}</actuator></mujoco>")
+    assert model.effort_limit[0] == limit

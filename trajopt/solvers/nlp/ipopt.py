@@ -14,7 +14,7 @@ import numpy as np
 
 from dynamics_backends.deferred import deferred
 from dynamics_backends.protocol import Array
-from trajopt.problem.constraints import UNBOUNDED
+from trajopt.problem.constraints import INFINITE
 from trajopt.results.records import Callback, Journal
 from trajopt.results.status import SOLVED, Status
 from trajopt.solvers import termination
@@ -132,7 +132,7 @@ class _Run:
     def _ipopt_problem(self, warm: bool) -> IpoptProblem:
         """Create the problem of IPOPT with bounds, sparsity patterns and options; warm: True to start from given multipliers."""
         nlp, second = self.nlp, self.options.hessian != "limited_memory"
-        bounds = [np.clip(b, -UNBOUNDED, UNBOUNDED) for b in (nlp.x_lower, nlp.x_upper, nlp.g_lower, nlp.g_upper)]
+        bounds = [np.clip(b, -INFINITE, INFINITE) for b in (nlp.x_lower, nlp.x_upper, nlp.g_lower, nlp.g_upper)]
         jacobian, hessian = _evaluated_patterns(nlp, self.w0) if self._entries is None else self._entries.patterns()
         problem = IpoptProblem(self, bounds, _places(jacobian), self._triangle(hessian) if second else None)
         problem.set_options(_ipopt_options(self.options, warm))

@@ -76,7 +76,7 @@ class Callbacks(Protocol):
 class IpoptProblem:
     """Problem of IPOPT.
 
-    bounds: x_lower, x_upper (n,), g_lower, g_upper (m,); infinite bounds as UNBOUNDED. jacobian: pattern. hessian: pattern of the
+    bounds: x_lower, x_upper (n,), g_lower, g_upper (m,); infinite bounds as INFINITE. jacobian: pattern. hessian: pattern of the
     lower triangle; None: IPOPT approximates the Hessian. Raises ImportError without cyipopt.
     """
 

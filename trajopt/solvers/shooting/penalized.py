@@ -23,7 +23,7 @@ from dynamics_backends import scalar as sm
 from dynamics_backends.composed_map import composed
 from dynamics_backends.protocol import Array, HasPartials, Map
 from dynamics_backends.scalar import Rows, Scalar
-from trajopt.problem.constraints import UNBOUNDED, Constraint
+from trajopt.problem.constraints import INFINITE, Constraint
 from trajopt.problem.expansion import residual_batch
 from trajopt.problem.ocp import OCP
 from trajopt.problem.terms import CostTerm
@@ -139,8 +139,8 @@ class Imposed:
 
     @property
     def parameters(self) -> dict[str, Array]:
-        """Shift y / rho and bounds of the cost term, each (n or 1, K, nr), in its order; infinite bounds become +-UNBOUNDED."""
-        lower, upper = np.maximum(self.lower, -UNBOUNDED), np.minimum(self.upper, UNBOUNDED)
+        """Shift y / rho and bounds of the cost term, each (n or 1, K, nr), in its order; infinite bounds become +-INFINITE."""
+        lower, upper = np.maximum(self.lower, -INFINITE), np.minimum(self.upper, INFINITE)
         return {SHIFT: self.y / self.rho[:, None, None], LOWER: lower, UPPER: upper}
 
     @property

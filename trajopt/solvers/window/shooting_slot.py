@@ -84,7 +84,7 @@ def source(*window: str) -> str:
 
 SlotData, ProblemData, PhaseData = structs_in(source(), "shooting_t", "shooting_problem_t", "phase_t")
 _ANSWER = SlotData.answer_0.offset
-_POINT_ANSWER, _STEP_ANSWER, _TRIAL_ANSWER, _PAIR_ANSWER = Struct("6d"), Struct("7d"), Struct("2d"), Struct("2d")
+_POINT_ANSWER, _STEP_ANSWER, _PAIR_ANSWER = Struct("6d"), Struct("7d"), Struct("2d")
 _TRIALS_ANSWER = [Struct(f"{2 * count}d") for count in range(TRIALS + 1)]
 REFUSED = Trial(math.inf, math.inf)
 

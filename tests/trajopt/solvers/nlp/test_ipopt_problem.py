@@ -6,7 +6,7 @@ import sys
 import numpy as np
 import pytest
 
-from trajopt.problem.constraints import UNBOUNDED
+from trajopt.problem.constraints import INFINITE
 from trajopt.solvers.nlp.ipopt_problem import IpoptProblem
 
 pytest.importorskip("cyipopt")
@@ -24,7 +24,7 @@ class Product:
         self.points, self.progress, self.iterates = [], [], []
 
     def problem(self):
-        bounds = [np.clip(b, -UNBOUNDED, UNBOUNDED) for b in self.bounds]
+        bounds = [np.clip(b, -INFINITE, INFINITE) for b in self.bounds]
         self.solver = IpoptProblem(self, bounds, self.jacobian, self.hessian_places)
         self.solver.set_options(QUIET)
         return self.solver

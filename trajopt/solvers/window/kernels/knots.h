@@ -83,13 +83,6 @@ static double clipped(double x, double lower, double upper)
 
 static void copy(double *to, const double *from, long count) { memcpy(to, from, sizeof(double) * count); }
 
-static int any(const double *x, long count)
-{
-    for (long i = 0; i < count; i++)
-        if (x[i] != 0.0) return 1;
-    return 0;
-}
-
 static lq_problem lq_of(const iterate_t *e, lq_size dims, long N)
 {
     return (lq_problem){e->A, e->B, e->d, e->Q, e->q, e->S, e->R, e->r, N, dims};
