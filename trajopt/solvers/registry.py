@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from dynamics_backends.extensions import Registry
 from dynamics_backends.names import unknown_name
-from trajopt.guesses.guesses import WarmStart, constant_guess
+from trajopt.guesses.guesses import WarmStart
 from trajopt.problem.guess import Guess
 from trajopt.problem.ocp import OCP
 from trajopt.results.records import Callback
 from trajopt.results.solution import Solution
-from trajopt.results.status import STOPPED, StatusCode
-from trajopt.solvers import termination
-from trajopt.solvers.methods.delegation import Continued
-from trajopt.solvers.methods.driver import run_alone
 from trajopt.solvers.methods.user_method import MethodFunction, UserMethod
 from trajopt.solvers.options import (
     AutoOptions,
@@ -31,8 +25,6 @@ from trajopt.solvers.options import (
     SQPOptions,
     accepts,
 )
-from trajopt.solvers.time_limits import enough_time, start_of_solve
-from trajopt.stage.engine import is_compiled
 
 if TYPE_CHECKING:
     from trajopt.solvers.auto import Attempt
@@ -160,195 +152,26 @@ def _twice(method: Any, ocp: OCP, warm: WarmStart, options: Any, callback: Callb
 
 
 def _auto(ocp: OCP, warm: WarmStart, options: AutoOptions, callback: Callback | None) -> Solution:
-    """Run ``auto``: from competing starts if the guess stands still (:func:`may_compete`), else from the guess.
+    """Run ``auto``."""
+    from trajopt.solvers.auto_starts import auto
 
-    If all end infeasible, other starts follow (:func:`_with_other_starts`). With options.starts = 1, or multipliers or a barrier
-    in the warm start, it runs from the guess alone. Records of all attempts have continuous numbers.
-    """
-    report = None if callback is None else Continued(callback)
-    found = _run_attempts(ocp, warm, options, report)
-    numbered = (r if r.iteration == i else replace(r, iteration=i) for i, r in enumerate(found.history))
-    return replace(found, history=tuple(numbered))
+    return auto(_solve_attempt, ocp, warm, options, callback)
 
 
-def _run_attempts(ocp: OCP, warm: WarmStart, options: AutoOptions, callback: Callback | None) -> Solution:
-    """Run ``auto`` as in :func:`_auto`; each attempt numbers its records in the history from 0."""
-    from trajopt.solvers.competing_starts import may_compete
-
-    if options.starts == 1 or warm.multipliers or warm.barrier is not None:
-        return _in_turn(ocp, warm, options, callback)
-    if may_compete(ocp, warm.guess):
-        found = _from_best_start(ocp, warm, options, callback)
-    else:
-        found = _in_turn(ocp, warm, options, callback)
-    if found.status.success and warm.guess.stands_still and is_unmoved(found, warm.guess):
-        found = _off_saddle_point(ocp, warm, found, options, callback)
-    return _with_other_starts(ocp, warm.guess, found, options, callback)
-
-
-UNMOVED, LOWER = 1e-6, 1e-6
-"""Largest change of the controls of a guess that counts as none, and relative decrease of the cost that shows a saddle point."""
-
-
-def is_unmoved(found: Solution, guess: Guess) -> bool:
-    """True if a solution has the controls of its guess, to UNMOVED."""
-    return bool(np.abs(found.us - guess.us).max(initial=0.0) <= UNMOVED)
-
-
-def _off_saddle_point(
-    ocp: OCP, warm: WarmStart, found: Solution, options: AutoOptions, callback: Callback | None
+def _solve_attempt(
+    attempt: Attempt, warm: WarmStart, options: AutoOptions, callback: Callback | None, kkt_tolerance: float | None
 ) -> Solution:
-    """Return ``found``, a solution that is the guess itself, or if cheaper, the solution from the guess with pushed controls.
+    """Solve by the method of an attempt of ``auto``.
 
-    At a symmetric guess the gradient may be zero although the cost falls to both sides.
+    kkt_tolerance: tolerance on the scaled KKT error in place of that of the options, or None.
     """
-    from trajopt.solvers.competing_starts import pushed
-
-    again = _in_turn(ocp, replace(warm, guess=pushed(warm.guess)), options, callback)
-    if not (again.status.success and again.cost < found.cost - LOWER * max(1.0, abs(found.cost))):
-        return found
-    message = f"{again.status.message} The guess is a saddle point (cost {found.cost:.4g}): the solve began beside it."
-    return replace(again, status=replace(again.status, message=message))
-
-
-def _with_other_starts(
-    ocp: OCP, guess: Guess, found: Solution, options: AutoOptions, callback: Callback | None
-) -> Solution:
-    """Return ``found``, a solution of ``auto``; if it is infeasible, the first feasible one from other starts, if any.
-
-    The starts are x0 at rest, if the guess moves, and then, for a compiled problem, the direct motions of
-    :mod:`~trajopt.solvers.competing_starts`, these with the first attempt only. Ctrl-C and the time limit end them. Iterations,
-    records and attempts are those of all starts; the status names the start that succeeded, or all. No starts without
-    ``fallback`` or constraints, or after a status in _FINAL.
-    """
-    from trajopt.solvers.auto import is_feasible
-    from trajopt.solvers.competing_starts import direct_motions, may_compete
-
-    def good(s: Solution) -> bool:
-        """True for a success and for a feasible motion."""
-        return s.status.success or is_feasible(ocp, s)
-
-    def starts() -> Iterator[tuple[str, Solution]]:
-        """Solve from one start after the other; yield the name of each start and its solution."""
-        rest = WarmStart(constant_guess(ocp))
-        if not guess.stands_still:
-            run = _from_best_start if may_compete(ocp, rest.guess) else _in_turn
-            yield "x0 at rest", run(ocp, rest, options, callback)
-        once = replace(options, fallback=False)
-        for motion in direct_motions(ocp, rest.guess) if is_compiled(ocp) else ():
-            yield "a direct motion to the goal", _in_turn(ocp, WarmStart(motion), once, callback)
-
-    first, names = found.status, list[str]()
-    if not (options.fallback and ocp.constraints()) or first.code in _FINAL or good(found):
-        return found
-    others = starts()
-    try:
-        while enough_time(options.time_limit, start_of_solve()) and (other := next(others, None)) is not None:
-            name, again = other
-            names.append(name)
-            attempts = [*found.meta.get("attempts", ()), *again.meta.get("attempts", ())]
-            merged: dict[str, Any] = {
-                "iterations": found.iterations + again.iterations,
-                "history": (*found.history, *again.history),
-                "meta": {**found.meta, "attempts": attempts},
-            }
-            if good(again):
-                message = (
-                    f"{again.status.message} This solve began from {name}, since the given guess led to {first.code}."
-                )
-                merged["meta"] = {**again.meta, "attempts": attempts}
-                return replace(again, status=replace(again.status, message=message), **merged)
-            found = replace(found, status=again.status if again.status.code in STOPPED else found.status, **merged)
-            if found.status.code in STOPPED:
-                return found
-    except KeyboardInterrupt:
-        return replace(found, status=termination.interrupted(found.iterations))
-    if not names:
-        return found
-    message = f"{first.message} Solves from {', '.join(dict.fromkeys(names))} found no feasible motion either."
-    return replace(found, status=replace(first, message=message))
-
-
-_FINAL = (*STOPPED, StatusCode.UNBOUNDED, StatusCode.INFEASIBLE)
-"""Statuses after which ``auto`` does not start again."""
-
-
-def _in_turn(
-    ocp: OCP, warm: WarmStart, options: AutoOptions, callback: Callback | None, kkt_tolerance: float | None = None
-) -> Solution:
-    """Run the solvers ("attempts") of ``auto`` from a guess, one after the other, until one succeeds.
-
-    Multipliers of the warm start are not used. kkt_tolerance: tolerance on the scaled KKT error, in place of that of the options.
-    """
-    from trajopt.solvers.auto import Try, attempts, in_turn
-
-    def answer(request: Try) -> Solution:
-        """Solve by an attempt from the guess and within the time limit of a request."""
-        attempt, start, left = request
-        chosen = attempt_options(attempt, options)
-        chosen = chosen if left is None else replace(chosen, time_limit=left)
-        if kkt_tolerance is not None:  # that of the direct methods is called gradient_tolerance
-            key = "kkt_tolerance" if isinstance(chosen, SLQOptions) else "gradient_tolerance"
-            chosen = replace(chosen, **{key: kkt_tolerance})
-        return SOLVERS[attempt.solver][0](attempt.ocp, WarmStart(start, barrier=warm.barrier), chosen, callback)
-
-    found: Solution = run_alone(in_turn(attempts(ocp), lambda: ocp, warm.guess, options), answer)
+    chosen = attempt_options(attempt, options)
+    chosen = chosen if options.time_limit is None else replace(chosen, time_limit=options.time_limit)
+    if kkt_tolerance is not None:  # that of the direct methods is called gradient_tolerance
+        key = "kkt_tolerance" if isinstance(chosen, SLQOptions) else "gradient_tolerance"
+        chosen = replace(chosen, **{key: kkt_tolerance})
+    found: Solution = SOLVERS[attempt.solver][0](attempt.ocp, warm, chosen, callback)
     return found
-
-
-def _from_best_start(ocp: OCP, warm: WarmStart, options: AutoOptions, callback: Callback | None) -> Solution:
-    """Run ``auto`` from each of the best competing starts, and from the guess if all fail and it was not among them.
-
-    A second competition on a finer grid, and the solve from the guess, need ``fallback``; the former follows if motions are
-    feasible on the coarse grid, but all solves from them fail. Returns the cheapest success, else the last solution, with
-    iterations and records of all solves on the problem's grid; meta["starts"] describes the competitions. No further start
-    follows at a time limit or after Ctrl-C. Ctrl-C in the first competition returns the guess (:func:`not_begun`), in the second
-    one the last solution, as interrupted.
-    """
-    from trajopt.solvers.competing_starts import FACTORS, MAX_ITERATIONS, TIME_SHARE, TOLERANCE, choose_starts
-
-    limit = None if options.time_limit is None else TIME_SHARE * options.time_limit
-    iterations = MAX_ITERATIONS if options.max_iterations is None else min(MAX_ITERATIONS, options.max_iterations)
-    rough = replace(options, max_iterations=iterations, time_limit=limit, fallback=False)
-
-    def solve_roughly(coarse: OCP, guess: Guess, cutoff: Callback | None) -> Solution:
-        """Run ``auto`` on the coarse problem with few iterations and a large tolerance."""
-        return _in_turn(coarse, WarmStart(guess), rough, cutoff, TOLERANCE)
-
-    solutions, records, tried = list[Solution](), list[dict[str, Any]](), False
-    for factor in FACTORS:
-        has_time = partial(enough_time, limit, start_of_solve())
-        choice = choose_starts(ocp, warm.guess, options.starts, solve_roughly, has_time, factor)
-        if choice.interrupted and not solutions:
-            return not_begun(ocp, warm.guess)
-        if choice.interrupted:
-            status = termination.interrupted(sum(s.iterations for s in solutions))
-            solutions[-1] = replace(solutions[-1], status=status)
-            break
-        records += [start.record for start in choice.starts]
-        for guess, message in choice.guesses:
-            if solutions and not enough_time(options.time_limit, start_of_solve()):
-                break
-            found = _in_turn(ocp, replace(warm, guess=guess), options, callback)
-            if message:
-                found = replace(found, status=replace(found.status, message=f"{found.status.message} {message}"))
-            solutions.append(found)
-            tried = tried or guess is warm.guess
-            if found.status.code in STOPPED:
-                break
-        ended = any(s.status.success or s.status.code in STOPPED for s in solutions)
-        if ended or not (choice.any_feasible and options.fallback):
-            break
-    solved = [s for s in solutions if s.status.success]
-    if not (solved or tried) and options.fallback and solutions[-1].status.code not in STOPPED:
-        solutions.append(_in_turn(ocp, warm, options, callback))
-    best = min(solved, key=lambda s: s.cost, default=solutions[-1])
-    return replace(
-        best,
-        iterations=sum(s.iterations for s in solutions),
-        history=tuple(record for s in solutions for record in s.history),
-        meta={**best.meta, "starts": records} if records else best.meta,
-    )
 
 
 def attempt_options(attempt: Attempt, options: AutoOptions) -> Any:
@@ -416,14 +239,6 @@ def solver_options(solver: str = DEFAULT_SOLVER, **values: Any) -> Any:
         if key in preset and preset[key] != value:
             raise ValueError(f"solver {solver!r} requires {key} = {preset[key]!r}, got {value!r}; use solver = 'slq'")
     return kind(**{**preset, **values})
-
-
-def not_begun(ocp: OCP, guess: Guess) -> Solution:
-    """Return the guess as a solution with status "interrupted", zero gains and cost NaN."""
-    N, m, n = ocp.horizon, ocp.nu, ocp.manifold.ndx
-    xs, us = np.array(guess.xs), np.array(guess.us)
-    gains = np.zeros((N, m, n)), np.zeros((N, m))
-    return Solution(xs, us, *gains, termination.interrupted(0), float("nan"), 0, (), ocp.times)
 
 
 def chosen_options(solver: str | None, options: Any) -> tuple[str, Any]:

@@ -27,7 +27,7 @@ from trajopt.results.status import STOPPED, StatusCode
 from trajopt.solvers import termination
 from trajopt.solvers.goal_tolerance import with_goal_tolerance, with_goals_of
 from trajopt.solvers.measures import Measures
-from trajopt.solvers.methods.delegation import Continued, iterations_of
+from trajopt.solvers.methods.delegation import Continued, iterations_of, not_begun
 from trajopt.solvers.options import (
     AutoOptions,
     DDPOptions,
@@ -71,7 +71,7 @@ from trajopt.validation.validation import (
 
 if TYPE_CHECKING:
     from trajopt.validation.replay import Deviation, Replay
-from trajopt.solvers.registry import DEFAULT_SOLVER, SOLVERS, chosen_options, is_unmoved, not_begun
+from trajopt.solvers.registry import DEFAULT_SOLVER, SOLVERS, chosen_options
 
 
 def solve(
@@ -206,7 +206,11 @@ def _not_left(solver: str, ocp: OCP, guess: Guess, solution: Solution) -> Iterat
 
     The solver ``auto`` moves off such guesses itself.
     """
-    if solver == DEFAULT_SOLVER or not (solution.status.success and guess.stands_still and is_unmoved(solution, guess)):
+    if solver == DEFAULT_SOLVER or not (solution.status.success and guess.stands_still):
+        return
+    from trajopt.solvers.auto_starts import is_unmoved
+
+    if not is_unmoved(solution, guess):
         return
     if solution.cost > 0.0 or not all(term.squared for term in ocp.terms()):
         yield (

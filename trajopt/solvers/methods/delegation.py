@@ -6,7 +6,10 @@ from collections.abc import Callable, Generator, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from trajopt.guesses.guesses import Guess
+from trajopt.problem.ocp import OCP
 from trajopt.results.records import Callback, IterationRecord
 from trajopt.results.solution import Solution
 from trajopt.results.status import STOPPED, Status
@@ -116,3 +119,11 @@ def iterations_of(before: Solution, after: Solution) -> dict[str, Any]:
     first = len(before.history)
     records = (replace(record, iteration=record.iteration + first) for record in after.history)
     return {"iterations": before.iterations + after.iterations, "history": (*before.history, *records)}
+
+
+def not_begun(ocp: OCP, guess: Guess) -> Solution:
+    """Return the guess as a solution with status "interrupted", zero gains and cost NaN."""
+    N, m, n = ocp.horizon, ocp.nu, ocp.manifold.ndx
+    xs, us = np.array(guess.xs), np.array(guess.us)
+    gains = np.zeros((N, m, n)), np.zeros((N, m))
+    return Solution(xs, us, *gains, termination.interrupted(0), float("nan"), 0, (), ocp.times)

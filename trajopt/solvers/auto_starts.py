@@ -1,0 +1,232 @@
+"""Solver ``auto`` from one or several starts, each a sequence of attempts of :mod:`trajopt.solvers.auto`.
+
+In order: the best of competing starts if the guess stands still (:mod:`trajopt.solvers.competing_starts`), else the guess; beside
+the guess if this is a saddle point; other starts if no motion is feasible. In single solves with checks follow, for every solver:
+goals relaxed within their tolerance if they contradict each other (:mod:`trajopt.solvers.goal_tolerance`), margins if
+``between_knots`` is set; for ``auto`` then margins if inequalities are violated between the knots, detours of the guess if these do
+not help, and more substeps if the replay fails (:mod:`trajopt.solvers.solve`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from trajopt.guesses.guesses import WarmStart, constant_guess
+from trajopt.problem.guess import Guess
+from trajopt.problem.ocp import OCP
+from trajopt.results.records import Callback
+from trajopt.results.solution import Solution
+from trajopt.results.status import STOPPED, StatusCode
+from trajopt.solvers import termination
+from trajopt.solvers.auto import Attempt, Try, attempts, in_turn, is_feasible
+from trajopt.solvers.competing_starts import (
+    FACTORS,
+    MAX_ITERATIONS,
+    TIME_SHARE,
+    TOLERANCE,
+    choose_starts,
+    direct_motions,
+    may_compete,
+    pushed,
+)
+from trajopt.solvers.methods.delegation import Continued, not_begun
+from trajopt.solvers.methods.driver import run_alone
+from trajopt.solvers.options import AutoOptions
+from trajopt.solvers.time_limits import enough_time, start_of_solve
+from trajopt.stage.engine import is_compiled
+
+SolveAttempt = Callable[[Attempt, WarmStart, AutoOptions, "Callback | None", "float | None"], Solution]
+"""Solves by the method of an attempt. The last argument is the tolerance on the scaled KKT error, None for that of the options."""
+
+
+def auto(solve: SolveAttempt, ocp: OCP, warm: WarmStart, options: AutoOptions, callback: Callback | None) -> Solution:
+    """Run ``auto``: from competing starts if the guess stands still (:func:`may_compete`), else from the guess.
+
+    If all end infeasible, other starts follow (:func:`_with_other_starts`). With options.starts = 1, or multipliers or a barrier
+    in the warm start, it runs from the guess alone. Records of all attempts have continuous numbers.
+    """
+    report = None if callback is None else Continued(callback)
+    found = _run_attempts(solve, ocp, warm, options, report)
+    numbered = (r if r.iteration == i else replace(r, iteration=i) for i, r in enumerate(found.history))
+    return replace(found, history=tuple(numbered))
+
+
+def _run_attempts(
+    solve: SolveAttempt, ocp: OCP, warm: WarmStart, options: AutoOptions, callback: Callback | None
+) -> Solution:
+    """Run ``auto`` as in :func:`auto`; each attempt numbers its records in the history from 0."""
+    if options.starts == 1 or warm.multipliers or warm.barrier is not None:
+        return _in_turn(solve, ocp, warm, options, callback)
+    if may_compete(ocp, warm.guess):
+        found = _from_best_start(solve, ocp, warm, options, callback)
+    else:
+        found = _in_turn(solve, ocp, warm, options, callback)
+    if found.status.success and warm.guess.stands_still and is_unmoved(found, warm.guess):
+        found = _off_saddle_point(solve, ocp, warm, found, options, callback)
+    return _with_other_starts(solve, ocp, warm.guess, found, options, callback)
+
+
+UNMOVED, LOWER = 1e-6, 1e-6
+"""Largest change of the controls of a guess that counts as none, and relative decrease of the cost that shows a saddle point."""
+
+
+def is_unmoved(found: Solution, guess: Guess) -> bool:
+    """True if a solution has the controls of its guess, to UNMOVED."""
+    return bool(np.abs(found.us - guess.us).max(initial=0.0) <= UNMOVED)
+
+
+def _off_saddle_point(
+    solve: SolveAttempt, ocp: OCP, warm: WarmStart, found: Solution, options: AutoOptions, callback: Callback | None
+) -> Solution:
+    """Return ``found``, a solution that is the guess itself, or if cheaper, the solution from the guess with pushed controls.
+
+    At a symmetric guess the gradient may be zero although the cost falls to both sides.
+    """
+    again = _in_turn(solve, ocp, replace(warm, guess=pushed(warm.guess)), options, callback)
+    if not (again.status.success and again.cost < found.cost - LOWER * max(1.0, abs(found.cost))):
+        return found
+    message = f"{again.status.message} The guess is a saddle point (cost {found.cost:.4g}): the solve began beside it."
+    return replace(again, status=replace(again.status, message=message))
+
+
+def _with_other_starts(
+    solve: SolveAttempt, ocp: OCP, guess: Guess, found: Solution, options: AutoOptions, callback: Callback | None
+) -> Solution:
+    """Return ``found``, a solution of ``auto``; if it is infeasible, the first feasible one from other starts, if any.
+
+    The starts are x0 at rest, if the guess moves, and then, for a compiled problem, the direct motions of
+    :mod:`~trajopt.solvers.competing_starts`, these with the first attempt only. Ctrl-C and the time limit end them. Iterations,
+    records and attempts are those of all starts; the status names the start that succeeded, or all. No starts without
+    ``fallback`` or constraints, or after a status in _FINAL.
+    """
+
+    def good(s: Solution) -> bool:
+        """True for a success and for a feasible motion."""
+        return s.status.success or is_feasible(ocp, s)
+
+    def starts() -> Iterator[tuple[str, Solution]]:
+        """Solve from one start after the other; yield the name of each start and its solution."""
+        rest = WarmStart(constant_guess(ocp))
+        if not guess.stands_still:
+            run = _from_best_start if may_compete(ocp, rest.guess) else _in_turn
+            yield "x0 at rest", run(solve, ocp, rest, options, callback)
+        once = replace(options, fallback=False)
+        for motion in direct_motions(ocp, rest.guess) if is_compiled(ocp) else ():
+            yield "a direct motion to the goal", _in_turn(solve, ocp, WarmStart(motion), once, callback)
+
+    first, names = found.status, list[str]()
+    if not (options.fallback and ocp.constraints()) or first.code in _FINAL or good(found):
+        return found
+    others = starts()
+    try:
+        while enough_time(options.time_limit, start_of_solve()) and (other := next(others, None)) is not None:
+            name, again = other
+            names.append(name)
+            attempts = [*found.meta.get("attempts", ()), *again.meta.get("attempts", ())]
+            merged: dict[str, Any] = {
+                "iterations": found.iterations + again.iterations,
+                "history": (*found.history, *again.history),
+                "meta": {**found.meta, "attempts": attempts},
+            }
+            if good(again):
+                message = (
+                    f"{again.status.message} This solve began from {name}, since the given guess led to {first.code}."
+                )
+                merged["meta"] = {**again.meta, "attempts": attempts}
+                return replace(again, status=replace(again.status, message=message), **merged)
+            found = replace(found, status=again.status if again.status.code in STOPPED else found.status, **merged)
+            if found.status.code in STOPPED:
+                return found
+    except KeyboardInterrupt:
+        return replace(found, status=termination.interrupted(found.iterations))
+    if not names:
+        return found
+    message = f"{first.message} Solves from {', '.join(dict.fromkeys(names))} found no feasible motion either."
+    return replace(found, status=replace(first, message=message))
+
+
+_FINAL = (*STOPPED, StatusCode.UNBOUNDED, StatusCode.INFEASIBLE)
+"""Statuses after which ``auto`` does not start again."""
+
+
+def _in_turn(
+    solve: SolveAttempt,
+    ocp: OCP,
+    warm: WarmStart,
+    options: AutoOptions,
+    callback: Callback | None,
+    kkt_tolerance: float | None = None,
+) -> Solution:
+    """Run the solvers ("attempts") of ``auto`` from a guess, one after the other, until one succeeds.
+
+    Multipliers of the warm start are not used. kkt_tolerance: tolerance on the scaled KKT error, in place of that of the options.
+    """
+
+    def answer(request: Try) -> Solution:
+        """Solve by an attempt from the guess and within the time limit of a request."""
+        attempt, start, left = request
+        limited = options if left is None else replace(options, time_limit=left)
+        return solve(attempt, WarmStart(start, barrier=warm.barrier), limited, callback, kkt_tolerance)
+
+    found: Solution = run_alone(in_turn(attempts(ocp), lambda: ocp, warm.guess, options), answer)
+    return found
+
+
+def _from_best_start(
+    solve: SolveAttempt, ocp: OCP, warm: WarmStart, options: AutoOptions, callback: Callback | None
+) -> Solution:
+    """Run ``auto`` from each of the best competing starts, and from the guess if all fail and it was not among them.
+
+    A second competition on a finer grid, and the solve from the guess, need ``fallback``; the former follows if motions are
+    feasible on the coarse grid, but all solves from them fail. Returns the cheapest success, else the last solution, with
+    iterations and records of all solves on the problem's grid; meta["starts"] describes the competitions. No further start
+    follows at a time limit or after Ctrl-C. Ctrl-C in the first competition returns the guess (:func:`not_begun`), in the second
+    one the last solution, as interrupted.
+    """
+    limit = None if options.time_limit is None else TIME_SHARE * options.time_limit
+    iterations = MAX_ITERATIONS if options.max_iterations is None else min(MAX_ITERATIONS, options.max_iterations)
+    rough = replace(options, max_iterations=iterations, time_limit=limit, fallback=False)
+
+    def solve_roughly(coarse: OCP, guess: Guess, cutoff: Callback | None) -> Solution:
+        """Run ``auto`` on the coarse problem with few iterations and a large tolerance."""
+        return _in_turn(solve, coarse, WarmStart(guess), rough, cutoff, TOLERANCE)
+
+    solutions, records, tried = list[Solution](), list[dict[str, Any]](), False
+    for factor in FACTORS:
+        has_time = partial(enough_time, limit, start_of_solve())
+        choice = choose_starts(ocp, warm.guess, options.starts, solve_roughly, has_time, factor)
+        if choice.interrupted and not solutions:
+            return not_begun(ocp, warm.guess)
+        if choice.interrupted:
+            status = termination.interrupted(sum(s.iterations for s in solutions))
+            solutions[-1] = replace(solutions[-1], status=status)
+            break
+        records += [start.record for start in choice.starts]
+        for guess, message in choice.guesses:
+            if solutions and not enough_time(options.time_limit, start_of_solve()):
+                break
+            found = _in_turn(solve, ocp, replace(warm, guess=guess), options, callback)
+            if message:
+                found = replace(found, status=replace(found.status, message=f"{found.status.message} {message}"))
+            solutions.append(found)
+            tried = tried or guess is warm.guess
+            if found.status.code in STOPPED:
+                break
+        ended = any(s.status.success or s.status.code in STOPPED for s in solutions)
+        if ended or not (choice.any_feasible and options.fallback):
+            break
+    solved = [s for s in solutions if s.status.success]
+    if not (solved or tried) and options.fallback and solutions[-1].status.code not in STOPPED:
+        solutions.append(_in_turn(solve, ocp, warm, options, callback))
+    best = min(solved, key=lambda s: s.cost, default=solutions[-1])
+    return replace(
+        best,
+        iterations=sum(s.iterations for s in solutions),
+        history=tuple(record for s in solutions for record in s.history),
+        meta={**best.meta, "starts": records} if records else best.meta,
+    )
