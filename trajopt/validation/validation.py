@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -381,14 +381,16 @@ def _vectors_of_horizon_length(ocp: OCP) -> Iterator[str]:
 
 
 def _violated_at_start(ocp: OCP) -> Iterator[str]:
-    """Yield warnings about state constraints of the first phase that x0 violates by more than START_TOLERANCE.
+    """Yield warnings about state constraints of the first phase with time steps that x0 violates by more than START_TOLERANCE.
 
     These are enforced from the next knot on.
     """
-    phase = ocp.phases[0]
+    phase = next((phase for phase in ocp.phases if phase.dynamics.takes_time), ocp.phases[0])
     for c in phase.constraints:
         if c.residual.nu:
             continue
+        if phase is not ocp.phases[0] and phase.knots > 1:  # free durations: not imposed on the first knot, which is x0
+            c = replace(c, lower=c.bounds(phase.knots)[0][1], upper=c.bounds(phase.knots)[1][1])
         excess = violations_at(c, ocp.x0, ocp.start, phase.knots)
         if excess.max() > START_TOLERANCE:
             i = int(np.argmax(excess))

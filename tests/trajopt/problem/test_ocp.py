@@ -437,3 +437,17 @@ def test_a_parameter_with_one_number_for_each_knot_is_reported():
     ):
         ocp = to.OCP.single_phase(step, [1.0, 0.0], 5, 0.1, [to.control_cost(1)], parameters={"k": k})
         assert [f.message[: len(message)] for f in to.validate(ocp)] == [message] * bool(message)
+
+
+def test_a_violated_x0_is_reported_with_free_time_too():
+    step = to.SampledSystem(to.FunctionMap(lambda x, u, t, p: [x[1], u[0]], 2, 1), "rk4")
+    slow = to.state_bounds(2, [-np.inf, -2.0], [np.inf, 2.0], "speed")
+    goal = to.bounded(to.state_cost(2, [5.0, 0.0]), name="goal")
+    ocp = to.OCP.single_phase(
+        step, [0.0, 2.5], 20, 0.1, [to.control_cost(1)], constraints=[slow], terminal_constraints=[goal]
+    )
+    for given in (ocp, to.free_time(ocp, (0.5, 10.0)).ocp):
+        (finding,) = to.validate(given)
+        assert finding.message.startswith(
+            "x0 violates speed: x[1] by 0.5; the constraint is enforced from the next knot on"
+        )
