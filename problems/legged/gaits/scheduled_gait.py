@@ -118,7 +118,7 @@ def build(settings: Settings, backend: BackendFactory) -> Task:
         missed=partial(goal_misses, walker.references.base[-1], walker.height),
         fallen=partial(falls, walker.model, s.feet),
         feet=s.feet,
-        warnings=walker.rounded,
+        warnings=(*walker.rounded, *walker.standing.stance.uneven_feet(walker.joints)),
         notes=walker.standing.notes(),
         contact_limits=partial(contact_limits, ocp, s.friction, soles=walker.standing.stance.soles),
         removed_by={**REMOVED_BY, "phases": 'problem.contact = "soft"', **_cones_removed_by(ocp)},

@@ -35,6 +35,8 @@ BEND = 1.2
 """Knee offset of the starts of inverse kinematics [rad]."""
 STARTS = 4
 """Number of starts of inverse kinematics."""
+UNEVEN = 0.005
+"""Largest height of a foot above or below the mean height of all feet [m] without a warning."""
 OUTWARD = 0.02
 """Distance of a knee from its hip, away from the middle of the robot, from which on it points outward [leg lengths]."""
 
@@ -108,6 +110,18 @@ class Stance:
         q = self._level(joints)
         q[2] = -np.mean([position_of(self.model, foot, q)[2] for foot in self.feet])
         return q
+
+    def uneven_feet(self, joints: Array) -> tuple[str, ...]:
+        """Return a warning if the feet of a posture differ in height by more than UNEVEN, else none."""
+        q = self.configuration(joints)
+        heights = {foot: float(position_of(self.model, foot, q)[2]) for foot in self.feet}
+        if max(map(abs, heights.values())) <= UNEVEN:
+            return ()
+        listed = ", ".join(f"{foot} {1e3 * z:+.0f} mm" for foot, z in heights.items())
+        return (
+            f"the feet of the posture differ in height from the ground, their mean: {listed}; contacts hold them there: change "
+            "problem.joints so that they are level",
+        )
 
     def _level(self, joints: Array) -> Array:
         """Return q (nq,) with a level base at the origin, facing along x."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import trajopt as to
 from dynamics_backends.names import UnknownName
 from dynamics_backends.rigid_body.urdf.loader import load_urdf
 from problems.legged.gaits.falls import falls
@@ -146,3 +147,10 @@ def test_a_posture_is_taken_by_name_from_the_srdf():
         LeggedRobot(robot="erd:hyq", joints="stending").stand()
     with pytest.raises(ValueError, match="no SRDF belongs to"):
         LeggedRobot(robot="hyq", joints="standing").stand()
+
+
+def test_feet_at_different_heights_are_reported():
+    joints = [0.0, 0.9, -1.6, 0.0, 0.75, -1.5, 0.0, -0.75, 1.5, 0.0, -0.75, 1.5]
+    with pytest.warns(UserWarning, match=r"differ in height .* lf_foot \+21 mm, .* change problem.joints"):
+        to.load_problem("hyq_trot_rigid", joints=joints)
+    assert not to.load_problem("hyq_trot_rigid").task.warnings
