@@ -57,8 +57,8 @@ class MPC:
 
     The constructor solves once, unless ``initial_plan`` is given, and runs the planner once, so that missing code is compiled
     before the first step. Raises ValueError if that solve finds no plan and for invalid times, TypeError for a solver that is
-    neither a name nor a planner, UnknownName for an unknown solver or option, and the errors of :func:`trajopt.solve` for an
-    invalid problem.
+    neither a name nor a planner, and for other arguments of a wrong type, UnknownName for an unknown solver or option, and the
+    errors of :func:`trajopt.solve` for an invalid problem.
 
     >>> import trajopt as to
     >>> cart = to.FunctionMap(lambda x, u, t, p: [x[1], u[0]], 2, 1, second_order=True)
@@ -88,6 +88,12 @@ class MPC:
     ) -> None:
         if not delay >= 0.0:
             raise ValueError(f"delay = {delay}; expected a number of seconds of at least 0")
+        if isinstance(worker, (str, type)):
+            raise TypeError(f"worker = {worker!r}; expected an object such as trajopt.ThreadWorker()")
+        if horizon is not None and (isinstance(horizon, type) or not callable(horizon)):
+            raise TypeError(
+                f"horizon = {horizon!r}; expected a function of time, such as trajopt.ShrinkingHorizon(ocp)"
+            )
         lead = 0.0 if worker is None else period
         self._timing = Timing(
             tick=tick or period, period=period, lead=lead, deadline=deadline, drop_late=deadline is not None

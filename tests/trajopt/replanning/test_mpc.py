@@ -239,6 +239,10 @@ def test_what_cannot_be_used_is_refused():
         to.MPC(problem(), delay=-0.1)
     with pytest.raises(TypeError, match="a planner with prepare and respond"):
         to.MPC(problem(), solver=3)
+    with pytest.raises(TypeError, match=r"worker = 'thread'; expected an object such as trajopt.ThreadWorker"):
+        to.MPC(problem(), worker="thread")
+    with pytest.raises(TypeError, match="expected a function of time, such as trajopt.ShrinkingHorizon"):
+        to.MPC(problem(), horizon=ShrinkingHorizon)
     with pytest.raises(to.UnknownName, match="did you mean 'real_time'"):
         to.MPC(problem(), solver="realtime")
     with pytest.raises(to.UnknownName, match="did you mean 'hessian'"):
