@@ -122,7 +122,7 @@ class _Improving:
         """Return the best solution with iterations and records of all solves; meta[key] is ``count``.
 
         Its status is "interrupted" if Ctrl-C stopped the last solve; the reason why no further solve ran is appended.
-        meta["starts"] comes from the first solution.
+        meta["starts"] comes from the first solution, meta["attempts"] from the first and the best one.
         """
         best, whole = self.best or solutions[0], solutions[0]
         for solution in solutions[1:]:
@@ -132,8 +132,10 @@ class _Improving:
             status = termination.interrupted(whole.iterations)
         if self.reason:
             status = replace(status, message=f"{status.message} {self.reason}")
-        starts = {"starts": solutions[0].meta["starts"]} if "starts" in solutions[0].meta else {}
-        meta = {**best.meta, **starts, key: count}
+        first = {key: solutions[0].meta[key] for key in ("starts", "attempts") if key in solutions[0].meta}
+        meta = {**best.meta, **first, key: count}
+        if best is not solutions[0] and "attempts" in best.meta:
+            meta["attempts"] = [*first.get("attempts", ()), *best.meta["attempts"]]
         return replace(best, status=status, iterations=whole.iterations, history=whole.history, meta=meta)
 
 
