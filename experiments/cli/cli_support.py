@@ -194,7 +194,7 @@ def problem_of(config: Config) -> LoadedProblem:
 
 @contextmanager
 def message_if_slow(sentence: str) -> Iterator[None]:
-    """Print the sentence on the error stream if the block takes longer than :data:`LONG`."""
+    """Print the sentence on the error stream if the block takes longer than :data:`SLOW`."""
     timer = threading.Timer(SLOW, click.echo, (sentence,), {"err": True})
     timer.daemon = True
     timer.start()

@@ -80,10 +80,10 @@ def assessed(
     returns the violations between the knots, called once for a feasible trajectory. found: errors of the trajectory; default: by
     :mod:`trajopt.solvers.measures`. solved: the problem with margins that was solved, if it differs from ``ocp``.
 
-    meta["measures"]: violation, kkt and sensitivity. meta["replay"]: see :func:`trajopt.validation.replay.as_meta`. meta["goals"]:
-    sentences "report" and "missed" about the goals. meta["limits"]: "sentence" and "enforced" of each violated limit, without
-    self-collision; meta["self_collision"] states that it was not checked, "" for a model without links. meta["between_knots"]:
-    "sentence", "ratio" and "amount" of the worst violation between the knots, if ``between`` returns some.
+    meta["measures"]: violation, kkt and sensitivity. meta["replay"]: see :meth:`trajopt.validation.replay.Replay.as_meta`.
+    meta["goals"]: sentences "report" and "missed" about the goals. meta["limits"]: "sentence" and "enforced" of each violated
+    limit, without self-collision; meta["self_collision"] states that it was not checked, "" for a model without links.
+    meta["between_knots"]: "sentence", "ratio" and "amount" of the worst violation between the knots, if ``between`` returns some.
     """
     xs, us, K = solution.xs, solution.us, solution.K
     if not (np.isfinite(xs).all() and np.isfinite(us).all() and np.isfinite(K).all()):
