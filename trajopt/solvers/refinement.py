@@ -157,9 +157,8 @@ class Margins(_Improving):
         self._beside, self._iterations = beside, 0
         self._given, self._measure, self._least = ocp, measure, np.inf
         self._first: tuple[Solution, BetweenKnots] | None = None
-        self._local: int | None = (
-            None  # number of solves with margins beside violations only, once those at all knots began
-        )
+        self._local: int | None = None
+        """Number of solves with margins beside violations only, once margins at all knots began."""
         self.rounds = 0
         """Number of solves with margins of the best solution."""
 
