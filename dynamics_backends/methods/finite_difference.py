@@ -3,6 +3,9 @@
     forward   (f(x (+) h e_k) - f(x)) / h                 error h/2 f'' + eps |f| / h,    h = eps^(1/2)
     central   (f(x (+) h e_k) - f(x (+) -h e_k)) / (2h)   error h^2/6 f''' + eps |f| / h, h = eps^(1/3)
 
+These errors hold for values accurate to eps |f|. Larger rounding errors of f, as in compiled forward dynamics, enlarge the
+second term.
+
 The step rule (Nocedal & Wright, Numerical Optimization, 8.1) balances both terms for functions of order one: h is multiplied by
 max(1, |x_k|) for components of a vector space, angles of SO(2) and controls, and unscaled for quaternions and poses, whose
 perturbations are radians and meters.

@@ -1,7 +1,7 @@
 """Export of a controller to C99 without Python: dynamics, derivatives, time step and one SLQ step of a problem.
 
-The code is that of the compiled engine (kernels of trajopt/lq and trajopt/stage, straight-line dynamics and cost terms),
-with a scalar prelude and the files of the folder templates. The result needs libm only and allocates no memory.
+The code consists of kernels of the compiled engine (trajopt/lq and trajopt/stage), with dynamics and cost terms as straight-line C,
+a scalar prelude and the files of the folder templates. The result needs libm only and allocates no memory.
 
 The functions of a phase are the table of kernels/functions.h. The derivatives of the dynamics are exact: analytic where the system
 defines them, else CasADi's.

@@ -254,8 +254,8 @@ class OCP:
         quadrature: rule for the running costs, "rectangle", with the value at the beginning of each time step, or "trapezoidal",
         of second order in dt, for terms that read only the state (:func:`~trajopt.problem.terms.trapezoidal`). constraints: at
         every knot, but without controls not at x0. Those on the state alone without values by knot also hold at the last state
-        x_N, unless terminal_constraints contain one with the same name, or now fix a state that satisfies them. Those of a
-        :class:`Phase` hold before x_N only.
+        x_N, unless terminal_constraints contain one with the same name, or fix the whole final state at a value that satisfies
+        them. Those of a :class:`Phase` hold before x_N only.
 
         Raises TypeError for a horizon that is not an integer, ValueError for a negative one, for another quadrature, and for a dt
         of another length.

@@ -2,7 +2,7 @@
 
 The problem is that of :mod:`problems.arms.scenes.in_scene`. Its solution is checked with the true shapes at 1000 times per second
 of motion (:mod:`trajopt.collisions.mesh_check`). If it comes too close, the problem is solved again with other pairs and a larger
-margin there, at most :data:`ROUNDS` times. A motion that collides is no success."""
+margin there, at most :data:`~problems.arms.scenes.scene_refinement.ROUNDS` times. A motion that collides is no success."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-/* LQ problem with control bounds, solved by repeated backward sweeps about its own trajectories: see lq_solver.py, and its constants MAX_SWEEPS,
-   MAX_HOLDS, NEAR, ENOUGH and LENGTHS. */
+/* LQ problem with control bounds, solved by repeated backward sweeps about its own trajectories: see trajopt/lq/lq_solver.py, and its constants
+   MAX_SWEEPS, MAX_HOLDS, NEAR, ENOUGH and LENGTHS. */
 #pragma once
 #include "lq_dispatch.h"
 

@@ -2,8 +2,8 @@
    in cache, except A, B, the gaps and the gains, which a forward sweep reads.
 
    The backward sweep computes gains and value function (riccati.h), costates and gradient, lambda = q + A' lambda', g = r + B' lambda', and
-   costates and gradient under the feedback K (stationarity of lq.py), or under other gains for problems that provide some.  The optional
-   forward sweep computes linear steps dx' = A dx + B du + d, du = k + K dx from dx = 0. */
+   costates and gradient under the feedback K (stationarity of tests/cases/numpy_lq.py), or under other gains for problems that provide
+   some.  The optional forward sweep computes linear steps dx' = A dx + B du + d, du = k + K dx from dx = 0. */
 #pragma once
 #ifndef IN_LANES
 #define IN_LANES
@@ -107,7 +107,7 @@ ALWAYS_INLINE void step_costates(const costates_t *h, const num *A, const num *B
 /* Largest entry of the gradient relative to the size of its terms. */
 static num relative(const costates_t *h, lq_size dims)
 {
-    num largest = number(1.0), kkt = number(0.0); /* least_size of lq.py */
+    num largest = number(1.0), kkt = number(0.0); /* least_size of trajopt/lq/lq.py */
     for (int a = 0; a < M_; a++) largest = CHOSEN(h->size[a] > largest, h->size[a], largest);
     for (int a = 0; a < M_; a++) {
         const num least = HALF_OF_DIGITS * largest, size = CHOSEN(h->size[a] < least, least, h->size[a]);

@@ -2,7 +2,7 @@
    Matrices are row-major; arrays are contiguous over knots. */
 #pragma once
 
-#define HALF_OF_DIGITS 0x1p-26 /* see lq.py */
+#define HALF_OF_DIGITS 0x1p-26 /* HALF_OF_DIGITS of trajopt/lq/lq.py */
 
 /* Numbers of states n and of controls m. */
 typedef struct {

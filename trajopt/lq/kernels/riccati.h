@@ -73,7 +73,7 @@ typedef struct {
     num *H, *X;
 } damped_t;
 
-/* Q-function at a knot from V'xx of the next knot (V_) and V'x after the defect (ahead): see q_function of lq.py. */
+/* Q-function at a knot from V'xx of the next knot (V_) and V'x after the defect (ahead): see q_function of tests/cases/numpy_lq.py. */
 ALWAYS_INLINE void q_function(blocks_t p, const num *ahead, const num *V_, const q_t *q, num *restrict Qx, num *restrict Qxx, lq_size dims)
 {
     const num *A = p.A, *B = p.B;
@@ -87,7 +87,7 @@ ALWAYS_INLINE void q_function(blocks_t p, const num *ahead, const num *V_, const
     UPPER_SUM_PRODUCT(Qxx, p.Q, A, VA, N_, N_);
 }
 
-/* Linear system of the gains with regularization: see damped of lq.py. */
+/* Linear system of the gains with regularization: see damped of tests/cases/numpy_lq.py. */
 ALWAYS_INLINE void damped(const q_t *q, const num *A, const num *B, damping_t by, const damped_t *s, lq_size dims)
 {
     memcpy(s->H, q->uu, sizeof(num) * M_ * M_);
@@ -237,7 +237,7 @@ static void adjoint(lq_problem p, double *restrict lambda, double *restrict g)
 }
 
 /* Costates lambda (N + 1, n) and gradient g (N, m) under the feedback K (NULL: none), and the size of the terms of g for each control: see
-   stationarity of lq.py. */
+   stationarity of tests/cases/numpy_lq.py. */
 static void stationarity(lq_problem p, const double *K, double *restrict lambda, double *restrict g, double *restrict size)
 {
     SIZES(p.size);
@@ -259,7 +259,7 @@ static void stationarity(lq_problem p, const double *K, double *restrict lambda,
     }
     double largest = 0.0;
     for (int a = 0; a < M_; a++) largest = fmax(largest, size[a]);
-    const double least = HALF_OF_DIGITS * fmax(1.0, largest); /* least_size of lq.py */
+    const double least = HALF_OF_DIGITS * fmax(1.0, largest); /* least_size of trajopt/lq/lq.py */
     for (int a = 0; a < M_; a++) size[a] = size[a] < least ? least : size[a];
 }
 

@@ -58,7 +58,7 @@ class ShootingBatch(SlotBatch):
     def solve(self, on_finished: ProgressCallback) -> dict[str, Any]:
         """Solve all problems in windows of several slots, one window on each thread; return metadata on threads and lanes.
 
-        Problems share the wall time of their window equally.
+        ``seconds``: each problem's wall time divided by the number of slots of its window.
         """
         each, shared = layout(sizes_of(self.ocp, windowed=True)).doubles, directions_doubles(self.ocp, self.options)
         memory = (MEMORY // self.threads - 8 * shared) // (8 * each)
@@ -71,7 +71,7 @@ class ShootingBatch(SlotBatch):
             self._run_window(windows[-1], stop)
 
         ran = self._run(work, on_finished, windows)
-        self.seconds /= count  # problems of a window share its wall time
+        self.seconds /= count  # its slots run side by side
         sweeps, rollouts = (sum(w.busy[i] for w in windows) / max(1, sum(w.all[i] for w in windows)) for i in (0, 1))
         use = {"threads": ran.threads, "slots": ran.threads * count, "sweeps": sweeps, "rollouts": rollouts}
         return {"how": "lanes", "lanes": use, **ran.meta}

@@ -52,7 +52,7 @@ class BatchSolution:
     model: robot model or None. annotations: annotations of the first problem, for plots. meta:
 
     - solver, options, total "seconds", and "how" and "lanes": how processes, threads and lanes shared the work
-    - "solve_times" (n,) [s]; problems that were solved side by side in lanes share the elapsed time equally
+    - "solve_times" (n,) [s]: wall time of each problem; in lanes it is divided by the number of slots of a window
     - "gradients", "kkts", "violations" (n,): final largest gradient, scaled KKT error, largest defect or constraint violation;
       NaN after single solves
     - "defects" (n,): largest final defect, NaN after single solves; absent or NaN for the interior point

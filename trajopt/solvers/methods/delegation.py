@@ -28,9 +28,9 @@ class SolveRequest(NamedTuple):
     @property
     def limited(self) -> Any:
         """The options with the iteration and time limits of the request; the same object if they already agree."""
-        o, limits = self.options, self[1:3]
-        same = (o.max_iterations, o.time_limit) == limits
-        return o if same else replace(o, max_iterations=limits[0], time_limit=limits[1])
+        o = self.options
+        same = (o.max_iterations, o.time_limit) == (self.max_iterations, self.time_limit)
+        return o if same else replace(o, max_iterations=self.max_iterations, time_limit=self.time_limit)
 
 
 def at_end(found: Solution) -> Mapping[str, Any]:

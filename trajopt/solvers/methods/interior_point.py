@@ -223,8 +223,8 @@ class InteriorPoint:
         """Run one iteration: termination test, barrier update, Newton step, line search.
 
         Return the reason if it is the last, else None. If multipliers have grown without bound, restarts from the guess instead,
-        once. Restoration follows if no step is accepted, or after a series of very short steps; without an accepted step at an
-        error of at most ACCEPTABLE the solve ends with PRECISION.
+        once. Restoration follows if no step is accepted, or after a series of very short steps. Without an accepted step at an
+        error of at most ACCEPTABLE the solve ends: with CONVERGED if the tolerances of the options hold, else with PRECISION.
         """
         self.barrier.min_mu = FINAL_FRACTION * self._tolerance
         end = self._termination()

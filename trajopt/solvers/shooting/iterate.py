@@ -1,6 +1,6 @@
 """Iterates and steps of a shooting solver: the rollout of a guess, error measures, and steps along a parabola.
 
-Scaled KKT error (:func:`optimality`). With costates lambda of the linearized motion under a feedback K,
+Scaled KKT error. With costates lambda of the linearized motion under a feedback K,
 
     lambda_N = q_N,   lambda_k = q + A'lambda_(k+1) + K'g_k        g_k = r + B'lambda_(k+1)
 
@@ -8,7 +8,8 @@ g_k is the gradient of the Lagrangian in u_k, and K'g_k the remaining gradient i
 certifies a solution.  K = 0 is the adjoint sweep: its costates grow on unstable motions until rounding errors exceed the gradient
 of a light wrist.  With the gains of the last Riccati sweep, costates have the size of V'x.
 
-The error is the largest of
+The error is the largest of the following. :func:`optimality` computes the first, where the outward part of a gradient at a bound
+is the multiplier of the bound, and the gaps; :meth:`trajopt.solvers.methods.requests.Point.kkt` computes all but the violations.
 
     |g_i| / s_i          s_i = max_k (|r_i| + sum_j |B_ji| |lambda_j|), the size of the terms that cancel in it, for each control
     z (u - bound) / |J|  complementarity relative to the cost, where bounds have multipliers z

@@ -79,7 +79,7 @@ class ShootingWindow:
         self._asks: dict[type, Callable[[ShootingSlot, Any], int]] = {
             Start: lambda s, r: start(at, s.address, s.problem, r.mu),
             Direction: lambda s, r: direction(at, s.address, r.mu, r.going, r.rolled),
-            Roll: lambda s, r: roll(at, s.address, r.first, r[2]),
+            Roll: lambda s, r: roll(at, s.address, r.first, r.count),
             Correct: lambda s, r: correct(at, s.address, r.again),
             Expand: lambda s, r: expand(at, s.address, r.row, r.mu),
         }

@@ -1,5 +1,6 @@
-/* Derivatives of constrained motion from their right-hand sides, a panel of columns at a time. Python versions: solve in
-   rigid_body/contact/contact_dynamics.py, through_solution in systems/constraints/constrained_derivatives.py.
+/* Derivatives of constrained motion from their right-hand sides, a panel of columns at a time. Python versions: solve of
+   dynamics_backends/rigid_body/contact/contact_dynamics.py, through_solution of
+   dynamics_backends/systems/constraints/constrained_derivatives.py.
 
    Kernel of loops.h. ti[0]: head, the degrees of freedom n, constraint rows r and columns c, and 1 if slopes are given; ti[1 + 2 i] and
    ti[2 + 2 i]: positions of the entries of sparse matrix i; its row j has the columns at[start[j]] .. at[start[j + 1] - 1].

@@ -1,4 +1,5 @@
-/* Change of velocity in a time step with contacts, by Newton's method. Python version: solved in systems/contact/implicit_step.py.
+/* Change of velocity in a time step with contacts, by Newton's method. Python version: solved of
+   dynamics_backends/systems/contact/implicit_step.py.
 
    Kernel of loops.h. ti[0]: head, the degrees of freedom n, contacts c, parameters of the law, STEPS and TRIALS of Python; ti[1], ti[2]: up and
    end of ltl.h; ti[3], ti[4]: degrees of freedom that move contact i, at[start[i]] .. at[start[i + 1] - 1]. td[0]: ACCURACY^2 and FLAT.

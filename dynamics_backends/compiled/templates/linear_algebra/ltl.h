@@ -1,5 +1,5 @@
 /* Factorization M = L' D L along the branches of a tree, and solution of M x = b (Featherstone, RBDA 6.5). Python version:
-   rigid_body/algorithms/ltl.py.
+   dynamics_backends/rigid_body/algorithms/ltl.py.
    `up` is the parent of each degree of freedom in the tree expanded to single ones, -1 at a root; `end` is one past the last
    degree of freedom of its subtree. With depth-first numbering the subtree is the whole range; otherwise the range contains
    other degrees of freedom, at which L is zero. A factor is L (n x n, rows below the diagonal) and 1/D (n). */
@@ -243,7 +243,8 @@ static void path_product(branches_t tree, const product_row_t *rows, int count, 
     }
 }
 
-/* Product for the rows of all stretches and columns from c; stretches: see kernel_data.py. */
+/* Product for the rows of all stretches and columns from c; stretches: see
+   dynamics_backends/compiled/loops/kernel_data.py. */
 static void product_along(int n, const int *restrict stretches, const product_t *t, int c)
 {
     const int *at = stretches + 2;
@@ -256,8 +257,8 @@ static void product_along(int n, const int *restrict stretches, const product_t 
     }
 }
 
-/* Second derivatives of lambda' FD (rigid_body/derivatives/fd_second_order.py) from those of mu' ID: on entry qq and qv hold
-   G_qq and G_qv; vv, which is unchanged, holds the result. P[i][k] = d (M mu)_k / d q_i vanishes if the joint of i is attached to
+/* Second derivatives of lambda' FD (dynamics_backends/rigid_body/derivatives/fd_second_order.py) from those of mu' ID: on entry
+   qq and qv hold G_qq and G_qv; vv, which is unchanged, holds the result. P[i][k] = d (M mu)_k / d q_i vanishes if the joint of i is attached to
    the world, or if i and k lie on no common path. For a free floating base (stretches[0] is the number of its DoFs, else 0) its
    rows and columns of qq, and the columns of qv of its translations, vanish outside its own block. */
 static void fd_contraction(int n, const int *restrict dof_body, const int *restrict parent, const int *restrict stretches, const V *P,

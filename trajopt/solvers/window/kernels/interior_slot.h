@@ -8,7 +8,7 @@
 #include "interior_stages.h"
 #include "../../../lq/kernels/lq_functions.h"
 
-enum { COLD, NEAR, GIVEN, AGAIN }; /* MultiplierStart of interior_requests.py */
+enum { COLD, NEAR, GIVEN, AGAIN }; /* MultiplierStart of trajopt/solvers/methods/interior_requests.py */
 enum { TRIAL = 8 }; /* offset of the trial values in the answer of a step */
 
 /* Problem: data of the phases and of the final knot, guess, bounds, targets, values of fixed state entries, and arrays of the solution. */
@@ -18,7 +18,7 @@ typedef struct {
     double *to_xs, *to_us;
 } interior_problem_t;
 
-/* Requests of each iteration: see interior_requests.py. */
+/* Requests of each iteration: see trajopt/solvers/methods/interior_requests.py. */
 typedef struct {
     double scale, reflect, differentiate, mu, centered;
     ipm_aim aim;

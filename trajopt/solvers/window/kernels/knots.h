@@ -1,6 +1,6 @@
 /* Shared by the kernels of slots: expansions of the phases of a problem, its LQ problems, and reductions over arrays.
 
-   The kernels here do not depend on the structure of a problem: its stages, tapes with kernels, are called through function pointers. */
+   The kernels here do not depend on the structure of a problem: stages are called through function pointers. */
 #pragma once
 #include "../../../../dynamics_backends/compiled/templates/lanes/vectors.h"
 #include "../../../lq/kernels/lq_functions.h"

@@ -21,8 +21,8 @@ typedef struct {
     double *K, *k, *dx, *du, longest;
 } newton_step_t;
 
-/* Problem: data of the phases (for the exact, the Gauss-Newton and the second-order library) and of the final knot, guess, bounds, and arrays of
-   the solution; to_K, to_k: NULL without gains. */
+/* Problem: data of the phases (stages with the exact Hessian, stages with the Gauss-Newton Hessian, and stages of second derivatives) and of the
+   final knot, guess, bounds, and arrays of the solution; to_K, to_k: NULL without gains. */
 typedef struct {
     const stages_t *exact, *plain, *curved;
     const end_t *end, *plain_end;
@@ -164,7 +164,7 @@ static double travel_of(const newton_t *o, const iterate_t *e)
     return sum;
 }
 
-/* Answer a Point of requests.py. */
+/* Answer a request: see Point of trajopt/solvers/methods/requests.py. */
 static void answer_point(newton_t *o, const iterate_t *e, int found)
 {
     double least = HUGE_VAL, greatest = -HUGE_VAL, logs = 0.0;
@@ -270,7 +270,7 @@ static void newton_roll_out(newton_t *o, const double *us, const double *K)
     newton_roll(o, us, K, step, still, 1, o->none);
 }
 
-/* Answer a Trial of requests.py from row i of the trial trajectories. */
+/* Answer a request from row i of the trial trajectories: see Trial of trajopt/solvers/methods/requests.py. */
 static void answer_trial(newton_t *o, long i, double *to)
 {
     const long x = (o->N + 1) * o->nx, u = o->N * o->dims.m, d = o->N * o->dims.n;

@@ -107,7 +107,8 @@ static void note_residuals(const shooting_t *s, iterate_t *e)
     e->gap = l1(e->d, s->N * s->dims.n);
 }
 
-/* Expand about an iterate and compute its residuals, as measured of iterate.py; returns 0 if its cost or LQ problem is not finite. */
+/* Expand about an iterate and compute its residuals, as measured of trajopt/solvers/shooting/iterate.py; returns 0 if its
+   cost or LQ problem is not finite. */
 static int measure(shooting_t *s, iterate_t *e)
 {
     const long N = s->N, n = s->dims.n;
@@ -157,8 +158,8 @@ static const double *free_gains(const shooting_t *s, const iterate_t *e)
     return s->masked;
 }
 
-/* Derivative of the cost along the step as the fraction `share` of the defects `gaps` closes, as slope of iterate.py; uses the costates and the
-   gradient of the last call of kkt. */
+/* Derivative of the cost along the step as the fraction `share` of the defects `gaps` closes, as slope of
+   trajopt/solvers/shooting/iterate.py; uses the costates and the gradient of the last call of kkt. */
 static double slope(const shooting_t *s, const iterate_t *e, const double *gaps, double share)
 {
     const long n = s->dims.n, m = s->dims.m;
@@ -178,8 +179,8 @@ static double inward(const shooting_t *s, const iterate_t *e, long i)
     return g;
 }
 
-/* Scaled KKT error under the gains of the policy: see optimality.py.  A window may have found it with the direction.  `g` then holds the
-   gradient under these gains. */
+/* Scaled KKT error under the gains of the policy: see optimality of trajopt/solvers/shooting/iterate.py.  A window may have found it with the
+   direction.  `g` then holds the gradient under these gains. */
 static double kkt(shooting_t *s, iterate_t *e)
 {
     const long N = s->N, n = s->dims.n, m = s->dims.m;
@@ -267,7 +268,7 @@ static double roll_guess(shooting_t *s)
 }
 
 /* Roll out the guess with the policy of its LQ problem, or with the feedback gains alone, if either costs less than the rollout without feedback:
-   see held_rollout of iterate.py. */
+   see held_rollout of trajopt/solvers/shooting/iterate.py. */
 static void hold(shooting_t *s, double cost)
 {
     enum { OPEN, GAINS, POLICY } best = OPEN;
@@ -393,7 +394,7 @@ static void solve_direction(shooting_t *s, double mu)
 }
 
 /* Second-order correction: extend the step so that it also closes the defects of the last rollout, with the same policy; see second_order of
-   iterate.py. */
+   trajopt/solvers/shooting/iterate.py. */
 static void correct(shooting_t *s, long again)
 {
     iterate_t *at = here(s);
