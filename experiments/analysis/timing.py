@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import time
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import cache, partial
 from statistics import median
 from typing import Any
 
@@ -78,13 +78,14 @@ def program_call(
     known = {"q": q, "v": v, "mu": v - x, "lam": v - x}
     inputs = [known.get(name, x) for name in program.arguments]
     if tape:
-        return partial(_tape(program, model).rows, *inputs, threads=threads)
+        return partial(program_tape(program, model).rows, *inputs, threads=threads)
     kernel = library_kernel(program, model) or _compiled(program, model)
     return partial(kernel.write, inputs, kernel.results(batch), threads)
 
 
-def _tape(program: Program, model: Model) -> Tape:
-    """Tape of a program, unrolled for one model."""
+@cache
+def program_tape(program: Program, model: Model) -> Tape:
+    """Tape of a program, unrolled for one model; cached."""
     with tracing:
         return Tape.of(unrolled_trace(program, model), argument_sizes(program, model), shapes_of(program, model))
 

@@ -24,6 +24,9 @@ needs_erd = pytest.mark.skipif(not erd_names(), reason=f"{ERD_PACKAGE} is not in
 REACH = {"robot": "iiwa7", "frame": "iiwa_link_ee", "goal_position": (0.3, 0.4, 0.6), "horizon": 10}
 
 
+GRADIENT_TOLERANCE = 1e-7  # the default of slq, the solver of these configurations
+
+
 def go_to(**settings):
     return GO_TO.build(GO_TO.Settings(**REACH | settings), make_backend)
 
@@ -59,7 +62,7 @@ def test_the_problem_of_every_config_can_be_pickled_with_its_goals(name):
 def test_reach_of_a_robot_from_another_package(name):
     task, solution = solved(name)
     assert solution.status.success, solution.status
-    assert solution.history[-1].kkt <= 1e-8 or solution.history[-1].gradient <= 1e-6
+    assert solution.history[-1].gradient <= GRADIENT_TOLERANCE
     assert solution.history[-1].defect <= 1e-8
     model = task.ocp.model
     end = position_of(model, task.frame, solution.xs[-1, : model.nq])
@@ -76,7 +79,7 @@ def test_every_backend_reaches_the_same_cost():
     for backend in backend_names():
         _, solution = solved("ur5_reach", f"backend.name={backend}", *short)
         assert solution.status.success, (backend, solution.status)
-        assert solution.history[-1].kkt <= 1e-8 or solution.history[-1].gradient <= 1e-6
+        assert solution.history[-1].gradient <= GRADIENT_TOLERANCE
         costs[backend] = solution.cost
     reference = costs["complex_step"]
     assert all(abs(cost - reference) <= 1e-8 * reference for cost in costs.values()), costs
@@ -86,7 +89,7 @@ def test_every_backend_reaches_the_same_cost():
 def test_go_to_of_a_bundled_robot(name):
     task, solution = solved(name)
     assert solution.status.success, solution.status
-    assert solution.history[-1].kkt <= 1e-8 or solution.history[-1].gradient <= 1e-6
+    assert solution.history[-1].gradient <= GRADIENT_TOLERANCE
     end = position_of(task.ocp.model, task.frame, solution.xs[-1, : task.ocp.model.nq])
     start = position_of(task.ocp.model, task.frame, task.ocp.x0[: task.ocp.model.nq])
     assert np.linalg.norm(end - task.goal) < min(0.01, 0.05 * np.linalg.norm(start - task.goal))

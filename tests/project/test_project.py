@@ -19,6 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("dynamics_backends", "trajopt", "problems", "experiments")
 LOADED_LATE = ("casadi", "matplotlib", "pydantic", "rich", "pinocchio")
 FILES = sorted(path.relative_to(ROOT).as_posix() for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
+HEADERS = sorted(path.relative_to(ROOT).as_posix() for package in PACKAGES for path in (ROOT / package).rglob("*.h"))
 
 
 def is_public(file: str) -> bool:
@@ -46,6 +47,17 @@ def test_dir_lists_public_names_alone() -> None:
 def test_every_public_module_has_a_docstring(file: str) -> None:
     docstring = ast.get_docstring(ast.parse((ROOT / file).read_text(encoding="utf-8")))
     assert docstring, f"{file} needs a docstring that states its problem and notation"
+
+
+@pytest.mark.parametrize("header", HEADERS)
+def test_comments_of_headers_name_python_code_that_exists(header: str) -> None:
+    """Paths start at the root; a file that a comment cites by `see NAME of FILE` defines the name."""
+    text = re.sub(r"\s+", " ", (ROOT / header).read_text(encoding="utf-8"))
+    cited = {name: ROOT / name for name in re.findall(r"[\w/]+\.py\b", text)}
+    assert [name for name, file in cited.items() if not file.is_file()] == []
+    for name, file in re.findall(r"(?:see|as|version: |versions: |, |\(|/\*) ?(\w+) of ([\w/]+\.py)\b", text):
+        code = cited[file].read_text(encoding="utf-8")
+        assert re.search(rf"^ *(?:def |class )?{name}\b", code, re.MULTILINE), f"{header}: {file} defines no {name}"
 
 
 @pytest.mark.skipif("ur5" not in erd_names(), reason="the script loads a robot of example-robot-data")

@@ -57,8 +57,8 @@ def test_a_goal_that_is_rounded_beyond_a_wall_is_met(solver):
 def test_a_goal_that_is_rounded_out_of_a_plane_is_met(solver, off):
     found, exact = to.solve(in_a_plane(off), solver=solver), to.solve(in_a_plane(0.0), solver="ipm")
     assert found.status.code is StatusCode.CONVERGED, found.status
-    assert "contradict" not in found.status.message or "goal_tolerance" in found.status.message
-    assert "No feasible point" not in found.status.message
+    # ipm stops at double precision, with a violation that the checks accept
+    assert ("goal_tolerance" in found.meta) == (solver != "ipm")
     assert found.cost == pytest.approx(exact.cost, rel=1e-4)
     batch = to.solve_batch(in_a_plane(off), {"x0": np.zeros((2, 4))}, solver=solver)
     assert batch.success.all(), batch.messages
