@@ -301,7 +301,8 @@ class _Solves:
         one succeeds; none without ``fallback``. Returns the cheaper one of that and the given solution, or the one that holds
         between the knots, with iterations and records of all.
         """
-        if not (solution.meta.get("margins_at_all_knots") and self._options.fallback):
+        usable = solution.status.success or solution.status.code is StatusCode.VIOLATED_BETWEEN_KNOTS
+        if not (usable and solution.meta.get("margins_at_all_knots") and self._options.fallback):
             return solution
         from trajopt.solvers.refinement import most_iterations
 
@@ -322,8 +323,10 @@ class _Solves:
                 return solution
             message = f"{found.status.message} This solve began from detour {count} of the guess."
             return replace(found, status=replace(found.status, message=message), **both)
-        tried = f" Solves from {count} random detours of the guess did not succeed." if count else ""
-        return replace(solution, status=replace(given.status, message=f"{given.status.message}{tried}"))
+        if given.status.success or not count:
+            return solution
+        message = f"{given.status.message} Solves from {count} random detours of the guess did not succeed."
+        return replace(solution, status=replace(given.status, message=message))
 
     def until_replayed(self, ocp: OCP, solution: Solution) -> tuple[Solution, OCP]:
         """Solve again with twice the substeps while the replay fails; return the best solution, checked, and its problem.

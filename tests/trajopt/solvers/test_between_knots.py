@@ -156,6 +156,22 @@ def test_a_motion_through_a_closed_gap_starts_again_from_a_detour():
     assert min(distance(ocp, found, 1.4, y) for y in (0.1, -0.1)) > 0.12 - 2e-3
 
 
+def test_ctrl_c_ends_the_solves_with_margins_and_from_detours():
+    ocp = past((1.4, 0.1, 0.12), (1.4, -0.1, 0.12))
+    guess, records = to.interpolated_guess(ocp, [3.0, 0.0, 0.0, 0.0]), []
+    to.solve(ocp, guess, callback=records.append)
+    for last in (len(records) // 4, len(records) // 2, len(records) - 2):
+        calls = []
+
+        def stop(record, calls=calls, last=last):
+            calls.append(record)
+            if len(calls) == last:
+                raise KeyboardInterrupt
+
+        found = to.solve(ocp, guess, callback=stop)
+        assert found.status.code == "interrupted" and len(calls) == last
+
+
 def test_the_motions_of_many_starts_are_checked():
     """Every start jumps over the pole. With a goal, the best one is the cheapest that meets it."""
     ocp = past((1.4, 0.002, 0.04))

@@ -116,7 +116,8 @@ def solve_batch(
             found = replace(found, times=np.stack([problems[i].times_of(xs) for i, xs in enumerate(found.xs)]))
         seen = {"model": problems.ocp.model, "annotations": problem_annotations(problems.ocp)}
         status = unchecked_statuses(found, scaled_kkt_tolerance(chosen))
-        status = tuple(with_end_held(problems[i], s, found.xs[i, -1]) for i, s in enumerate(status))
+        if problems.ocp.implied:
+            status = tuple(with_end_held(problems[i], s, found.xs[i, -1]) for i, s in enumerate(status))
         whole = with_culprits(problems, replace(found, status=status, meta=meta, **seen), flaws)
         return replace(whole, meta={**whole.meta, "stopped": True}) if interrupted() else whole
 
