@@ -1,7 +1,9 @@
-"""Violated limits of rigid contacts in a solution: pulling forces, forces outside the friction cone, and a center of pressure
-outside the sole of a flat foot.
+"""Violated limits of contacts in a solution: pulling forces, forces outside the friction cone, and a center of pressure outside
+the sole of a flat foot.
 
 f_n >= 0,     |f_t| <= mu f_n,     (-m_y, m_x) / f_n within the sole     on level ground, z upward
+
+Landings have impulses, with the first two limits. Soft ground is checked for pulls alone: its law decides whether feet slip.
 """
 
 from __future__ import annotations
@@ -11,23 +13,32 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dynamics_backends.protocol import Array, unwrapped
-from dynamics_backends.registry import make_backend
+from dynamics_backends.protocol import Array, Batch, unwrapped
+from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.systems.constraints.holonomic import Holonomic
-from dynamics_backends.systems.contact.contact_forces import ConstraintForces
+from dynamics_backends.systems.contact.impact import Impact
+from dynamics_backends.systems.contact.soft_contact import SoftContact
 from trajopt import OCP
 from trajopt.validation.limit_violations import LimitViolation, worst_of
 from ..robot.soles import Sole
 
 NOTICED = 1e-3
-"""Tolerance on forces [N]."""
+"""Tolerance on forces of rigid contacts [N]."""
 NEGLIGIBLE = 1e-4
 """Tolerance on the center of pressure [m]."""
+SOFT_SHARE = 0.01
+"""Tolerance on pulls of soft ground, relative to the robot's weight."""
+IMPULSE_TIME = 1e-3
+"""Tolerance on impulses: that of the robot's weight in this time [s]."""
 
 
 class PointForces(NamedTuple):
-    """Forces (K, F, 3) [N] of named contacts at knots of a phase, and moments (K, F, 3) [N m], zero for point contacts."""
+    """Forces (K, F, 3) [N], or impulses [N s], of named contacts at knots of a phase, and moments (K, F, 3), zero for points.
 
+    system: :class:`Holonomic`, :class:`SoftContact` or :class:`Impact`.
+    """
+
+    system: Holonomic | SoftContact | Impact
     feet: tuple[str, ...]
     knots: slice
     values: Array
@@ -35,46 +46,57 @@ class PointForces(NamedTuple):
 
 
 def point_forces(ocp: OCP, xs: Array, us: Array) -> Iterator[PointForces]:
-    """Yield the forces of rigid contacts in states xs (N + 1, nx) with controls us (N, nu), for each phase with contacts."""
+    """Yield the contact forces in states xs (N + 1, nx) with controls us (N, nu), for each phase with contacts, and the impulses
+    of landings.
+    """
     for phase, knots in zip(ocp.phases, ocp.phase_slices, strict=True):
-        sampling = phase.dynamics.sampling
-        system = None if sampling is None else unwrapped(sampling.backend.map)
-        if not isinstance(system, Holonomic):
+        dynamics = phase.dynamics
+        backend = getattr(dynamics, "backend", None) if dynamics.sampling is None else dynamics.sampling.backend
+        system = None if backend is None else unwrapped(backend.map)
+        if not isinstance(system, (Holonomic, SoftContact, Impact)):
             continue
-        forces = ConstraintForces(system)
-        names, values = (
-            forces.output_names,
-            make_backend(forces, "analytic", engine="numpy").f(xs[knots], us[knots, : phase.dynamics.nu]),
-        )
-        first = {n.rpartition(".")[0]: i for i, n in enumerate(names) if n.rpartition(".")[2] in ("x", "fx")}
-        moments = np.stack(
-            [
-                values[:, i + 3 : i + 6] if names[i].endswith(".fx") else np.zeros((len(values), 3))
-                for i in first.values()
-            ],
-            1,
-        )
-        columns = [[i, i + 1, i + 2] for i in first.values()]
-        yield PointForces(tuple(first), knots, values[:, columns], moments)
+        given = Batch.of(system, xs[knots], us[knots, : dynamics.nu], ocp.times[knots], phase.parameters)
+        named = {name: rows.T for name, rows in system.outputs(*given).items() if len(rows) in (3, 6)}
+        if named:
+            values, moments = ([r[:, part] for r in named.values()] for part in (slice(3), slice(3, 6)))
+            moments = [m if m.size else np.zeros_like(f) for f, m in zip(values, moments, strict=True)]
+            yield PointForces(system, tuple(named), knots, np.stack(values, 1), np.stack(moments, 1))
 
 
-def contact_limits(ocp: OCP, friction: float, xs: Array, us: Array, soles: Sequence[Sole] = ()) -> list[LimitViolation]:
-    """Return the worst pull, sliding and center-of-pressure violation of each contact; empty without rigid contacts."""
+def contact_limits(
+    ocp: OCP, friction: float | None, xs: Array, us: Array, soles: Sequence[Sole] = ()
+) -> list[LimitViolation]:
+    """Return the worst pull, sliding and center-of-pressure violation of each contact, and the worst of each landing.
+
+    friction: coefficient of rigid contacts and landings; None if the problem has none of them.
+    """
     found: list[LimitViolation] = []
     if not (np.isfinite(xs).all() and np.isfinite(us).all()):
         return found
-    for feet, knots, f, moments in point_forces(ocp, xs, us):
+    for system, feet, knots, f, moments in point_forces(ocp, xs, us):
         normal, sideways, times = f[..., 2], np.hypot(f[..., 0], f[..., 1]), ocp.times[knots]
-        held = friction * np.maximum(normal, 0.0)
-        pulls, slides = -normal - NOTICED, sideways - held - NOTICED
-        found += worst_of("pull", [f"{foot} at the ground" for foot in feet], pulls, times, "N", knots.start)
-        found += worst_of("friction cone", feet, slides, times, "N", knots.start)
-        for sole in soles:
+        at, kind, unit, noticed = knots.start, "", "N", NOTICED
+        if isinstance(system, SoftContact):
+            kind, noticed = "soft-ground ", SOFT_SHARE * weight(system.model)
+        elif isinstance(system, Impact):
+            kind, unit, noticed = "landing ", "N s", IMPULSE_TIME * weight(system.model)
+        pulls = np.where(normal < -noticed, -normal, 0.0)
+        found += worst_of(f"{kind}pull", [f"{foot} at the ground" for foot in feet], pulls, times, unit, at)
+        if friction is not None and not isinstance(system, SoftContact):
+            slides = sideways - friction * np.maximum(normal, 0.0)
+            slides = np.where(slides > noticed, slides, 0.0)
+            found += worst_of(f"{kind}friction cone", feet, slides, times, unit, at)
+        for sole in () if isinstance(system, Impact) else soles:
             if sole.frame in feet:
                 i = feet.index(sole.frame)
                 beside = beside_sole(sole, normal[:, i], moments[:, i])[:, None]
-                found += worst_of("center of pressure", [sole.frame], beside, times, "m", knots.start)
+                found += worst_of("center of pressure", [sole.frame], beside, times, "m", at)
     return _worst_by_limit(found)
+
+
+def weight(model: Model) -> float:
+    """Return the weight of a robot [N]."""
+    return float(model.total_mass * np.linalg.norm(model.gravity))
 
 
 def beside_sole(sole: Sole, normal: Array, moment: Array) -> Array:

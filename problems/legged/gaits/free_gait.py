@@ -23,6 +23,7 @@ import numpy as np
 import trajopt as to
 from dynamics_backends.protocol import Array, DynamicsBackend
 from trajopt.config.task import BackendFactory, Checks, Sampling, Task, not_negative, one_of_two, positive
+from ..contact.contact_limits import contact_limits
 from ..contact.feet_terms import slip_cost
 from ..contact.soft_ground import SoftGround
 from ..robot.base_state import BaseWeights, base_state_cost
@@ -169,6 +170,7 @@ def build(settings: Settings, backend: BackendFactory) -> Task:
         commands=partial(_commands, speed),
         fallen=partial(falls, model, feet),
         notes=(*notes, *standing.notes()),
+        contact_limits=partial(contact_limits, ocp, None),
         removed_by=REMOVED_BY,
     )
 

@@ -38,6 +38,7 @@ from trajopt.config.task import (
     one_of_two,
     positive,
 )
+from ..contact.contact_limits import contact_limits
 from ..contact.soft_ground import SoftGround
 from ..robot.base_state import BaseWeights, Triple, base_state_cost, euler_xyz, quaternion, rotation
 from ..robot.joint_limits import REMOVED_BY, EnforcedLimits
@@ -293,6 +294,7 @@ def build(settings: Settings, backend: BackendFactory) -> Task:
         feet=w.standing.stance.feet,
         warnings=_unused(s),
         notes=w.standing.notes(),
+        contact_limits=partial(contact_limits, ocp, None),
         easier=easier,
         removed_by={**REMOVED_BY, "parameters": "problem.easier = []"},
     )

@@ -32,6 +32,7 @@ from trajopt.config.task import (
     one_of_two,
 )
 from trajopt.replanning.plan import with_values
+from ..contact.contact_limits import contact_limits
 from ..contact.soft_ground import SoftGround
 from ..robot.base_state import BaseWeights, base_state_cost
 from ..robot.joint_limits import REMOVED_BY, EnforcedLimits
@@ -148,6 +149,7 @@ def build(settings: Settings, backend: BackendFactory) -> Task:
         commands=references.commands,
         fallen=partial(falls, model, s.feet),
         notes=standing.notes(),
+        contact_limits=partial(contact_limits, ocp, None),
         removed_by=REMOVED_BY,
     )
 
