@@ -92,8 +92,9 @@ class Settings(SoftGround):
     terminal: terminal weights of the state. foot_weights: weights of the feet. schedule_of: file of a solution on soft ground; its
     contact forces define the contact schedule and its feet the step lengths, instead of gait, swings, swing, support, cycles and
     step_length. min_contact_time: shorter contacts and swings of that solution are ignored [s]. contact: contact model, "rigid" or
-    "soft". gains: Baumgarte gains (kp, kd) of rigid contacts. friction: friction coefficient of the rigid cone. cone: friction
-    cone as a "cost" with weight foot_weights.friction, or as a "constraint" (:mod:`~problems.legged.contact.friction_cone`).
+    "soft". gains: Baumgarte gains (kp, kd) of rigid contacts; kp draws feet to their footholds. friction: friction coefficient of
+    the rigid cone. cone: friction cone as a "cost" with weight foot_weights.friction, or as a "constraint"
+    (:mod:`~problems.legged.contact.friction_cone`).
     """
 
     ALTERNATIVES = ((("distance",), ("step_length",)), (("schedule_of",), ("step_length", "distance")))

@@ -19,10 +19,11 @@ from functools import partial
 from typing import NamedTuple
 
 import numpy as np
+from scipy.spatial.transform import Rotation
 
 import trajopt as to
 from dynamics_backends.protocol import Array
-from dynamics_backends.rigid_body.batched import center_of_mass, frame_jacobian, nonlinear_effects
+from dynamics_backends.rigid_body.batched import center_of_mass, frame_jacobian, frame_placement, nonlinear_effects
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.systems.bodies.free_body import FreeBody
 from dynamics_backends.systems.bodies.rigid_body_map import MechanicalSystem
@@ -45,6 +46,8 @@ from .commands import travel_sentences
 from .falls import falls, goal_misses
 from .gait import FootReferences, Gait, Interval
 from .gait_settings import Settings as Settings
+
+Contacts = tuple[PointContact | FrameContact, ...]
 
 
 class _Walker(NamedTuple):
@@ -165,15 +168,16 @@ def _rounding_warnings(asked: Gait, gait: Gait, dt: float) -> tuple[str, ...]:
 
 
 def _rigid_phases(w: _Walker, s: Settings, backend: BackendFactory) -> list[to.Phase]:
-    """Return a phase per interval, with an impact before it if feet land; equal stances share their dynamics."""
-    stances: dict[tuple[str, ...], _Stance] = {}
+    """Return a phase per interval, with an impact before it if feet land; equal contacts share their dynamics."""
+    stances: dict[Contacts, _Stance] = {}
     phases: list[to.Phase] = []
     shared = _Terms.create(w, s)
     standing = set(w.intervals[0].stance)
     for interval in w.intervals:
-        if interval.stance not in stances:
-            stances[interval.stance] = _Stance.create(w, s, interval.stance, backend)
-        stance = stances[interval.stance]
+        contacts = _contacts(w, s, interval)
+        if contacts not in stances:
+            stances[contacts] = _Stance.create(w, s, contacts, backend)
+        stance = stances[contacts]
         if stance.impact is not None and set(interval.stance) - standing:
             phases.append(to.Phase(stance.impact, np.zeros(1)))
         standing = set(interval.stance)
@@ -181,6 +185,23 @@ def _rigid_phases(w: _Walker, s: Settings, backend: BackendFactory) -> list[to.P
         dt = np.full(interval.last - interval.first, s.dt)
         phases.append(to.Phase(stance.dynamics, dt, tuple(terms), constraints=tuple(stance.pyramid)))
     return phases
+
+
+def _contacts(w: _Walker, s: Settings, interval: Interval) -> Contacts:
+    """Return the contacts of the standing feet of an interval; with kp, they are held at their footholds.
+
+    Soles are held in their orientation at x0.
+    """
+    soles = {sole.frame for sole in w.standing.stance.soles}
+    contacts: list[PointContact | FrameContact] = []
+    for foot in interval.stance:
+        flat, held = foot in soles, None
+        if s.gains[0]:
+            R, _ = frame_placement(w.model, w.x0[: w.model.nq], foot)
+            turned = Rotation.from_matrix(R).as_quat() if flat else ()
+            held = (*w.references.position[interval.first, w.gait.feet.index(foot)].tolist(), *turned)
+        contacts.append((FrameContact if flat else PointContact)(foot, gains=s.gains, reference=held))
+    return tuple(contacts)
 
 
 class _Stance(NamedTuple):
@@ -193,12 +214,11 @@ class _Stance(NamedTuple):
     pyramid: list[to.Constraint]
 
     @classmethod
-    def create(cls, w: _Walker, s: Settings, feet: tuple[str, ...], backend: BackendFactory) -> _Stance:
+    def create(cls, w: _Walker, s: Settings, contacts: Contacts, backend: BackendFactory) -> _Stance:
+        feet = [contact.frame for contact in contacts]
         if not feet:
             return cls(_sampled(backend, FreeBody(w.model), s), None, [], [])
         soles = [sole for sole in w.standing.stance.soles if sole.frame in feet]
-        Contact = FrameContact if soles else PointContact
-        contacts = [Contact(foot, gains=s.gains) for foot in feet]
         damping = damping_of(w.model, contacts, w.x0)
         system, weight = Holonomic(w.model, contacts, damping_ratio=damping), s.foot_weights.friction
         hard, count = s.cone == "constraint", len(s.feet)
@@ -214,7 +234,7 @@ REDUNDANT = 1e-3
 """Damping of redundant contact constraints: they yield by a thousandth of the unconstrained acceleration."""
 
 
-def damping_of(model: Model, contacts: Sequence[PointContact | FrameContact], x: Array) -> float:
+def damping_of(model: Model, contacts: Contacts, x: Array) -> float:
     """Return the damping of these contacts [relative, see :mod:`~dynamics_backends.systems.constraints.constraint_set`].
 
     Legs without a lateral joint cannot move their feet apart sideways. With several such legs, constraint rows are redundant

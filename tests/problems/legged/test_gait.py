@@ -9,7 +9,7 @@ from contact_cases import FEET, STANCE, hyq
 import trajopt as to
 from dynamics_backends.names import UnknownName
 from dynamics_backends.registry import make_backend
-from dynamics_backends.rigid_body.batched import forward_dynamics
+from dynamics_backends.rigid_body.batched import forward_dynamics, frame_jacobian
 from dynamics_backends.systems.constraints.constraint_kinds import PointContact
 from dynamics_backends.systems.constraints.holonomic import Holonomic
 from experiments.analysis.gait_analysis import analyze, contact_forces, contacts
@@ -160,6 +160,17 @@ def test_the_rigid_problem_is_solved():
     assert np.allclose(feet[-1, :, 0] - feet[0, :, 0], 0.02, atol=2e-3)
     assert np.abs(feet[-1, :, 2]).max() < 1e-3 and feet[:, :, 2].max() > 0.005
     assert "from its foothold" in task.outcome(solution.xs[-1])[-1]
+
+
+def test_kp_draws_standing_feet_to_their_footholds():
+    """At rest in x0, the feet of the last phase are a step of 2 cm behind their footholds."""
+    task = build(Settings(**SHORT, gains=(100.0, 20.0)), make_backend)
+    model, x0 = task.ocp.model, task.ocp.x0
+    backend = task.ocp.phases[-1].dynamics.sampling.backend
+    a = backend.f(x0[None], np.zeros((1, 12)))[0, model.nv :]
+    for foot in FEET:
+        J = frame_jacobian(model, x0[: model.nq], foot, "LOCAL_WORLD_ALIGNED")[:3]
+        np.testing.assert_allclose(J @ a, [100.0 * 0.02, 0.0, 0.0], atol=1e-6)
 
 
 def test_a_soft_solution_starts_the_rigid_problem():
