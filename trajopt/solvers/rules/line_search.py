@@ -76,12 +76,15 @@ def adapted(penalty: float, D1: float, D2: float, gap: float) -> float:
 
     The penalty only rises (Nocedal & Wright, eq. 18.36 and the remark after it), and stays without gaps. A penalty above the
     multipliers would also work in theory. With contacts, multipliers are a thousand times larger, and the merit would reject all
-    but the shortest steps.
+    but the shortest steps. It is 1 if neither cost nor penalty would count, as at a cost of zero.
     """
     closed = (1.0 - PENALTY_MARGIN) * gap
     if closed == 0.0:
         return penalty
-    needed = (D1 + 0.5 * max(D2, 0.0)) / closed
+    rise = D1 + 0.5 * max(D2, 0.0)
+    if rise == 0.0 and penalty == 0.0:
+        return 1.0
+    needed = rise / closed
     return needed if needed > penalty else penalty
 
 

@@ -217,6 +217,16 @@ def test_gaps_of_rounding_ask_for_no_penalty(fraction, counts):
     assert at.defect == d.max()
 
 
+@pytest.mark.parametrize("solver", ["slq", "fddp", "gnms"])
+def test_gaps_close_at_a_cost_of_zero(solver):
+    """Zero controls are optimal for a cost of the controls alone, but the states of the guess do not follow each other."""
+    ocp = replace(pendulum_swing_up(), x0=np.array([1.4, 0.2]), terminal=())
+    solution = solve(ocp, solver=solver)
+    assert solution.status.code is StatusCode.CONVERGED
+    assert np.abs(solution.us).max() == 0.0
+    assert np.abs(StageEvaluator(ocp).expand(solution.xs, solution.us).lq.d).max() < 1e-9
+
+
 def test_merit_falls_at_every_accepted_step_of_single_shooting():
     history = solve(crane(), solver="ilqr", options={"max_iterations": 60}).history
     costs = [r.cost for r in history]
