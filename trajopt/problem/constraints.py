@@ -272,9 +272,17 @@ def final_constraints(
     """
     names, x = {c.name for c in terminal}, fixed_state(terminal)
     also = [c for c in path if c.name not in names and not c.residual.nu and c.is_constant]
-    implied = [] if x is None else [c for c in also if violations_at(c, x, t).max(initial=0.0) <= 0.0]
+    implied = [] if x is None else [c for c in also if _is_satisfied(c, x, t)]
     left = [c for c in also if all(c is not other for other in implied)]
     return (*terminal, *left), tuple(c.name for c in implied)
+
+
+def _is_satisfied(c: Constraint, x: Array, t: float) -> bool:
+    """True if a state x (nx,) satisfies all rows of a constraint; False also if its function fails, which validation explains."""
+    try:
+        return bool(violations_at(c, x, t).max(initial=0.0) <= 0.0)
+    except Exception:
+        return False
 
 
 def fixed_state(constraints: Sequence[Constraint]) -> Array | None:

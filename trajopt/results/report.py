@@ -125,8 +125,10 @@ def check_lines(solution: Reported) -> list[Line]:
         lines.append(Line(f"{meta['check']}; solves: {meta['rounds']}"))
     between = meta.get("between_knots", {})
     if between and solution.status.code is not StatusCode.VIOLATED_BETWEEN_KNOTS:  # that status has the sentence
+        held = between["ratio"] <= 1.0
         most = f" within their tolerance: {between['sentence']}" if between["sentence"] else ""
-        lines.append(Line(f"between the knots: all inequalities hold{most}"))
+        text = f"all inequalities hold{most}" if held else between["sentence"]
+        lines.append(Line(f"between the knots: {text}", warning=not held))
     if "limits" in meta:
         lines += _limits(meta["limits"], meta.get("self_collision", ""), solution.status.acceptable)
     missed = () if solution.status.code is StatusCode.GOAL_MISSED else goals.get("missed", ())  # the status lists them

@@ -56,6 +56,7 @@ from trajopt.step.other_backend import BackendChoice, with_backend
 from trajopt.step.sensitivities import missing_curvature
 from trajopt.validation.between_knots import BetweenKnots, between_knots, may_be_violated
 from trajopt.validation.evaluation_warnings import explained
+from trajopt.validation.holonomic_constraints import open_constraints, redundancy_notes
 from trajopt.validation.limit_violations import durations_at_bounds
 from trajopt.validation.validation import (
     ERROR,
@@ -180,12 +181,22 @@ def _solved(
         meta["engines"] = slow.engines([s.backend.engine for s in _samplings(ocp)])
         if ocp.in_scaled_time and np.isfinite(solution.xs).all():
             solution = replace(solution, times=ocp.times_of(solution.xs))
-            if solution.status.code not in (*STOPPED, StatusCode.MAX_ITERATIONS):
+            if solution.status.code not in STOPPED:
                 meta["findings"] += durations_at_bounds(ocp, solution.xs)
         if check and np.abs(solution.xs[-1] - ocp.x0).max() <= START_TOLERANCE:
             meta["findings"] += tiny_distances(ocp)
         if check:
             meta["findings"] += [*tiny_bounds(ocp), *_not_left(solver, ocp, warm.guess, solution)]
+        if solution.status.success and solution.meta.get("margins_rise", 0.0) > NOTABLE_RISE:
+            rise = 100.0 * solution.meta["margins_rise"]
+            meta["findings"].append(
+                f"margins for the motion between the knots raised the cost by {rise:.3g} %: shorter time steps (to.refine, or more "
+                "knots) need smaller ones"
+            )
+        if check and not solution.status.success and solution.status.code is not StatusCode.INTERRUPTED:
+            meta["findings"] += redundancy_notes(ocp)
+        if check and np.isfinite(solution.xs).all():
+            meta["findings"] += open_constraints(ocp, solution.xs)
         if slow.parts:
             meta["not_compiled"] = slow.sentences(elapsed)
         if approximated:
@@ -219,6 +230,8 @@ def _not_left(solver: str, ocp: OCP, guess: Guess, solution: Solution) -> Iterat
         )
 
 
+NOTABLE_RISE = 0.01
+"""Relative rise of the cost by margins between the knots above which a finding reports it."""
 DETOURS = 8
 """Maximum number of solves of ``auto`` from detours of a guess whose motion violates inequalities between the knots."""
 
@@ -279,7 +292,10 @@ class _Solves:
         )
         solutions = consecutive_solves(solution, margins, lambda again: self.plain(again.ocp, again.warm, options))
         found = margins.result(solutions, "margins", margins.rounds)
-        return replace(found, meta={**found.meta, "margins_at_all_knots": margins.everywhere}), margins.solved
+        rise = (found.cost - solution.cost) / max(abs(solution.cost), np.finfo(float).tiny)
+        return replace(
+            found, meta={**found.meta, "margins_at_all_knots": margins.everywhere, "margins_rise": float(rise)}
+        ), margins.solved
 
     def until_held_between_knots(self, ocp: OCP, solution: Solution, *, beside: bool = False) -> Solution:
         """Solve again with larger and larger margins while a checked solution violates inequalities between the knots only.

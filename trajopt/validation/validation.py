@@ -24,6 +24,7 @@ from trajopt.validation.evaluation_warnings import (
     hessian_warnings,
     length_warnings,
 )
+from trajopt.validation.holonomic_constraints import unmet_at_start
 from trajopt.validation.reach import frame_goals, reach_warnings
 from trajopt.validation.stability import stability_warnings
 
@@ -336,6 +337,7 @@ def _state_warnings(ocp: OCP, has_errors: bool, known: _CheckCache) -> Iterator[
         yield from _violated_at_start(ocp)
         yield from _contradicting_goals(ocp)
         yield from system_warnings(ocp)
+        yield from unmet_at_start(ocp)
         yield from stability_warnings(ocp, known.stable)
         yield from function_warnings(ocp)
         if known.backends is None:

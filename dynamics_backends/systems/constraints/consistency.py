@@ -9,7 +9,7 @@ A projected state is the initial state of a simulation or an optimization: q by 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -17,6 +17,7 @@ import numpy as np
 from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.contact.contact_dynamics import started
 from dynamics_backends.rigid_body.model.state import configuration_manifold
+from dynamics_backends.systems.constraints.constraint_kinds import BoundConstraint
 from dynamics_backends.systems.constraints.constraint_set import ConstraintSet
 
 TOLERANCE = 1e-8
@@ -107,11 +108,31 @@ def errors_at(constraints: ConstraintSet, x: Array, p: Mapping[str, Array] | Non
 
     p: run-time parameters, each (n,). Raises ValueError for a contact without a reference, also if its kp is zero.
     """
-    q, v = np.split(np.asarray(x, float)[:, None], [constraints.model.nq])
-    fields = started(constraints.model, q, v)
-    parameters = {k: np.asarray(value, float)[:, None] for k, value in (p or {}).items()}
-    errors = np.array([np.ravel(e)[0] for c in constraints.bound for e in c.error(fields, q, parameters).value])
+    errors = np.concatenate(_errors(constraints, constraints.bound, np.asarray(x)[None], p), axis=1)[0]
     return np.where(_active_rows(constraints, p), errors, 0.0)
+
+
+def known_errors(constraints: ConstraintSet, xs: Array, p: Mapping[str, Array] | None = None) -> dict[str, Array]:
+    """Largest position errors (K,) [m or rad] at states xs (K, nx), by name, of active loops, relations and contacts with a
+    reference; those of other contacts are unknown.
+
+    p: run-time parameters, each (n,).
+    """
+    active = [bool(np.any((p or {}).get(f"active[{c.name}]", 1.0))) for c in constraints.bound]
+    known = [c for c, counts in zip(constraints.bound, active, strict=True) if counts and c.has_error(p or {})]
+    errors = _errors(constraints, known, xs, p) if known else []
+    return {c.name: np.abs(e).max(axis=1) for c, e in zip(known, errors, strict=True)}
+
+
+def _errors(
+    constraints: ConstraintSet, some: Sequence[BoundConstraint], xs: Array, p: Mapping[str, Array] | None
+) -> list[Array]:
+    """Position errors (K, rows) of some of the constraints at states xs (K, nx); p: run-time parameters, each (n,)."""
+    q, v = np.split(np.asarray(xs, float).T, [constraints.model.nq])
+    fields = started(constraints.model, q, v)
+    parameters = {k: np.repeat(np.asarray(value, float)[:, None], len(xs), axis=1) for k, value in (p or {}).items()}
+    values = [c.error(fields, q, parameters).value for c in some]
+    return [np.stack([np.broadcast_to(e, len(xs)) for e in rows], axis=1) for rows in values]
 
 
 def _active_rows(constraints: ConstraintSet, p: Mapping[str, Array] | None) -> Array:

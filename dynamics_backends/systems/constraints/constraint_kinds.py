@@ -94,6 +94,10 @@ class BoundConstraint:
         """
         raise TypeError(f"{type(self).__name__} is not a complete constraint")
 
+    def has_error(self, p: Mapping[str, Any]) -> bool:
+        """True if :meth:`error` is defined for these parameters: not for a contact without a reference."""
+        return True
+
     def add_error_second(
         self, qq: list[list[Scalar]], fields: Mapping[str, Any], q: Rows, p: Mapping[str, Rows], weights: list[Scalar]
     ) -> None:
@@ -134,6 +138,10 @@ class BoundPoint(BoundConstraint):
         super().__post_init__()
         if self.fixed is not None:
             _require_numbers(self.name, self.fixed, 3)
+
+    def has_error(self, p: Mapping[str, Any]) -> bool:
+        """True for two points, and with a reference."""
+        return len(self.points) == 2 or self.fixed is not None or f"reference[{self.name}]" in p
 
     def sides(self, fields: Mapping[str, Any], v: Rows) -> list[Side]:
         """Contribution of each point to the rows; that of a second point is subtracted."""
@@ -199,6 +207,10 @@ class BoundFrame(BoundConstraint):
                 raise ValueError(
                     f"the quaternion {np.asarray(self.fixed[3:]).tolist()} of constraint {self.name!r} is not a unit quaternion"
                 )
+
+    def has_error(self, p: Mapping[str, Any]) -> bool:
+        """True for two frames, and with a reference."""
+        return self.b is not None or self.fixed is not None or f"reference[{self.name}]" in p
 
     def sides(self, fields: Mapping[str, Any], v: Rows) -> list[Side]:
         """Contribution of each frame's body to the rows (angular; linear); that of a second one is subtracted.

@@ -65,7 +65,7 @@ class ConstraintSet:
     def __init__(self, model: Model, constraints: Sequence[Constraint], damping_ratio: float = DAMPING) -> None:
         if not constraints:
             raise ValueError("constraints is empty; name at least one, or use FreeBody")
-        self.model = model
+        self.model, self.damping_ratio = model, damping_ratio
         self.bound = tuple(c.bind(model) for c in constraints)
         names = [c.name for c in self.bound]
         for name in names:

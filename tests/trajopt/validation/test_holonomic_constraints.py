@@ -1,0 +1,70 @@
+"""Holonomic constraints that x0 or a motion does not meet, and redundant ones."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import trajopt as to
+from problems.robots.loading import load_floating_base
+from trajopt.validation.holonomic_constraints import redundancy_notes
+
+BALL = """<robot name="ball"><link name="base"><inertial><mass value="2"/>
+<inertia ixx="0.1" iyy="0.1" izz="0.1" ixy="0" ixz="0" iyz="0"/></inertial></link></robot>"""
+
+
+def coupled(x0, gains=(0.0, 0.0)):
+    """Return a problem of two rods whose joints turn by equal angles."""
+    model = to.load_robot("double_pendulum")
+    first, second = model.q_names
+    system = to.Holonomic(model, [to.JointRelation(second, first, gains=gains)])
+    dynamics = to.SampledSystem(to.make_backend(system, "analytic"), "rk4")
+    return to.OCP.single_phase(dynamics, x0, 20, 0.02, [to.control_cost(2)], [], model=model)
+
+
+def about(ocp):
+    """Return the findings about constraints of the dynamics: of validation, and of a solve with its status."""
+    solution = to.solve(ocp, solver="slq")
+    named = "constraint "
+    return [f.message for f in to.validate(ocp) if named in f.message], solution
+
+
+def test_a_state_that_meets_the_constraints():
+    found, solution = about(coupled([0.3, 0.3, 0.5, 0.5]))
+    assert found == [] and solution.status.success
+    assert not [f for f in solution.meta["findings"] if "constraint " in f]
+
+
+@pytest.mark.parametrize(("error", "code"), [(0.005, "converged"), (0.05, "does_not_hold")])
+def test_positions_that_do_not_meet_a_relation(error, code):
+    """Without gains the error stays: it is reported, and a large one means that no such motion exists."""
+    (warning,), solution = about(coupled([0.3, 0.3 + error, 0.0, 0.0]))
+    assert f"its error is {error:g}" in warning and "to.closed_state" in warning
+    assert solution.status.code == code
+    assert any(f"its error is {error:.3g}" in f for f in solution.meta["findings"])
+
+
+def test_velocities_against_a_relation():
+    """The relative velocity of 0.2 rad/s stays, and opens the relation by 0.08 rad in 0.4 s."""
+    (warning,), solution = about(coupled([0.3, 0.3, 0.0, 0.2]))
+    assert "moves against constraint" in warning and "0.2 m/s or rad/s" in warning
+    assert solution.status.code == "does_not_hold"
+    assert "its error is 0.08 m or rad at t = 0.4 s, knot 20" in solution.status.message
+
+
+def test_gains_close_a_relation():
+    _, solution = about(coupled([0.3, 0.305, 0.0, 0.0], gains=(400.0, 40.0)))
+    assert np.abs(solution.xs[-1, 1] - solution.xs[-1, 0]) < 1e-3
+
+
+@pytest.mark.parametrize("damping", [1e-14, 1e-3])
+def test_redundant_rows_are_named_unless_they_yield(damping, tmp_path):
+    (tmp_path / "ball.urdf").write_text(BALL)
+    ball = load_floating_base(str(tmp_path / "ball.urdf"))
+    held = [to.PointContact("base"), to.PointContact("base", name="again")]
+    dynamics = to.SampledSystem(to.make_backend(to.Holonomic(ball, held, damping_ratio=damping)), "rk4")
+    x0 = np.r_[np.zeros(6), 1.0, np.zeros(6)]
+    ocp = to.OCP.single_phase(dynamics, x0, 2, 0.1, [], [], model=ball)
+    notes = list(redundancy_notes(ocp))
+    assert len(notes) == (damping < 1e-6)
+    assert all("again.x, again.y, again.z" in note and "damping_ratio" in note for note in notes)
