@@ -113,7 +113,7 @@ class FreeTime:
                     self.names,
                     place,
                     nominal,
-                    kind="root",
+                    kind="root" if term.squared else "rate",
                     min_ratio=self._min_ratio(place),
                     states=own,
                     tangent=False,

@@ -104,6 +104,21 @@ def test_solvers_and_engines_agree_on_the_duration():
     assert fixed[1] == pytest.approx(found[0][1], rel=1e-6) and fixed[1] < min(fixed[0], fixed[2])
 
 
+@pytest.mark.parametrize("guessed", [1.0, 10.0])
+def test_costs_that_are_no_squares_are_integrated_over_the_duration(guessed):
+    """A point moves 1 m from rest to rest at the cost of the integral of 1 + u^2/2, which is T + 6 / T^3: T^4 = 18."""
+    point = to.FunctionMap(lambda x, u, t, p: [x[1], u[0]], 2, 1)
+    price = to.objective_term("price", lambda x, u, t, p: [1.0 + 0.5 * u[0] ** 2], 2, nu=1)
+    end = to.bounded(to.state_cost(2, [1.0, 0.0]), name="end")
+    steps = to.SampledSystem(to.make_backend(point, "forward_ad"), "rk4")
+    ocp = to.OCP.single_phase(steps, [0.0, 0.0], 50, guessed / 50, [price], [], terminal_constraints=[end])
+    free = to.free_time(ocp, (0.2, 30.0), price=0.0)
+    solution = to.solve(free.ocp, free.with_durations(to.interpolated_guess(ocp, [1.0, 0.0])))
+    T = 18.0**0.25
+    assert solution.status.success
+    assert (solution.duration, solution.cost) == pytest.approx((T, T + 6.0 / T**3), rel=5e-4)
+
+
 def test_the_phases_of_a_hop_last_as_long_as_is_best():
     """A floating base on one leg: rigid contact, flight, an impact, and contact again."""
     given = hop()
