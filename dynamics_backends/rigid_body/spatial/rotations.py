@@ -16,6 +16,8 @@ EXACT = 1e-12
 """A matrix R is used unchanged if no entry of R'R deviates from the identity by more than this."""
 GIMBAL_LOCK = 1e-9
 """Cosine of the pitch below which roll and yaw count as rotations about the same axis."""
+DECIMALS = 12
+"""Maximum number of decimals of numbers that count as rounded."""
 SNAP_TOLERANCE = 1e-4  # a rounded pi/2 = 1.5708 is off by 3.7e-6, 1.571 by 2.0e-4
 
 # Signed permutations T with T axis = +z, for the six axes along a coordinate axis. Entries are exact.
@@ -67,9 +69,13 @@ def rotation_matrix(orientation, what: str = "the orientation") -> np.ndarray:
     | (3, 3), or (N, 3, 3) | a rotation matrix |
 
     An array (3, 3) is a matrix. Rounded numbers are made exact: a quaternion is normalized, a matrix replaced by the nearest
-    rotation. Raises ValueError with the name ``what`` for another shape, numbers that are not finite, a quaternion whose norm
-    deviates from 1 by more than 1e-3, a matrix with a negative determinant or an entry of R'R that deviates from the identity by
-    more than 1e-3, and angles beyond 2 pi by more than 1e-3.
+    rotation, and a single orientation of at most DECIMALS decimals that maps a coordinate axis to one within SNAP_TOLERANCE does so
+    exactly (:func:`snap_rotation`), as [3.1416, 0, 0]: an arm without a roll joint reaches a tool that points down, but hardly one
+    that is tilted by 7e-6 rad.
+
+    Raises ValueError with the name ``what`` for another shape, numbers that are not finite, a quaternion whose norm deviates from 1
+    by more than 1e-3, a matrix with a negative determinant or an entry of R'R that deviates from the identity by more than 1e-3,
+    and angles beyond 2 pi by more than 1e-3.
 
     >>> rotation_matrix([0.0, 0.0, np.sqrt(0.5), np.sqrt(0.5)]).round(12) + 0.0
     array([[ 0., -1.,  0.],
@@ -79,6 +85,13 @@ def rotation_matrix(orientation, what: str = "the orientation") -> np.ndarray:
     given = np.asarray(orientation, dtype=float)
     if not np.isfinite(given).all():
         raise ValueError(f"{what} is {given.tolist()}: give finite numbers")
+    R = _matrices(given, what)
+    rounded = R.ndim == 2 and np.array_equal(np.round(given, DECIMALS), given)
+    return snap_rotation(R) if rounded else R
+
+
+def _matrices(given: np.ndarray, what: str) -> np.ndarray:
+    """Return the rotation matrices of finite numbers in one of the forms of :func:`rotation_matrix`, with its errors."""
     if given.shape[-2:] == (3, 3):
         return _nearest_rotations(given, what)
     if given.ndim in (1, 2) and given.shape[-1] == 4:

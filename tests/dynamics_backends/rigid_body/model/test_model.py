@@ -166,6 +166,20 @@ def test_orientations_in_three_forms_are_the_same_rotation():
     assert np.allclose(rounded @ np.swapaxes(rounded, 1, 2), np.eye(3), atol=1e-14)
 
 
+@pytest.mark.parametrize(
+    ("given", "exact"),
+    [
+        ([3.1416, 0.0, 0.0], [[1, 0, 0], [0, -1, 0], [0, 0, -1]]),
+        ([3.14159265, 0.0, 0.0], [[1, 0, 0], [0, -1, 0], [0, 0, -1]]),
+        ([0.7071, 0.7071, 0.0, 0.0], [[0, 1, 0], [1, 0, 0], [0, 0, -1]]),
+    ],
+)
+def test_rounded_orientations_along_the_axes_are_exact(given, exact):
+    assert np.array_equal(rotation_matrix(given), exact)
+    computed = np.array(given) + 1e-13  # no rounded numbers
+    assert np.array_equal(rotation_matrix(computed), exact) is False
+
+
 @pytest.mark.parametrize("pitch", [0.5 * np.pi, -0.5 * np.pi])
 def test_roll_pitch_yaw_of_a_pitch_of_a_quarter_turn(pitch):
     R = rpy_matrix([0.4, pitch, -0.9])
