@@ -122,6 +122,26 @@ class HasWarnings(Protocol):
         ...
 
 
+@runtime_checkable
+class HasConstraints(Protocol):
+    """System of a robot whose accelerations satisfy constraints on its positions, with the state (q, v)."""
+
+    def position_errors(self, xs: Array, p: Parameters) -> dict[str, Array]:
+        """Largest position errors (K,) [m or rad] at states xs (K, nx), by name of the constraints that have one.
+
+        p: name -> (n,).
+        """
+        ...
+
+    def speeds(self, x: Array, p: Parameters) -> dict[str, float]:
+        """Largest velocities [m/s or rad/s] of the rows at a state x (nx,), by name of the constraint; p: name -> (n,)."""
+        ...
+
+    def redundant_rows(self, x: Array, p: Parameters) -> list[str]:
+        """Names of rows that follow from others at a state x (nx,), unless damping lets them yield; p: name -> (n,)."""
+        ...
+
+
 IMPLICIT_STEP = "implicit step"
 """Name of the parameter h (1) [s] of systems made by :class:`DampsImplicitly`."""
 

@@ -7,27 +7,24 @@ steps add drift; gains (kp, kd) reduce both.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 import numpy as np
 
-from dynamics_backends.protocol import Array, unwrapped
-from dynamics_backends.systems.constraints.consistency import known_errors, redundant_constraints, rows_at
-from dynamics_backends.systems.constraints.constraint_set import ConstraintSet
+from dynamics_backends.protocol import Array, HasConstraints, unwrapped
 from trajopt.problem.ocp import OCP, Phase
 
 UNMET, MOVING = 1e-4, 1e-3
 """Position errors [m or rad], and velocities of constraint rows [m/s or rad/s], of x0 above which a warning reports them."""
 OPEN, TORN = 1e-3, 1e-2
 """Position errors [m or rad] of a motion above which a finding reports it, and above which the motion does not hold."""
-LITTLE_DAMPING = 1e-6
-"""Damping ratio of constraints up to which rows that are nearly redundant cause huge forces."""
 
 
-def constraints_of(phase: Phase) -> ConstraintSet | None:
-    """Return the holonomic constraints of the dynamics of a phase; None without any."""
+def constrained_system(phase: Phase) -> HasConstraints | None:
+    """Return the system of a phase if its dynamics satisfy constraints, else None."""
     sampling = phase.dynamics.sampling
-    found = getattr(None if sampling is None else unwrapped(sampling.backend.map), "constraints", None)
-    return found if isinstance(found, ConstraintSet) else None
+    system = None if sampling is None else unwrapped(sampling.backend.map)
+    return system if isinstance(system, HasConstraints) else None
 
 
 def unmet_at_start(ocp: OCP) -> Iterator[str]:
@@ -36,20 +33,17 @@ def unmet_at_start(ocp: OCP) -> Iterator[str]:
     Positions are those of loops, relations and contacts with a reference.
     """
     phase = ocp.phases[0]
-    constraints = constraints_of(phase)
-    if constraints is None:
+    system = constrained_system(phase)
+    if system is None:
         return
-    p, remedy = _first_rows(phase), "pass to.closed_state(system.constraints, x0)"
-    x0 = ocp.x0[: constraints.model.nq + constraints.model.nv]
-    for name, (error,) in known_errors(constraints, x0[None], p).items():
+    p, x0, remedy = _first_rows(phase), _states(system, ocp.x0), "pass to.closed_state(system.constraints, x0)"
+    for name, (error,) in system.position_errors(x0[None], p).items():
         if error > UNMET:
             yield f"x0 does not meet constraint {name!r} of the dynamics: its error is {error:.3g} m or rad; {remedy}"
-    v = x0[constraints.model.nq :]
-    speeds = np.abs(rows_at(constraints, x0, p)[0] @ v) if v.any() else np.zeros(1)
-    if speeds.max() > MOVING:
-        row = int(np.argmax(speeds))
-        name = [c.name for c in constraints.bound for _ in c.labels][row]
-        yield f"x0 moves against constraint {name!r} of the dynamics, with {speeds[row]:.3g} m/s or rad/s; {remedy}"
+    if x0[ocp.model.nq if ocp.model is not None else 0 :].any():
+        name, speed = max(system.speeds(x0, p).items(), key=lambda item: item[1])
+        if speed > MOVING:
+            yield f"x0 moves against constraint {name!r} of the dynamics, with {speed:.3g} m/s or rad/s; {remedy}"
 
 
 def open_constraints(ocp: OCP, xs: Array, least: float = OPEN) -> Iterator[str]:
@@ -58,13 +52,11 @@ def open_constraints(ocp: OCP, xs: Array, least: float = OPEN) -> Iterator[str]:
     """
     times, worst = ocp.times_of(xs), dict[str, tuple[float, int]]()
     for phase, knots in zip(ocp.phases, ocp.phase_slices, strict=True):
-        constraints = constraints_of(phase)
-        if constraints is None:
+        system = constrained_system(phase)
+        if system is None:
             continue
-        nx = constraints.model.nq + constraints.model.nv
-        for name, errors in known_errors(
-            constraints, xs[knots.start : knots.stop + 1, :nx], _first_rows(phase)
-        ).items():
+        own = _states(system, xs[knots.start : knots.stop + 1])
+        for name, errors in system.position_errors(own, _first_rows(phase)).items():
             k = int(np.argmax(errors))
             worst[name] = max(worst.get(name, (0.0, 0)), (float(errors[k]), knots.start + k))
     for name, (error, k) in worst.items():
@@ -81,17 +73,18 @@ def redundancy_notes(ocp: OCP) -> Iterator[str]:
     Redundant rows that agree do no harm, but in states nearby they nearly contradict each other, which causes huge forces.
     """
     for phase in ocp.phases:
-        constraints = constraints_of(phase)
-        if constraints is None or constraints.damping_ratio > LITTLE_DAMPING:
-            continue
-        x0 = ocp.x0[: constraints.model.nq + constraints.model.nv]
-        if found := redundant_constraints(constraints, x0, _first_rows(phase)):
-            rows = ", ".join(f"{d.constraint}.{d.row}" for d in found)
+        system = constrained_system(phase)
+        if system is not None and (rows := system.redundant_rows(_states(system, ocp.x0), _first_rows(phase))):
             yield (
-                f"constraint rows are redundant at x0 ({rows}), and nearly so around it, which causes huge forces: remove them, or "
-                "let them yield by damping_ratio = 1e-3 of to.Holonomic"
+                f"constraint rows are redundant at x0 ({', '.join(rows)}), and nearly so around it, which causes huge forces: "
+                "remove them, or let them yield by damping_ratio = 1e-3 of to.Holonomic"
             )
             return
+
+
+def _states(system: Any, x: Array) -> Array:
+    """Return the entries of states (..., nx) that belong to a system, without durations."""
+    return x[..., : system.manifold.nx]
 
 
 def _first_rows(phase: Phase) -> Mapping[str, Array]:

@@ -337,10 +337,11 @@ AT_BOUND = 1e-3
 """Relative distance from a bound below which a duration counts as being at it."""
 
 
-def durations_at_bounds(ocp: OCP, xs: Array) -> list[str]:
+def durations_at_bounds(ocp: OCP, xs: Array, *, beyond_only: bool = False) -> list[str]:
     """Return warnings about free durations at or beyond their bounds in the last state of xs (N + 1, nx), one for each bound.
 
-    Durations whose bounds are equal are ignored. Empty for a problem without free durations or control bounds.
+    beyond_only: leave out those at their bounds, which an iterate that is no solution may reach by chance. Durations whose bounds
+    are equal are ignored. Empty for a problem without free durations or control bounds.
     """
     sampling = ocp.phases[0].dynamics.sampling
     chooses = sampling is not None and isinstance(unwrapped(sampling.backend.map), Durations)
@@ -354,6 +355,8 @@ def durations_at_bounds(ocp: OCP, xs: Array) -> list[str]:
         for which, remedy, sign, bound in sides:
             if bounds[0] < bounds[1] and sign * (T - bound) >= -AT_BOUND * bound:
                 beyond = sign * (T - bound) > AT_BOUND * bound
+                if beyond_only and not beyond:
+                    continue
                 limit = f"beyond {bound:.4g} s, the {which}" if beyond else f"the {which}"
                 found.append(
                     f"the {name} is {T:.4g} s, {limit} allowed duration: it may limit the motion; {remedy} this "

@@ -124,6 +124,19 @@ def known_errors(constraints: ConstraintSet, xs: Array, p: Mapping[str, Array] |
     return {c.name: np.abs(e).max(axis=1) for c, e in zip(known, errors, strict=True)}
 
 
+def row_speeds(constraints: ConstraintSet, x: Array, p: Mapping[str, Array] | None = None) -> dict[str, float]:
+    """Largest velocities |J v| [m/s or rad/s] of the rows of each constraint at a state x (nx,); zero for inactive ones.
+
+    p: run-time parameters, each (n,).
+    """
+    speeds = np.abs(rows_at(constraints, x, p)[0] @ np.asarray(x)[constraints.model.nq :])
+    names = [c.name for c in constraints.bound for _ in c.labels]
+    return {
+        c.name: float(max(s for s, name in zip(speeds, names, strict=True) if name == c.name))
+        for c in constraints.bound
+    }
+
+
 def _errors(
     constraints: ConstraintSet, some: Sequence[BoundConstraint], xs: Array, p: Mapping[str, Array] | None
 ) -> list[Array]:

@@ -26,7 +26,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from dynamics_backends import scalar as sm
-from dynamics_backends.protocol import Matrix, Partials
+from dynamics_backends.protocol import Array, Matrix, Parameters, Partials
 from dynamics_backends.rigid_body.algorithms.forward_dynamics import equations_of_motion
 from dynamics_backends.rigid_body.contact import contact_dynamics
 from dynamics_backends.rigid_body.contact.constraints import Second
@@ -41,6 +41,7 @@ from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.scalar import Rows, Scalar
 from dynamics_backends.systems.bodies.actuated_body import ActuatedBody
 from dynamics_backends.systems.bodies.rigid_body_map import WholeMap
+from dynamics_backends.systems.constraints.consistency import known_errors, redundant_constraints, row_speeds
 from dynamics_backends.systems.constraints.constrained_derivatives import (
     ConstrainedDerivatives,
     DerivativeEquations,
@@ -54,6 +55,9 @@ from dynamics_backends.systems.constraints.constraint_set import (
     summed_columns,
     switch_columns,
 )
+
+LITTLE_DAMPING = 1e-6
+"""Damping ratio up to which rows that are nearly redundant cause huge forces."""
 
 
 class ConstrainedMotion(NamedTuple):
@@ -95,6 +99,20 @@ class Holonomic(WholeMap, ConstrainedDerivatives, ActuatedBody):
     def __call__(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Rows:
         """Rows of xdot = (v, a) with the accelerations a under the constraints."""
         return sm.concatenate([self.split(x)[1], self.motion(x, u, p, equations_of_motion).a])
+
+    def position_errors(self, xs: Array, p: Parameters) -> dict[str, Array]:
+        """Largest position errors (K,) of loops, relations and contacts with a reference, see :class:`HasConstraints`."""
+        return known_errors(self.constraints, xs, p)
+
+    def speeds(self, x: Array, p: Parameters) -> dict[str, float]:
+        """Largest velocities of the rows of each constraint, see :class:`HasConstraints`."""
+        return row_speeds(self.constraints, x, p)
+
+    def redundant_rows(self, x: Array, p: Parameters) -> list[str]:
+        """Names of redundant rows if damping_ratio is at most LITTLE_DAMPING, see :class:`HasConstraints`."""
+        if self.constraints.damping_ratio > LITTLE_DAMPING:
+            return []
+        return [f"{d.constraint}.{d.row}" for d in redundant_constraints(self.constraints, x, p)]
 
     def outputs(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> dict[str, Rows]:
         """Constraint forces on the robot by name, in world axes (of a loop: on its first frame); zero for inactive constraints.
