@@ -72,22 +72,25 @@ def _run_attempts(
 
 
 UNMOVED, LOWER = 1e-6, 1e-6
-"""Largest change of the controls of a guess that counts as none, and relative decrease of the cost that shows a saddle point."""
+"""Largest change of controls or states that counts as none, and relative decrease of the cost that shows a saddle point."""
 
 
 def is_unmoved(found: Solution, guess: Guess) -> bool:
-    """True if a solution has the controls of its guess, to UNMOVED."""
-    return bool(np.abs(found.us - guess.us).max(initial=0.0) <= UNMOVED)
+    """True if a solution has the controls of its guess, or stays at x0, to UNMOVED."""
+    same = np.abs(found.us - guess.us).max(initial=0.0) <= UNMOVED
+    return bool(same or np.abs(found.xs - found.xs[0]).max() <= UNMOVED)
 
 
 def _off_saddle_point(
     solve: SolveAttempt, ocp: OCP, warm: WarmStart, found: Solution, options: AutoOptions, callback: Callback | None
 ) -> Solution:
-    """Return ``found``, a solution that is the guess itself, or if cheaper, the solution from the guess with pushed controls.
+    """Return ``found``, a solution that is the guess itself, or if cheaper or unbounded, the solution from the guess, pushed.
 
     At a symmetric guess the gradient may be zero although the cost falls to both sides.
     """
-    again = _in_turn(solve, ocp, replace(warm, guess=pushed(warm.guess)), options, callback)
+    again = _in_turn(solve, ocp, replace(warm, guess=pushed(ocp, warm.guess)), options, callback)
+    if again.status.code is StatusCode.UNBOUNDED:
+        return again
     if not (again.status.success and again.cost < found.cost - LOWER * max(1.0, abs(found.cost))):
         return found
     message = f"{again.status.message} The guess is a saddle point (cost {found.cost:.4g}): the solve began beside it."

@@ -354,13 +354,16 @@ def may_compete(ocp: OCP, guess: Guess) -> bool:
 
 
 PUSH = 1e-2
-"""Moves of the controls of a guess that is a stationary point, relative to controls beyond 1."""
+"""Moves of a guess that is a stationary point, of controls relative to those beyond 1."""
 
 
-def pushed(guess: Guess) -> Guess:
-    """Return the guess with controls moved by random amounts up to PUSH."""
-    moves = np.random.default_rng(0).uniform(-PUSH, PUSH, guess.us.shape)
-    return guess._replace(us=guess.us + moves * np.maximum(1.0, np.abs(guess.us)))
+def pushed(ocp: OCP, guess: Guess) -> Guess:
+    """Return the guess with controls moved by random amounts up to PUSH, and states along a line to a random one, by up to PUSH."""
+    rng, share = np.random.default_rng(0), np.linspace(0.0, 1.0, len(guess.xs))[:, None]
+    moves = rng.uniform(-PUSH, PUSH, guess.us.shape)
+    away = share * rng.uniform(-PUSH, PUSH, (1, ocp.manifold.ndx))
+    xs = np.ascontiguousarray(ocp.manifold.integrate(guess.xs.T, away.T).T)
+    return Guess(xs, guess.us + moves * np.maximum(1.0, np.abs(guess.us)))
 
 
 def choose_starts(

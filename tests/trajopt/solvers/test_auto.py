@@ -249,6 +249,23 @@ def test_a_guess_at_a_saddle_point_is_left():
     assert rest.status.success and rest.cost == 0.0 and "saddle" not in rest.status.message
 
 
+@pytest.mark.parametrize("control", [0.0, 0.1])
+def test_a_saddle_point_in_the_states_is_left(control):
+    """The cost of x^2 - 1 has no gradient at x = 0, where the cost of the controls draws a guess with controls, too."""
+    cart = to.SampledSystem(to.FunctionMap(lambda x, u, t, p: [x[1], u[0]], 2, 1, second_order=True), "rk4")
+    well = to.residual_cost("well", lambda x, u, t, p: [x[0] ** 2 - 1.0], 2, 1, 10.0)
+    ocp = to.OCP.single_phase(cart, [0.0, 0.0], 20, 0.1, [to.control_cost(1, weight=0.01)], [well])
+    found = to.solve(ocp, to.constant_guess(ocp, control))
+    assert found.status.success and found.cost < 0.01 and "saddle point" in found.status.message
+
+
+def test_a_maximum_without_bounds_is_unbounded():
+    cart = to.SampledSystem(to.FunctionMap(lambda x, u, t, p: [x[1], u[0]], 2, 1, second_order=True), "rk4")
+    gain = to.objective_term("gain", lambda x, u, t, p: [-(u[0] ** 2)], 2, nu=1)
+    found = to.solve(to.OCP.single_phase(cart, [0.0, 0.0], 20, 0.1, [gain], []))
+    assert found.status.code is StatusCode.UNBOUNDED
+
+
 def test_records_of_all_attempts_are_numbered_without_a_break():
     ocp = cases.pendulum_swing_up()
     fastest = np.abs(to.solve(ocp, solver="slq").xs[:, 1]).max()
