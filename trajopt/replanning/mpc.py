@@ -175,9 +175,9 @@ class MPC:
         """Change values of the cost terms and constraints with this name, from the next solve on.
 
         values: of their only parameter, such as a goal. changes: parameters by name, ``weight`` of a term, ``lower`` and ``upper``
-        of a constraint. Each is one row (n,), or rows (N, n) by knot, or (N + 1, n) with the final knot. Plans begin ``delay`` after
-        their step: after a step at t, the rows belong to the times t + delay + ocp.times. A later problem gets the rows at its own
-        times. Raises ValueError for an unknown name or
+        of a constraint. Each is one row (n,), or rows (N, n) by knot, or (N + 1, n) with the final knot. Plans begin ``delay``
+        after their step: after a step at t, the rows belong to the times t + delay + ocp.times. A later problem gets the rows at
+        its own times. Raises ValueError for an unknown name or
         parameter, a wrong shape, numbers that are not finite, except infinite bounds, and a lower bound above the upper one.
 
             mpc.set("goal", [0.4, 0.1, 0.5])

@@ -12,7 +12,8 @@ the costates small. The gradient yields two numbers without units:
 
     scaled KKT error    max |g_i| / s_i, s_i the largest sum of the absolute terms of g_i, at least EFFECT size(J) / max(1, |u|);
                         complementarity |y| dist / size(J)
-    cost sensitivity    max |g_i| U_i / size(J), U_i the largest |u_i| along the trajectory; sum of |y| dist / size(J)
+    cost sensitivity    max |g_i| U_i / size(J), U_i the largest |u_i| along the trajectory, or the range between its bounds if that
+                        is zero; sum of |y| dist / size(J)
 
 The size of the cost and EFFECT are those of :mod:`trajopt.solvers.rules.cost_size`, so that the numbers do not depend on the unit
 of the cost. The sum of |y| dist, the duality gap of a convex problem, estimates the cost above the optimum.
@@ -124,8 +125,11 @@ class _Measured:
     def measures(self, K: Array, tolerance: float, of_guess: float) -> Measures:
         """Return largest violation, scaled KKT error and cost sensitivity of the trajectory under the feedback K (N, nu, ndx).
 
-        tolerance: on defects, bounds and constraint rows, to which the violation is relative. of_guess: cost of the guess.
+        tolerance: on defects, bounds and constraint rows, to which the violation is relative. of_guess: cost of the guess. Without
+        a cost, every trajectory is optimal.
         """
+        if not any(term.weight.any() for term in self.ocp.terms()):
+            return Measures(self.violation(tolerance), 0.0, 0.0)
         gradient, size, products = self._stationarity(K)
         scale = cost_size(self.cost, of_guess)
         relative = np.abs(gradient) / np.maximum(size, least_with_effect(scale, self.us))
@@ -133,7 +137,8 @@ class _Measured:
         # at an optimum the gradient is zero, or the multiplier of an active bound
         active = distance <= ACTIVE * self._control_ranges()
         relative = np.where(active, np.minimum(relative, np.abs(gradient) * distance / scale), relative)
-        reach = np.minimum(np.abs(self.us).max(axis=0, initial=0.0), distance)
+        largest = np.abs(self.us).max(axis=0, initial=0.0)
+        reach = np.minimum(np.where(largest > 0.0, largest, self._control_ranges()), distance)
         sensitivity = max(float((np.abs(gradient) * reach).max(initial=0.0)), float(products.sum())) / scale
         kkt = max(float(relative.max(initial=0.0)), float(products.max(initial=0.0)) / scale)
         return Measures(self.violation(tolerance), *(v if np.isfinite(v) else np.inf for v in (kkt, sensitivity)))

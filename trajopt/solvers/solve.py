@@ -182,7 +182,8 @@ def _solved(
         if ocp.in_scaled_time and np.isfinite(solution.xs).all():
             solution = replace(solution, times=ocp.times_of(solution.xs))
             if solution.status.code not in STOPPED:
-                meta["findings"] += durations_at_bounds(ocp, solution.xs)
+                unsolved = solution.status.code is StatusCode.MAX_ITERATIONS
+                meta["findings"] += durations_at_bounds(ocp, solution.xs, beyond_only=unsolved)
         if check and np.abs(solution.xs[-1] - ocp.x0).max() <= START_TOLERANCE:
             meta["findings"] += tiny_distances(ocp)
         if check:

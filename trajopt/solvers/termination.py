@@ -8,6 +8,7 @@ A message states the result first, then the errors with their tolerances, then t
 from __future__ import annotations
 
 from dataclasses import replace
+from math import isfinite
 from typing import NamedTuple
 
 from trajopt.results.status import STATIONARY, Status, StatusCode
@@ -333,6 +334,12 @@ def unrefined(rounds: int, report: str) -> Status:
     return Status(StatusCode.INFEASIBLE, f"After {rounds} solves: {report}.", advice=advice)
 
 
+def not_run(solver: str, code: int) -> Status:
+    """Status "error" of a solver of another library that returned before it evaluated the problem, with its return code."""
+    advice = "Check the options that are passed on to it (`ipopt`), and that its linear solver is installed."
+    return Status(StatusCode.ERROR, f"{solver} ended before it began, with the return code {code}.", advice=advice)
+
+
 def unbounded(iterations: int, objective: float) -> Status:
     """Status of a solve whose objective decreased below any meaningful value at feasible points."""
     message = f"The objective is unbounded{_after(iterations)}: it decreased to {objective:.1e} along feasible points."
@@ -340,9 +347,11 @@ def unbounded(iterations: int, objective: float) -> Status:
 
 
 def fell_far(status: Status, first: float, last: float) -> Status:
-    """Return "unbounded" for a failure whose objective fell from ``first`` to below LIKELY_UNBOUNDED, else the status itself."""
+    """Return "unbounded" for a failure whose finite objective fell from ``first`` to below LIKELY_UNBOUNDED, else the status
+    itself.
+    """
     stopped = status.success or status.code in (StatusCode.UNBOUNDED, StatusCode.INTERRUPTED, StatusCode.ERROR)
-    if stopped or not last < -LIKELY_UNBOUNDED * max(1.0, abs(first)):
+    if stopped or not isfinite(first) or not last < -LIKELY_UNBOUNDED * max(1.0, abs(first)):
         return status
     message = f"The objective seems unbounded: it fell from {first:.1e} to {last:.1e}. {status.message}"
     return Status(StatusCode.UNBOUNDED, message, advice=BOUNDING)

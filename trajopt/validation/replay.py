@@ -61,6 +61,8 @@ RANGE_SHARE, OF_LARGEST = 0.05, 0.1
 """Default tolerance for systems without a robot, as a fraction of the range of each component. Ranges count as at least OF_LARGEST
 times the largest one, this limited to 1: components may be constant.
 """
+LEAST = 1e-6
+"""Smallest tolerance for systems without a robot, that on the defects of a plan: motions may stay where they are."""
 
 
 class Deviation(NamedTuple):
@@ -268,8 +270,8 @@ def tolerances(ocp: OCP, xs: Array) -> tuple[Array, tuple[str, ...]]:
     d = ocp.manifold.difference(np.repeat(xs[:1], len(xs), axis=0).T, xs.T)
     span = np.ptp(d, axis=1)
     fraction = RANGE_SHARE if given is None else given
-    least = min(1.0, OF_LARGEST * float(span.max())) or 1.0
-    return fraction * np.maximum(least, span), ("",) * len(span)
+    least = min(1.0, OF_LARGEST * float(span.max()))
+    return np.maximum(fraction * np.maximum(least, span), LEAST), ("",) * len(span)
 
 
 def broken_constraints(ocp: OCP, xs: Array, us: Array, run: Deviation) -> list[str]:

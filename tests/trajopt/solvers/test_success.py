@@ -56,6 +56,32 @@ def lqr_gains():
     return np.repeat(-np.linalg.solve(np.eye(1) + B.T @ P @ B, B.T @ P @ A)[None], N, axis=0)
 
 
+@pytest.mark.parametrize("solver", ["slq", "ddp", "ipm"])
+def test_a_motion_that_stays_where_it_is_holds(solver):
+    """Its ranges are rounding errors, to which no deviation of a replay can be relative."""
+    ocp = replace(pendulum(0.05), x0=np.zeros(2), terminal=(to.state_cost(2, [0.0, 0.0]),))
+    found = to.solve(ocp, to.constant_guess(ocp, 0.3), solver=solver)
+    assert found.status.success and np.abs(found.xs).max() < 1e-9, found.status
+
+
+@pytest.mark.parametrize("solver", ["auto", "ipm", "ddp"])
+def test_every_feasible_motion_is_optimal_without_a_cost(solver):
+    goal = to.bounded(to.state_cost(2, [1.0, 0.0]), name="goal")
+    ocp = replace(cart(u_lower=[-2.0], u_upper=[2.0], terminal_constraints=(goal,)), terminal=())
+    ocp = replace(ocp, phases=(replace(ocp.phases[0], terms=()),))
+    found = to.solve(ocp, solver=solver)
+    assert found.status.success, found.status
+
+
+def test_a_cost_in_tiny_units_is_not_optimal_at_controls_of_zero():
+    """The solver accepts a gradient of 1e-12, but the controls change the cost by much of it."""
+    small = [replace(t, weight=1e-12 * t.weight) for t in (to.control_cost(1), to.state_cost(2, [1.0, 0.0], 1e4))]
+    ocp = replace(cart(u_lower=[-5.0], u_upper=[5.0]), terminal=(small[1],))
+    ocp = replace(ocp, phases=(replace(ocp.phases[0], terms=(small[0],)),))
+    found = to.solve(ocp, solver="slq")
+    assert found.iterations == 0 and found.status.code is StatusCode.ACCEPTABLE
+
+
 @pytest.mark.parametrize("gains", [False, True])
 def test_the_measures_of_a_known_optimum_are_rounding(gains):
     ocp = cart()

@@ -240,6 +240,8 @@ class _Run:
     def _status(self, code: int) -> Status:
         """Return the status for a return code of IPOPT, with the errors of the best iterate."""
         p, o, n = self.best, self.options, self.iteration
+        if p is None and self.point is None and code != _INVALID_NUMBER:
+            return termination.not_run("IPOPT", code)
         if p is None or code == _INVALID_NUMBER:
             w = self.w0 if self.point is None else self.point.iterate.w
             return termination.non_finite(nlp_diagnosis.non_finite_number(self.nlp, w, *self.nlp.evaluate(w)))
@@ -254,9 +256,10 @@ class _Run:
         if code == _INFEASIBLE or (code == _TOO_FEW_FREEDOMS and violated):
             return termination.violation_remains(measured, stationary=code == _INFEASIBLE)
         if code == _MAX_ITERATIONS:
-            return termination.max_iterations(o.max_iterations, measured)
+            return termination.max_iterations(int(o.ipopt.get("max_iter", o.max_iterations)), measured)
         if code in (_CPU_TIME, _WALL_TIME):
-            return termination.time_limit(o.time_limit, measured)
+            times = [float(o.ipopt[key]) for key in ("max_wall_time", "max_cpu_time") if key in o.ipopt]
+            return termination.time_limit(times[0] if times else o.time_limit, measured)
         if code in (_ACCEPTABLE, _TINY_STEP) or (p.kkt <= SOLVED and not violated):
             return termination.precision_limit(measured)
         if code == _TOO_FEW_FREEDOMS:

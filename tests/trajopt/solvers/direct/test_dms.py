@@ -287,3 +287,16 @@ def test_guesses_off_the_dynamics_and_the_bounds_are_welcome():
     wild = Guess(rng.standard_normal((11, 2)), 50.0 * rng.standard_normal((10, 1)))
     costs = [solve(ocp, guess, solver="dms").cost for guess in (wild, constant_guess(ocp))]
     assert costs[0] == pytest.approx(costs[1], rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("given", "code", "named"),
+    [
+        ({"max_iter": 2}, "max_iterations", "max_iterations = 2"),
+        ({"linear_solver": "ma57"}, "error", "IPOPT ended before it began, with the return code -12"),
+    ],
+)
+def test_options_of_ipopt_are_named_in_the_status(given, code, named):
+    ocp, guess = swing_up()
+    found = solve(ocp, guess, {"ipopt": given}, solver="dms")
+    assert found.status.code == code and named in found.status.message

@@ -520,3 +520,42 @@ def test_a_whole_state_is_reached_with_two_controls():
     np.testing.assert_allclose(
         found.multipliers["terminal goal"], other.multipliers["terminal goal"], rtol=1e-2, atol=1e-3
     )
+
+
+def container_crane():
+    """Transfer of a container with limited swing, which ends on a bound of the velocity (Y. Sakawa, Y. Shindo, Automatica 18,
+    1982; numbers of J. Betts, Practical Methods for Optimal Control Using Nonlinear Programming, 2020). The optimum is 0.0375.
+    """
+
+    def crane(x, u, t, p):
+        swing = -(u[0] + 27.0756 * x[2] + 2.0 * x[4] * x[5]) / x[1]
+        return [x[3], x[4], x[5], u[0] + 17.2656 * x[2], u[1], swing]
+
+    start, end = np.array([0.0, 22.0, 0.0, 0.0, -1.0, 0.0]), np.array([10.0, 14.0, 0.0, 2.5, 0.0, 0.0])
+    steps = to.SampledSystem(to.make_backend(to.FunctionMap(crane, 6, 2), "forward_ad"), "rk4")
+    swing = to.residual_cost("swing", lambda x, u, t, p: [x[2], x[5]], 6, 2)
+    limits = np.array([np.inf, np.inf, np.inf, 2.5, 1.0, np.inf])
+    goal = to.bounded(to.state_cost(6, end), name="end")
+    return to.OCP.single_phase(
+        steps,
+        start,
+        60,
+        9.0 / 60,
+        [swing, to.control_cost(2, weight=0.01)],
+        [],
+        constraints=[to.state_bounds(6, -limits, limits)],
+        terminal_constraints=[goal],
+        u_lower=[-2.83374, -0.80865],
+        u_upper=[2.83374, 0.71265],
+    ), end
+
+
+@pytest.mark.parametrize("tolerance", [1e-2, 1e-3, 1e-4])
+def test_a_larger_tolerance_takes_no_more_iterations(tolerance):
+    """The barrier falls until the tolerance on the constraints is met too."""
+    ocp, end = container_crane()
+    guess = to.interpolated_guess(ocp, end)
+    exact = to.solve(ocp, guess, solver="ipm")
+    rough = to.solve(ocp, guess, {"gradient_tolerance": tolerance}, solver="ipm", check=False)
+    assert exact.status.success and exact.cost == pytest.approx(0.0375, rel=1e-2)
+    assert rough.status.success and rough.iterations <= exact.iterations + 2
