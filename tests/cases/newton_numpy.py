@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+from shooting_numpy import scaled
 
 from dynamics_backends.protocol import Array
 from trajopt.guesses.guesses import Guess
@@ -39,7 +40,6 @@ from trajopt.solvers.methods.requests import (
 )
 from trajopt.solvers.rules.barrier import HELD, KAPPA_SIGMA, PUSH, TAU, WIDEST
 from trajopt.solvers.shooting.ddp_model import mixed, with_curvature
-from trajopt.solvers.shooting.iterate import scaled
 from trajopt.solvers.window.slots import Answering
 from trajopt.stage.evaluation import Candidates, Direction as Along, Evaluator, Expansion, Shooting
 

@@ -5,7 +5,7 @@ other options, each iteration solves the LQ problem of :mod:`trajopt.solvers.sho
 Shooting nodes, box limits and globalization are those of SLQ. Far from the solution, Gauss-Newton steps are often longer: they
 are tried first, and again if the exact Hessian gives a poor step. Records name the Hessian of each step. With search = "curve",
 both steps are tried in every iteration once progress was slower than the option ``switch``, also along parabolas
-(:mod:`trajopt.solvers.shooting.iterate`). If linearly closed defects diverge, the problem is solved again from the guess with
+(:mod:`trajopt.solvers.shooting.parabola`). If linearly closed defects diverge, the problem is solved again from the guess with
 nonlinear closing (:mod:`trajopt.solvers.slq`); the status reports this.
 
 D. Mayne, Int. J. Control 3, 1966; D. Jacobson, D. Mayne, Differential Dynamic Programming, 1970; box limits: Tassa et al.,

@@ -192,7 +192,7 @@ class DDPOptions(SLQOptions):
     "linear", curvature = "newton" and indefinite = "modify"; with other values of these, and with "merit", the method is SLQ
     with second derivatives, and only then ``search``, ``switch`` and the initial regularization count.
     search: "line", or, with globalization = "merit", "curve" for narrow valleys
-    (:mod:`trajopt.solvers.shooting.iterate`): once progress is slower than ``switch``, every iteration tries a Gauss-Newton
+    (:mod:`trajopt.solvers.shooting.parabola`): once progress is slower than ``switch``, every iteration tries a Gauss-Newton
     step and a step with the largest convex curvature fraction, in place of ``curvature`` and ``indefinite``. It
     needs fewer iterations, each at two to three times the cost. curvature: costates in the second derivatives of the
     dynamics: those of an adjoint pass ("newton"), or V'x of the backward pass ("true"). indefinite: treatment of an

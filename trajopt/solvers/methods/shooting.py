@@ -26,7 +26,6 @@ from trajopt.solvers.methods.shooting_requests import (
     MARK,
     STAY,
     Back,
-    Choose,
     Correct,
     Direction,
     Expand,
@@ -40,6 +39,7 @@ from trajopt.solvers.methods.shooting_requests import (
     Roll,
     Start,
     Step,
+    Swap,
 )
 from trajopt.solvers.options import SLQOptions
 from trajopt.solvers.rules.line_search import (
@@ -96,7 +96,6 @@ class TrialStep(NamedTuple):
     policy of the step, NaN if not computed.
     """
 
-    place: int
     model: int
     mu: float
     step: Step
@@ -225,11 +224,9 @@ class ShootingMethod:
         A rejected step raises the regularization, a good one lowers it. The solve ends without a direction, after a rejected step
         at the largest regularization, after many iterations without progress, or if gaps stay open.
         """
-        chosen = yield from (self._best_step() if self.several else self._trial_step(0, 0, False, None))
+        chosen = yield from (self._best_step() if self.several else self._trial_step(0, False, None))
         if chosen is None:
             return End.NOT_POSITIVE_DEFINITE
-        if self.several:
-            yield Choose(chosen.place)
         at, new = self.at, chosen.new
         self.penalty, self.regularization, self.kkt = chosen.penalty, chosen.regularization, chosen.step.kkt
         self._update_best(chosen)
@@ -283,7 +280,7 @@ class ShootingMethod:
         if change < o.cost_tolerance * abs(new.cost) and new.defect <= o.defect_tolerance:
             end, self.change = End.CHEAPER, change / abs(new.cost)
             if kkt != kkt:
-                kkt, _ = yield Rate(chosen.place, chosen.found.alpha)
+                kkt, _ = yield Rate(chosen.found.alpha)
             self.cheaper_kkt = kkt
         if end is None or kkt <= STATIONARY:
             self.going, self.is_best, self.kkt = MARK if self.is_best else GO, False, kkt
@@ -303,7 +300,7 @@ class ShootingMethod:
         self._arrive(self.best)
         kkt = yield from self._measured()
         self.regularization = self.regularization._replace(mu=0.0, delta=1.0)
-        step = yield from self._direction(0, 0, False)
+        step = yield from self._direction(0, False)
         if step is None:
             return End.NOT_POSITIVE_DEFINITE
         at = self.at
@@ -316,7 +313,7 @@ class ShootingMethod:
         return End.GAPS_OPEN if self.drift.over else End.NO_STEP
 
     # -- steps ------------------------------------------------------------------------------------------------------------------
-    def _direction(self, place: int, model: int, definite: bool) -> Generator[Request, Any, Step | None]:
+    def _direction(self, model: int, definite: bool) -> Generator[Request, Any, Step | None]:
         """Solve a model's LQ problem, raising the regularization until Quu can be factorized; None at the largest regularization.
 
         A model that can make Quu positive definite returns None at the first failure, because other models are tried first.
@@ -325,7 +322,7 @@ class ShootingMethod:
         rolled = not self.models.curved
         while True:
             going, self.going = self.going, STAY
-            step: Step = yield Direction(place, model, definite, self.regularization.mu, going, rolled)
+            step: Step = yield Direction(model, definite, self.regularization.mu, going, rolled)
             if step.failed < 0:
                 return step
             self.failed_at = step.failed
@@ -334,15 +331,15 @@ class ShootingMethod:
             self.regularization = self.regularization.raised()
 
     def _trial_step(
-        self, place: int, model: int, definite: bool, best: TrialStep | None
+        self, model: int, definite: bool, best: TrialStep | None
     ) -> Generator[Request, Any, TrialStep | None]:
         """Compute the step of a model, raise the penalty as needed, and search along it; None if the LQ problem has no solution.
 
-        place: storage of the step. definite: True to make Quu positive definite. best: best step of other models, or None; an
-        accepted trial no better than it is not expanded. If the expected decrease is at rounding level, or near it after a failed
+        definite: True to make Quu positive definite. best: best step of other models, or None; an accepted trial no better than
+        it is not expanded. If the expected decrease is at rounding level, or near it after a failed
         search, gradients decide instead of the merit.
         """
-        step = yield from self._direction(place, model, definite)
+        step = yield from self._direction(model, definite)
         if step is None:
             return None
         at = self.at
@@ -353,19 +350,17 @@ class ShootingMethod:
         found, new, kkt = None, None, nan
         if promise > ROUNDING:
             search = self._curve_search if self.models.curved else self._line_search
-            found = yield from search(place, step, start, expected)
+            found = yield from search(step, start, expected)
             if found.accepted:
                 if best is not None and is_no_better(found.trial, penalty, best):
-                    return TrialStep(
-                        place, model, regularization.mu, step, found, False, None, nan, penalty, regularization
-                    )
+                    return TrialStep(model, regularization.mu, step, found, False, None, nan, penalty, regularization)
                 mu = regularization.lowered().mu if found.allows_lower_mu and regularization.mu else regularization.mu
-                new = yield Expand(place, found.row, self._next(model, found) if self.several else model, mu)
+                new = yield Expand(found.row, self._next(model, found) if self.several else model, mu)
                 new = new if new.finite else None
         polished = found is None or (new is None and promise <= NEAR_ROUNDING)
         if found is None or polished:
-            found, new, kkt = yield from self._polished(place, model, step, start)
-        return TrialStep(place, model, regularization.mu, step, found, polished, new, kkt, penalty, regularization)
+            found, new, kkt = yield from self._polished(model, step, start)
+        return TrialStep(model, regularization.mu, step, found, polished, new, kkt, penalty, regularization)
 
     def _best_step(self) -> Generator[Request, Any, TrialStep | None]:
         """Return the step of the preferred model, or the best of several steps; None if no model has a step.
@@ -375,7 +370,7 @@ class ShootingMethod:
         preferred; if the preferred model wins with a slow step, the last model.
         """
         before, preferred, models = (self.penalty, self.regularization), self.preferred, self.models
-        best = yield from self._trial_step(0, preferred, False, None)
+        best = yield from self._trial_step(preferred, False, None)
         failed_at = self.failed_at
         self.slow = self.slow or best is None or self._is_slow(best.found)
         numbers = range(len(models.names))
@@ -384,9 +379,11 @@ class ShootingMethod:
             if not (best is None or (self.slow if models.curved else best.rejected_or_short)):
                 break
             self.penalty, self.regularization = before
-            best = better(
-                best, (yield from self._trial_step(0 if best is None else 1 - best.place, model, definite, best))
-            )
+            if best is not None:
+                yield Swap()
+            one, best = best, better(best, (yield from self._trial_step(model, definite, best)))
+            if one is not None and best is one:
+                yield Swap()
         if best is None:
             self.failed_at = failed_at
         else:
@@ -402,7 +399,7 @@ class ShootingMethod:
         return found.actual < self.models.switch * abs(self.at.cost + self.penalty * self.at.gap)
 
     # -- searches -----------------------------------------------------------------------------------------------------------
-    def _line_search(self, place: int, step: Step, start: float, expected: float) -> Generator[Request, Any, Found]:
+    def _line_search(self, step: Step, start: float, expected: float) -> Generator[Request, Any, Found]:
         """Backtracking line search on the merit, over the lengths 1, 1/2, 1/4, ...; expected: decrease of the full step.
 
         The full step is tried alone, then, if linear gaps allow it, with second-order corrections while they help, then the
@@ -416,20 +413,20 @@ class ShootingMethod:
         best = Found(actual >= ratio * expected > 0.0, 0, 1.0, expected, actual, step.trial)
         if best.accepted:
             if actual - risen >= TOO_MUCH * expected:
-                return (yield from self._stretched(place, best, start))
+                return (yield from self._stretched(best, start))
             if actual >= LOWER_RATIO * expected:
                 return best
         elif self.corrects:
-            best = yield from self._corrected(place, best, start)
+            best = yield from self._corrected(best, start)
             if best.accepted:
                 return best
-        return (yield from self._shortened(place, step, best, start))
+        return (yield from self._shortened(step, best, start))
 
-    def _stretched(self, place: int, full: Found, start: float) -> Generator[Request, Any, Found]:
+    def _stretched(self, full: Found, start: float) -> Generator[Request, Any, Found]:
         """Return the step with the lowest merit among the full step and those of length 2, 4 and 8; the shortest of equal ones."""
         best, first = full, -DOUBLINGS
         while first <= 0:
-            trials = yield Roll(place, first, 1 - first, False)
+            trials = yield Roll(first, 1 - first, False)
             for row, trial in enumerate(trials):
                 actual = decrease(start, self.penalty, trial)
                 if best is full or actual >= best.actual:  # of equal ones the shortest
@@ -437,20 +434,18 @@ class ShootingMethod:
                     last = first
             first += len(trials)
         if last + len(trials) != 1:  # later trials have overwritten the rows
-            return (yield from self._rolled_again(place, last + best.row, best))
+            return (yield from self._rolled_again(last + best.row, best))
         return best
 
-    def _rolled_again(
-        self, place: int, number: int, found: Found, curved: bool = False
-    ) -> Generator[Request, Any, Found]:
+    def _rolled_again(self, number: int, found: Found, curved: bool = False) -> Generator[Request, Any, Found]:
         """Roll out the step of length 2^-number again, into row 0, because later trials have overwritten it.
 
         curved: True along the parabola. Return it with row 0.
         """
-        yield Roll(place, number, 1, curved)
+        yield Roll(number, 1, curved)
         return found._replace(row=0)
 
-    def _corrected(self, place: int, full: Found, start: float) -> Generator[Request, Any, Found]:
+    def _corrected(self, full: Found, start: float) -> Generator[Request, Any, Found]:
         """Return the first accepted second-order correction of a rejected full step.
 
         If none, the best of full step and corrections. Stops after MAX_CORRECTIONS, or once a correction raises the merit; a
@@ -460,7 +455,7 @@ class ShootingMethod:
         for number in range(MAX_CORRECTIONS):
             if full.actual == -inf:
                 break
-            trial = yield Correct(place, number > 0)
+            trial = yield Correct(number > 0)
             before, actual = full.actual, decrease(start, self.penalty, trial)
             full = full._replace(accepted=actual >= ratio * full.expected > 0.0, actual=actual, trial=trial)
             if full.accepted:
@@ -471,7 +466,7 @@ class ShootingMethod:
                 break
         return best
 
-    def _shortened(self, place: int, step: Step, best: Found, start: float) -> Generator[Request, Any, Found]:
+    def _shortened(self, step: Step, best: Found, start: float) -> Generator[Request, Any, Found]:
         """Return the first accepted step of 1/2, 1/4, ..., or a shorter one while that reduces the merit more.
 
         best: result for the full step. If it is accepted, it takes part in this comparison. Shorter steps are tried until one is
@@ -481,7 +476,7 @@ class ShootingMethod:
         o, at, penalty = self.options, self.at, self.penalty
         first, number, looking, last = 1, 0, True, 0
         while looking and first <= o.max_backtracks:
-            trials = yield Roll(place, first, o.max_backtracks + 1 - first, False)
+            trials = yield Roll(first, o.max_backtracks + 1 - first, False)
             for row, trial in enumerate(trials):
                 alpha = 0.5 ** (first + row)
                 expected = expected_decrease(penalty, alpha, step.D1, step.D2, at.gap)
@@ -498,10 +493,10 @@ class ShootingMethod:
                     break
             last, first = first, first + len(trials)
         if best.accepted and number < last:  # later trials have overwritten the rows
-            return (yield from self._rolled_again(place, number, best))
+            return (yield from self._rolled_again(number, best))
         return best
 
-    def _curve_search(self, place: int, step: Step, start: float, expected: float) -> Generator[Request, Any, Found]:
+    def _curve_search(self, step: Step, start: float, expected: float) -> Generator[Request, Any, Found]:
         """Return the step with the lowest merit along the line (lengths 4, 2, 1, 1/2, ...) and the parabola (1 to 1/8).
 
         It is accepted if it realizes the fraction ``accept_ratio`` of the decrease expected for its length, or for 1 if it is
@@ -514,7 +509,7 @@ class ShootingMethod:
             (0, min(CURVED_LENGTHS, o.max_backtracks + 1), True),
         ):
             while first < past:
-                trials = yield Roll(place, first, past - first, curved)
+                trials = yield Roll(first, past - first, curved)
                 if not trials:
                     break
                 stored = False  # these trials have overwritten the rows of earlier ones
@@ -528,11 +523,11 @@ class ShootingMethod:
                 first += len(trials)
         assert best is not None
         if best.accepted and not stored:
-            return (yield from self._rolled_again(place, number, best, parabolic))
+            return (yield from self._rolled_again(number, best, parabolic))
         return best
 
     def _polished(
-        self, place: int, model: int, step: Step, start: float
+        self, model: int, step: Step, start: float
     ) -> Generator[Request, Any, tuple[Found, Point | None, float]]:
         """Return the longest of a few steps that reduces the scaled KKT error, or the merit computed from gradients at both ends.
 
@@ -546,13 +541,13 @@ class ShootingMethod:
         first, trials = 0, list[Trial]()
         for i in range(POLISHED):
             if i == first + len(trials):
-                first, trials = i, (yield Roll(place, i, POLISHED - i, False))
+                first, trials = i, (yield Roll(i, POLISHED - i, False))
             trial, alpha = trials[i - first], 0.5**i
             expected = expected_decrease(penalty, alpha, step.D1, step.D2, at.gap)
-            new: Point = yield Expand(place, i - first, model, self.regularization.mu)
+            new: Point = yield Expand(i - first, model, self.regularization.mu)
             actual, good, kkt = -inf, False, nan
             if new.finite:
-                kkt, slope = yield Rate(place, alpha)
+                kkt, slope = yield Rate(alpha)
                 actual = -0.5 * alpha * (step.D1 + slope) + penalty * alpha * at.gap
                 sufficient = actual >= o.accept_ratio * expected > 0.0
                 closed = new.defect <= max(at.defect, o.defect_tolerance)

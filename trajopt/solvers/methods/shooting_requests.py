@@ -4,10 +4,11 @@ As in :mod:`trajopt.solvers.methods.requests`, arrays stay in the slot of the pr
 
 the iterate                trajectory, expansion, reduced gradient, costates
 the best iterate           the iterate marked last
-the last policy            its gains define the scaled KKT error; zero gains before the first step
-places 0, 1                each with a step (a policy and its linear step (dx, du)), the trajectories of its last trial step
-                           lengths, by row, and the next iterate, which is the trial expanded last; a single place if one model
-                           is used
+the direction              the last policy and its linear step (dx, du); the gains of the policy, zero before the first step,
+                           define the scaled KKT error
+the trials                 trajectories of the last step lengths, by row
+the next iterate           the trial expanded last
+the kept direction         another direction, with its next iterate, if several models are used
 
 N knots, states of dimension n (tangent), m controls. ``model``: index of the model of the direction
 (:mod:`trajopt.solvers.shooting.ddp_model`), 0 for a single model. ``mu``: its damping.
@@ -33,13 +34,11 @@ class Start(NamedTuple):
 
 
 class Direction(NamedTuple):
-    """Solve the LQ problem of a model, after the move ``going`` of the slot.
+    """Solve the LQ problem of a model, after the move ``going`` of the slot; the result becomes the direction.
 
-    place: storage of the step. definite: True to make Quu positive definite. rolled: True to roll out the full step. With a
-    single model, the policy of the step becomes the last policy. Answer: a :class:`Step`.
+    definite: True to make Quu positive definite. rolled: True to roll out the full step. Answer: a :class:`Step`.
     """
 
-    place: int
     model: int
     definite: bool
     mu: float
@@ -48,12 +47,11 @@ class Direction(NamedTuple):
 
 
 class Roll(NamedTuple):
-    """Roll out the step in a place with the lengths 2^-i, i = first, first + 1, ...; parabolic: True for the parabola.
+    """Roll out the step with the lengths 2^-i, i = first, first + 1, ...; parabolic: True for the parabola.
 
     Answer: a list of at least one and at most ``count`` :class:`Trial`, stored in rows 0, 1, ...; empty if there is no parabola.
     """
 
-    place: int
     first: int
     count: int  # type: ignore[assignment]
     parabolic: bool
@@ -65,7 +63,6 @@ class Correct(NamedTuple):
     again: True if the last trial was a correction. Answer: the :class:`Trial` of the corrected full step, stored in row 0.
     """
 
-    place: int
     again: bool
 
 
@@ -75,7 +72,6 @@ class Expand(NamedTuple):
     mu: expected damping of the following step. Answer: a :class:`Point`.
     """
 
-    place: int
     row: int
     model: int
     mu: float
@@ -87,14 +83,11 @@ class Rate(NamedTuple):
     Answer: its scaled KKT error, and the derivative there of the cost along the step, which goes on to close the gaps still open.
     """
 
-    place: int
     alpha: float
 
 
-class Choose(NamedTuple):
-    """Select a place: its policy becomes the last policy, and GO moves to its next iterate. No answer (None)."""
-
-    place: int
+class Swap(NamedTuple):
+    """Exchange the direction, with its next iterate, and the kept one. No answer (None)."""
 
 
 class Go(NamedTuple):
@@ -158,4 +151,4 @@ class Step(NamedTuple):
     trial: Trial
 
 
-Request = Start | Direction | Roll | Correct | Expand | Rate | Choose | Go | Back | Kkt | Gains
+Request = Start | Direction | Roll | Correct | Expand | Rate | Swap | Go | Back | Kkt | Gains

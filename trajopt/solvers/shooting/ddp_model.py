@@ -24,7 +24,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from dynamics_backends.protocol import Array, Hessians
-from trajopt.lq.lq import Bounds, LQProblem, Policy
+from trajopt.lq.lq import Bounds, LQProblem
 from trajopt.lq.lq_solver import shared_lq, tensor_curvatures
 from trajopt.solvers.shooting.iterate import Iterate
 from trajopt.stage.evaluation import Evaluator, StageEvaluator
@@ -42,10 +42,10 @@ class Damping(NamedTuple):
 
 
 class Problem(NamedTuple):
-    """LQ problem, and its policy if the sweep that built it computed one (without bounds, or about du = 0)."""
+    """LQ problem, and the knot where Quu could not be factorized while it was built, None without a failure."""
 
     lq: LQProblem
-    policy: Policy | None = None
+    failed_at: int | None = None
 
 
 class Model(Protocol):
@@ -67,9 +67,9 @@ class Model(Protocol):
 def expanded(at: Iterate, evaluator: Evaluator) -> LQProblem:
     """Return the LQ problem about an iterate by an evaluator, with the iterate's defects; cached in the iterate."""
     if at.evaluator is evaluator:
-        return at.expansion.lq
+        return at.lq
     if evaluator not in at.others:
-        at.others[evaluator] = evaluator.expand(at.xs, at.us).lq._replace(d=at.expansion.lq.d)
+        at.others[evaluator] = evaluator.expand(at.xs, at.us).lq._replace(d=at.lq.d)
     return at.others[evaluator]
 
 
@@ -101,7 +101,7 @@ class NewtonModel:
     def problem(self, at: Iterate, damping: Damping, definite: bool = False) -> Problem:
         """Return the LQ problem with the curvature contracted with open-loop costates, cached for the last iterate.
 
-        definite: make Quu positive definite by absolute eigenvalues, with the damping, and return the policy of the result, too.
+        definite: make Quu positive definite by absolute eigenvalues, with the damping.
         """
         if self._last is None or self._last[0] is not at:
             H = self.dynamics.curvature(at.xs, at.us, at.costates[1:])
@@ -109,7 +109,8 @@ class NewtonModel:
         lq = self._last[1]
         if not definite:
             return Problem(lq)
-        return Problem(*shared_lq().convex(lq, *damping))
+        lq, policy = shared_lq().convex(lq, *damping)
+        return Problem(lq, policy.failed_at)
 
 
 class MixedModel:
@@ -129,10 +130,10 @@ class MixedModel:
         self._last: tuple[Iterate, LQProblem, LQProblem] | None = None
 
     def problem(self, at: Iterate, damping: Damping, definite: bool = False) -> Problem:
-        """Return the LQ problem with the largest curvature fraction for which it is convex with the damping, and its policy.
+        """Return the LQ problem with the largest curvature fraction for which it is convex with the damping.
 
-        If there is none, it is that of fraction 0, with a failed policy. The gains of a convex problem are stored for the next
-        costates; ``definite`` has no effect.
+        If there is none, it is that of fraction 0, with a failure. The gains of a convex problem are stored for the next costates;
+        ``definite`` has no effect.
         """
         if self._last is None or self._last[0] is not at:
             exact = expanded(at, self.evaluator)
@@ -146,7 +147,7 @@ class MixedModel:
             if policy.failed_at is None and np.isfinite(policy.Vxx).all():
                 self._gains = policy.K
                 break
-        return Problem(lq, policy)
+        return Problem(lq, policy.failed_at)
 
 
 class TrueModel:
@@ -161,7 +162,7 @@ class TrueModel:
         self.evaluator, self.dynamics, self.modifies = evaluator, dynamics, modifies
 
     def problem(self, at: Iterate, damping: Damping, definite: bool = False) -> Problem:
-        """Return the LQ problem with the curvature contracted with the value gradient of its backward sweep, and its policy.
+        """Return the LQ problem with the curvature contracted with the value gradient of its backward sweep.
 
         The sweep uses the damping and its bounds. definite: make Quu positive definite by absolute eigenvalues.
         """
@@ -170,7 +171,8 @@ class TrueModel:
         if curvature is None:  # a phase is not compiled
             units = [self.dynamics.curvature(at.xs, at.us, np.broadcast_to(e, (N, n))) for e in np.eye(n)]
             curvature = tensor_curvatures([np.stack(blocks, axis=1) for blocks in zip(*units, strict=True)])
-        return Problem(*shared_lq().convex(lq, *damping, curvature, definite))
+        lq, policy = shared_lq().convex(lq, *damping, curvature, definite)
+        return Problem(lq, policy.failed_at)
 
 
 def mixed(one: LQProblem, other: LQProblem, share: float) -> LQProblem:

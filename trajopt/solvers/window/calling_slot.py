@@ -22,6 +22,7 @@ class CallingSlot(Slot):
     """
 
     _error: BaseException | None = None
+    view: Callable[[str], Array]
 
     def _multipliers_kept(self) -> list[Array]:
         """Return the arrays, besides the struct, that a failed request must leave as they were."""
@@ -52,6 +53,11 @@ class CallingSlot(Slot):
         made, code = python_function(signature, call, failed, self._note)
         self._alive.append(made)
         return code
+
+    def _store(self, prefix: str, **blocks: Array) -> None:
+        """Write blocks to the first rows of the arrays of the slot with these names after a prefix."""
+        for name, block in blocks.items():
+            self.view(prefix + name)[: len(block)] = block
 
     def _note(self, _: type, error: BaseException, __: Any) -> None:
         """Store the exception of a called function."""

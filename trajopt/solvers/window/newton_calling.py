@@ -31,11 +31,6 @@ class CallingNewtonSlot(CallingSlot, NewtonSlot):
         """Return the multipliers of the bounds."""
         return [self.view("z")]
 
-    def _store(self, prefix: str, **blocks: Array) -> None:
-        """Write blocks to the first rows of the arrays of the slot with these names after a prefix."""
-        for name, block in blocks.items():
-            self.view(prefix + name)[: len(block)] = block
-
     def _trajectory(self, point: int) -> tuple[Array, Array]:
         """Return views of the states and controls of a point."""
         return self.view(f"points_{point}_xs"), self.view(f"points_{point}_us")

@@ -1,9 +1,8 @@
-"""Single solves by shooting methods: C kernels answer the requests if all stages are compiled and there is one model."""
+"""Single solves by shooting methods: C kernels answer the requests; for stages that are not compiled, they call Python."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from trajopt.guesses.guesses import Guess
 from trajopt.problem.ocp import OCP
@@ -13,7 +12,8 @@ from trajopt.solvers.methods.shooting import Models, ShootingMethod
 from trajopt.solvers.options import DDPOptions, SLQOptions
 from trajopt.solvers.shooting.ddp_model import Model, PlainModel
 from trajopt.solvers.window.alone import kernels_serve, solve_alone
-from trajopt.solvers.window.shooting_numpy import ShootingNumpy
+from trajopt.solvers.window.shooting_calling import CallingShootingSlot
+from trajopt.solvers.window.shooting_slot import ShootingSlot
 from trajopt.stage.evaluation import Evaluator, Shooting
 from trajopt.stage.solver_cache import SolverCache
 from trajopt.validation.validation import reject_constraints
@@ -31,24 +31,19 @@ def solve_shooting(
 ) -> Solution:
     """Solve from a guess by a shooting method; after Ctrl-C, return the current iterate.
 
-    models: LQ models that yield the directions, in order of increasing curvature; default the plain expansion alone. Only without
-    models, C kernels answer the requests if all stages are compiled; else NumPy does. cache: cache of
-    solver workspaces, read and updated. Raises InvalidProblem for a problem with constraints.
+    models: LQ models that yield the directions, in order of increasing curvature; default the plain expansion alone. cache: cache
+    of solver workspaces, read and updated. Raises InvalidProblem for a problem with constraints.
     """
     reject_constraints(ocp, "a shooting method")
     journal = Journal(callback)
     named, corrects = models_of(models, options), corrects_of(ocp, options)
     method = ShootingMethod(named, options, corrects, options.max_iterations)
-    slot: Any = None
     if not models and kernels_serve(ocp, [evaluator]):
-        from trajopt.solvers.window.shooting_slot import ShootingSlot
-
         given = ocp, evaluator, options
         slot = ShootingSlot.reused(cache, *given, may_follow=evaluator.may_follow)  # type: ignore[attr-defined]
     else:
         own = tuple(models) or (PlainModel(options.hessian, evaluator),)
-        slot = ShootingNumpy(ocp, evaluator, options, own, journal, curved=named.curved)
-
+        slot = CallingShootingSlot(ocp, evaluator, options, own, curved=named.curved)
     slot.take(ocp, guess)
     return solve_alone(ocp, guess, method, slot, options, journal, (evaluator,))
 

@@ -1,6 +1,7 @@
 """Slot of shooting methods: memory of one problem, and the C kernels (kernels/shooting_slot.h) that answer its requests.
 
-All phases of the problem must be compiled, and the only model is the plain expansion.
+All phases of the problem must be compiled, and the only model is the plain expansion; for others see
+:mod:`trajopt.solvers.window.shooting_calling`.
 """
 
 from __future__ import annotations
@@ -31,7 +32,6 @@ from trajopt.solvers.methods.shooting_requests import (
     MARK,
     STAY,
     Back,
-    Choose,
     Correct,
     Direction,
     Expand,
@@ -44,6 +44,7 @@ from trajopt.solvers.methods.shooting_requests import (
     Roll,
     Start,
     Step,
+    Swap,
 )
 from trajopt.solvers.options import SLQOptions
 from trajopt.solvers.rules.line_search import DOUBLINGS, POLISHED, Trial
@@ -54,6 +55,7 @@ from trajopt.stage.compiled.compiled_stages import node_flags
 from trajopt.stage.evaluation import Shooting, StageEvaluator
 
 SLOTS = 3
+"""Number of iterates; one more if models compete for the step."""
 ANSWER = 2 * TRIALS
 """Maximum size of an answer, in numbers."""
 SIDE_BY_SIDE = 2
@@ -92,7 +94,7 @@ REFUSED = Trial(math.inf, math.inf)
 class Sizes(NamedTuple):
     """Sizes of the arrays of a slot. trials: trajectories per batch of trial steps. bounded: controls have bounds.
 
-    windowed: the slot belongs to a window, where iterates share the memory of their blocks.
+    windowed: the slot belongs to a window, where iterates share the memory of their blocks. modeled: the step comes from models.
     """
 
     N: int
@@ -102,21 +104,28 @@ class Sizes(NamedTuple):
     trials: int
     bounded: bool
     windowed: bool
+    modeled: bool
 
 
-def sizes_of(ocp: OCP, *, windowed: bool = False) -> Sizes:
-    """Return the sizes for a problem; windowed: the slot belongs to a window, which tries fewer step lengths together."""
+def sizes_of(ocp: OCP, *, windowed: bool = False, modeled: bool = False) -> Sizes:
+    """Return the sizes for a problem, with steps from models if ``modeled``.
+
+    windowed: the slot belongs to a window, which tries fewer step lengths together.
+    """
     manifold, trials = ocp.manifold, SIDE_BY_SIDE if windowed else TRIALS
-    return Sizes(ocp.horizon, manifold.nx, manifold.ndx, ocp.nu, trials, ocp.control_bounds is not None, windowed)
+    return Sizes(
+        ocp.horizon, manifold.nx, manifold.ndx, ocp.nu, trials, ocp.control_bounds is not None, windowed, modeled
+    )
 
 
 @lru_cache(maxsize=64)
 def layout(s: Sizes) -> Layout:
     """Return the memory layout of the arrays of a slot of these sizes (cached).
 
-    With bounds it has the workspace of box QPs; in a window the iterates share their derivative blocks.
+    With bounds it has the workspace of box QPs; in a window the iterates share their derivative blocks; models have memory for
+    their Hessian, a parabola and a kept direction.
     """
-    N, nx, n, m, L, bounded, windowed = s
+    N, nx, n, m, L, bounded, windowed, modeled = s
     own = {
         "xs": (N + 1, nx), "us": (N, m), "x_next": (N, nx), "costs": (N + 1,), "lambda": (N + 1, n), "g": (N, m),
         "A": (N, n, n), "B": (N, n, m), "d": (N, n), "Q": (N + 1, n, n), "q": (N + 1, n), "S": (N, m, n), "R": (N, m, m),
@@ -124,9 +133,12 @@ def layout(s: Sizes) -> Layout:
     }  # fmt: skip
     policy = {"K": (N, m, n), "k": (N, m), "Vx": (N + 1, n), "Vxx": (N + 1, n, n)}
     step = {"dx": (N + 1, n), "du": (N, m)}
-    shapes: dict[str, tuple[int, ...]] = {f"slots_{i}_{k}": v for i in range(SLOTS) for k, v in own.items()}
+    shapes: dict[str, tuple[int, ...]] = {f"slots_{i}_{k}": v for i in range(SLOTS + modeled) for k, v in own.items()}
     shapes |= {f"policy_{k}": v for k, v in policy.items()} | {f"spare_{k}": policy[k] for k in ("K", "k")}
     shapes |= {f"{of}_{k}": v for of in ("step", "current", "extra") for k, v in step.items()}
+    if modeled:
+        shapes |= {f"kept_{k}": policy[k] for k in ("K", "k")} | {f"m{k}": own[k] for k in ("Q", "S", "R")}
+        shapes |= {f"{of}_{k}": v for of in ("kept_step", "bend") for k, v in step.items()}
     if windowed:
         shapes |= {f"early_to_{k}": v for k, v in step.items()}
     shapes |= {"X": (L, N + 1, nx), "U": (L, N, m), "D": (L, N, n), "cost": (L,), "part_cost": (L * N + L,)}
@@ -154,34 +166,44 @@ class ShootingSlot(ArraySlot):
         options: SLQOptions,
         *,
         workspace: Array | None = None,
+        modeled: bool = False,
     ) -> None:
-        self.sizes = sizes = sizes_of(ocp, windowed=workspace is not None)
+        self.sizes = sizes = sizes_of(ocp, windowed=workspace is not None, modeled=modeled)
         super().__init__(SlotData(), layout(sizes), workspace=workspace)
         self._evaluator, d = evaluator, self.data
         self._options = cast("SLQOptions | None", None)
-        stages, end = self._stages(evaluator)
-        phases = (PhaseData * len(stages))(*stages)
-        self._alive.append(phases)
         d.N, d.nx, d.dims_n, d.dims_m = sizes[:4]
-        d.count, d.phases = len(phases), ctypes.addressof(phases)
-        d.end_expand, d.end_values, d.end_end, d.end_workspace = end
         d.shared = workspace is not None
+        self._take_stages()
         self._bind()
         self._take_options(ocp, options)
 
-    def _stages(self, evaluator: StageEvaluator) -> tuple[list[Any], tuple[Any, ...]]:
-        """Return the structs of the phases, and functions, data and workspace of the final knot."""
+    def _take_stages(self) -> None:
+        """Write the functions, data and workspaces of the phases and of the final knot to the struct."""
+        evaluator, d = self._evaluator, self.data
         *stages, end = evaluator.stages
-        phases = list[Any]()
+        made = list[Any]()
         for stage, knots, read in zip(stages, evaluator.slices, evaluator.controls_read, strict=False):
             own: Any = stage
             functions = code_of(own.library.first), code_of(own.library.rollout)
             data, workspace = ctypes.addressof(own.data), self._workspace(own.library.workspaces)
-            phases.append(PhaseData(knots.start, knots.stop, read, *functions, data, workspace))
+            made.append(PhaseData(knots.start, knots.stop, read, *functions, data, workspace))
         last: Any = end
-        self._alive.append(last)
-        functions = code_of(last.library.end_first), code_of(last.library.end_values)
-        return phases, (*functions, ctypes.addressof(last.data), self._workspace(last.library.workspaces))
+        phases = (PhaseData * len(made))(*made)
+        self._alive += [phases, last]
+        d.count, d.phases = len(phases), ctypes.addressof(phases)
+        d.end_expand, d.end_values = code_of(last.library.end_first), code_of(last.library.end_values)
+        d.end_end, d.end_workspace = ctypes.addressof(last.data), self._workspace(last.library.workspaces)
+
+    def _trials_together(self, parts: int) -> tuple[int, int]:
+        """Return the step lengths that are rolled out together, and those that take no longer than one.
+
+        parts: number of parts of a rollout that run in parallel.
+        """
+        stages: Any = self._evaluator.stages[:-1]
+        lanes = max(own.library.lanes for own in stages)
+        together = SIDE_BY_SIDE if self.sizes.windowed else trials_together(parts, lanes)
+        return together, max(1, min(together, -(-parts // lanes) * lanes // parts))
 
     def serves(self, *given: Any) -> bool:
         """True if the slot was built from this evaluator and has the sizes of the problem; then sets the options."""
@@ -199,10 +221,7 @@ class ShootingSlot(ArraySlot):
         node, alphas = node_flags(shooting.nodes, ocp.horizon), lengths(o.max_backtracks)
         d.nonlinear, d.nodes, d.on_state = o.gaps == "nonlinear", len(shooting.nodes), o.regularize == "state"
         d.node, d.alphas = address(node), address(alphas)
-        lanes = max(own.library.lanes for own in self._evaluator.stages[:-1])  # type: ignore[attr-defined]
-        parts = 1 if d.nonlinear else len(shooting.nodes) + 1
-        d.together = SIDE_BY_SIDE if self.sizes.windowed else trials_together(parts, lanes)
-        d.in_lanes = max(1, min(d.together, -(-parts // lanes) * lanes // parts))
+        d.together, d.in_lanes = self._trials_together(1 if d.nonlinear else len(shooting.nodes) + 1)
         d.early_nearly = NEARLY * o.kkt_tolerance
         if self.sizes.windowed and not reads_linear_steps(ocp, o):
             d.early_to_dx = d.early_to_du = None
@@ -216,7 +235,7 @@ class ShootingSlot(ArraySlot):
 
     @property
     def _current(self) -> str:
-        """Prefix of the struct fields of the current iterate, "slots_0" to "slots_2"."""
+        """Prefix of the struct fields of the current iterate, "slots_0" to "slots_3"."""
         return f"slots_{self.data.at}"
 
     # -- answers ------------------------------------------------------------------------------------------------------------
@@ -224,9 +243,9 @@ class ShootingSlot(ArraySlot):
         """Bind the kernels, and map each type of request to the function that answers it."""
         function = functions(kernels(), "shooting")
         self._start, self._solve = function("start", "pp"), function("direction", "pdll")
-        self._try, self._close_gaps = function("roll", "pll", ctypes.c_long), function("correct", "pl")
+        self._try, self._close_gaps = function("roll", "plll", ctypes.c_long), function("correct", "pl")
         self._expand, self._measure = function("expand", "pl"), function("rate", "pd")
-        self._go, self._back = function("go", "pl"), function("back", "p")
+        self._go, self._back, self._swap = function("go", "pl"), function("back", "p"), function("swap", "p")
         self._kkt, self._sweep = function("kkt", "p"), function("gains", "pd")
         self._put = function("put", "p")
         self._answers = {
@@ -236,11 +255,11 @@ class ShootingSlot(ArraySlot):
             Correct: self._corrected,
             Expand: self._expanded,
             Rate: self._rated,
-            Choose: lambda _: None,
+            Swap: lambda _: self._swap(self.address),
             Go: lambda r: self._go(self.address, r.going),
             Back: lambda _: self._back(self.address),
             Kkt: lambda _: self._optimality(),
-            Gains: lambda r: self._sweep(self.address, r.mu),
+            Gains: self._gained,
         }
 
     def _started(self) -> Point:
@@ -250,12 +269,12 @@ class ShootingSlot(ArraySlot):
 
     def _directed(self, r: Direction) -> Step:
         """Move as requested, compute the step, and roll out the full step if requested; return the step."""
-        self._solve(self.address, r[3], r[4], r[5])
+        self._solve(self.address, r[2], r[3], r[4])
         return self.step()
 
     def _rolled(self, r: Roll) -> list[Trial]:
         """Roll out the step with at most ``count`` lengths 2^-i from i = first on, at most one batch; return the trials."""
-        return self.trials(self._try(self.address, r.first, r.count))
+        return self.trials(self._try(self.address, *r))
 
     def _corrected(self, r: Correct) -> Trial:
         """Second-order correction: close the gaps of the last trial too; return the trial of the corrected full step."""
@@ -264,7 +283,7 @@ class ShootingSlot(ArraySlot):
 
     def _expanded(self, r: Expand) -> Point:
         """Make a trial the next iterate and expand there; return its errors."""
-        self._expand(self.address, r[1])
+        self._expand(self.address, r[0])
         return self.point()
 
     def _rated(self, r: Rate) -> tuple[float, float]:
@@ -276,6 +295,10 @@ class ShootingSlot(ArraySlot):
         """Return scaled KKT error and largest gradient entry of the current iterate under the gains of the last policy."""
         self._kkt(self.address)
         return _new(Optimality, _PAIR_ANSWER.unpack_from(self.data, _ANSWER))
+
+    def _gained(self, r: Gains) -> None:
+        """Compute the feedback gains of the solution."""
+        self._sweep(self.address, r.mu)
 
     def point(self) -> Point:
         """Return finiteness, cost, gradient, gaps and bound violation of an iterate, from the last answer of the kernels."""

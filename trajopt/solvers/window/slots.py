@@ -76,7 +76,7 @@ class Answering:
         return self._answers[type(request)](request)
 
     def note_times(self, journal: Journal) -> None:
-        """Do nothing, as the journal times NumPy itself; slots of kernels add their seconds since the last call to its record."""
+        """Do nothing; slots of kernels add their seconds since the last call to the current record of the history."""
 
     def close(self) -> None:
         """Do nothing; slots of the solver cache return to it."""

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import textbook_systems as textbook
+from shooting_numpy import optimality
 
 from dynamics_backends.registry import make_backend
 from trajopt import OCP, SampledSystem, control_cost, solve, state_cost
@@ -10,7 +11,6 @@ from trajopt.problem.guess import Guess
 from trajopt.results.status import SOLVED, StatusCode
 from trajopt.solvers.direct.direct_sqp import StagedProgram
 from trajopt.solvers.nlp.scaled_kkt import scaled_kkt
-from trajopt.solvers.shooting import iterate
 from trajopt.stage.evaluation import StageEvaluator
 
 
@@ -54,7 +54,7 @@ def test_with_the_costates_it_is_the_measure_of_shooting_for_any_unit_of_the_cos
     z[program.ix[0]] = -(gradient + J.T @ y)[program.ix[0]]
     lq = StageEvaluator(ocp).expand(*program.trajectory(w)).lq
     found = _measured(program, w, y, z)
-    assert found == pytest.approx(iterate.optimality(lq, us, None)[0], rel=1e-9)
+    assert found == pytest.approx(optimality(lq, us, None)[0], rel=1e-9)
     assert 1e-2 < found < 1.0 + 1e-12
 
 

@@ -16,6 +16,7 @@ from shooting_cases import (
     rolled_out,
     sampled,
 )
+from shooting_numpy import measured
 from slq_solve import solve
 
 from dynamics_backends.manifold import Manifold
@@ -36,7 +37,6 @@ from trajopt import (
 )
 from trajopt.lq.lq import LQProblem
 from trajopt.solvers.shooting.ddp_model import Damping, NewtonModel, PlainModel, TrueModel
-from trajopt.solvers.shooting.iterate import measured
 from trajopt.solvers.window.shooting import solve_shooting
 from trajopt.stage.evaluation import StageEvaluator
 from trajopt.step.integrators import step_rows

@@ -7,14 +7,14 @@ import pytest
 import textbook_systems as textbook
 from numpy_lq import NumpyLQ
 from shooting_cases import pendulum_swing_up
+from shooting_numpy import measured, rolled_out, step_of
 from slq_solve import solve
 
 from dynamics_backends.registry import make_backend
 from trajopt import OCP, SampledSystem, control_cost, solver_options, state_cost
-from trajopt.results.records import Journal
-from trajopt.solvers.shooting import iterate
+from trajopt.solvers.shooting import parabola
 from trajopt.solvers.shooting.ddp_model import MixedModel
-from trajopt.solvers.shooting.iterate import measured, parabola_of, rolled_out, step_of
+from trajopt.solvers.shooting.parabola import parabola_of
 from trajopt.stage.evaluation import Direction, Shooting, StageEvaluator
 
 CURVE = {"globalization": "merit", "search": "curve"}
@@ -31,12 +31,17 @@ def stepped(ocp):
     """A step from a motion without gaps."""
     evaluator, lq_solver = StageEvaluator(ocp), NumpyLQ()
     us = 0.3 * np.cos(np.arange(6.0))[:, None]
-    xs, us = rolled_out(np.tile(ocp.x0, (7, 1)), us, Shooting(), evaluator, Journal())
+    xs, us = rolled_out(np.tile(ocp.x0, (7, 1)), us, Shooting(), evaluator)
     at = measured(xs, us, evaluator.expand(xs, us), evaluator, None)
     lq = at.expansion.lq
     policy = lq_solver.solve_riccati(lq)
     linear, (_, D2) = lq_solver.forward(lq, policy)
     return at, step_of(at, policy, linear, D2), evaluator
+
+
+def bend_of(at, step, evaluator):
+    """The parabola of a step that solves the LQ problem of the iterate."""
+    return parabola_of(at.xs, at.us, at.lq.d, step.linear, step.policy.K, at.lq, evaluator)
 
 
 def test_the_bend_is_that_of_least_squares_in_the_controls():
@@ -59,19 +64,19 @@ def test_the_bend_is_that_of_least_squares_in_the_controls():
         W += J[k].T @ lq.Q[k] @ J[k]
         force += J[k].T @ lq.Q[k] @ second[k]
     W += np.diag(lq.R[:, 0, 0])
-    bend = parabola_of(at, step, lq, evaluator)
+    bend = bend_of(at, step, evaluator)
     ddu = -np.linalg.solve(W, force)
     assert np.abs(ddu).max() > 0.01
     np.testing.assert_allclose(bend.du[:, 0], ddu, rtol=0.05, atol=0.02 * np.abs(ddu).max())
     np.testing.assert_allclose(bend.dx, second + J @ ddu, rtol=0.05, atol=0.02 * np.abs(second).max())
 
 
-@pytest.mark.parametrize(("probe", "orders"), [(1e-3, 3.0), (iterate.PROBE, None)])
+@pytest.mark.parametrize(("probe", "orders"), [(1e-3, 3.0), (parabola.PROBE, None)])
 def test_the_parabola_leaves_gaps_of_the_third_order(probe, orders, monkeypatch):
     """Twice the length, eight times the gaps; on the straight line four times. A longer probe adds a little of the second order."""
-    monkeypatch.setattr(iterate, "PROBE", probe)
+    monkeypatch.setattr(parabola, "PROBE", probe)
     at, step, evaluator = stepped(pendulum())
-    bend = parabola_of(at, step, at.expansion.lq, evaluator)
+    bend = bend_of(at, step, evaluator)
     everywhere = Shooting.every("all", at.us.shape[0], "linear")
 
     def gaps(bend, alpha):
@@ -100,7 +105,9 @@ def test_curvature_is_asked_for_once_progress_is_slow(switch, monkeypatch):
     """From the first iteration on with switch = 1."""
     asked, own = [], MixedModel.problem
     monkeypatch.setattr(
-        MixedModel, "problem", lambda model, at, *given: asked.append(at.cost) or own(model, at, *given)
+        MixedModel,
+        "problem",
+        lambda model, at, *given: asked.append(at.evaluator.expand(at.xs, at.us).cost) or own(model, at, *given),
     )
     solution = solve(pendulum_swing_up(), None, CURVE | {"shooting": "all", "switch": switch}, solver="ddp")
     slow = next(r for r in solution.history if r.actual_decrease < switch * r.merit)

@@ -7,6 +7,7 @@ import pytest
 from newton_numpy import Barrier, interior
 from numpy_lq import stationarity
 from shooting_cases import check_optimum, pendulum_swing_up
+from shooting_numpy import scaled
 
 from dynamics_backends import scalar as sm
 from dynamics_backends.manifold import Manifold
@@ -21,7 +22,6 @@ from trajopt.solvers.methods.requests import FRACTIONS, Direction, Point, Step, 
 from trajopt.solvers.options import DDPOptions
 from trajopt.solvers.rules.barrier import first_weight
 from trajopt.solvers.rules.line_search import Filter
-from trajopt.solvers.shooting.iterate import scaled
 from trajopt.solvers.shooting.shooting_diagnosis import no_step
 from trajopt.solvers.termination import Errors, Measured
 from trajopt.stage.evaluators import evaluator_for

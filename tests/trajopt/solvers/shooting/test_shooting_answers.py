@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import textbook_systems as textbook
 from shooting_cases import PROBLEMS, SETTINGS, check_same, pendulum_swing_up, random_guess, sampled
+from shooting_numpy import ShootingNumpy
 
 from dynamics_backends import scalar as sm
 from dynamics_backends.protocol import FunctionMap
@@ -20,6 +21,19 @@ from trajopt.solvers.window.shooting_slot import ShootingSlot
 @pytest.fixture
 def in_numpy(monkeypatch):
     """Return a solve function whose requests NumPy answers."""
+
+    def run(*args, **kwargs):
+        with monkeypatch.context() as patched:
+            patched.setattr(shooting, "kernels_serve", lambda *_: False)
+            patched.setattr(shooting, "CallingShootingSlot", ShootingNumpy)
+            return slq(*args, **kwargs)
+
+    return run
+
+
+@pytest.fixture
+def in_python(monkeypatch):
+    """Return a solve function whose kernels call Python for the stages."""
 
     def run(*args, **kwargs):
         with monkeypatch.context() as patched:
@@ -46,13 +60,15 @@ def directions(monkeypatch):
 @pytest.mark.parametrize("guess", ["constant", "random"])
 @pytest.mark.parametrize("name", SETTINGS)
 @pytest.mark.parametrize("problem", PROBLEMS)
-def test_every_iteration_is_the_same(problem, name, guess, in_numpy, directions):
+def test_every_iteration_is_the_same(problem, name, guess, in_numpy, in_python, directions):
     ocp = PROBLEMS[problem]()
     start = constant_guess(ocp) if guess == "constant" else random_guess(ocp)
     options = SLQOptions(**SETTINGS[name], max_iterations=12)  # few, as rounding grows
     found = slq(ocp, start, options)
     assert len(directions) >= found.iterations > 0
-    check_same(found, in_numpy(ocp, start, options))
+    expected = in_numpy(ocp, start, options)
+    check_same(found, expected)
+    check_same(in_python(ocp, start, options), expected)
 
 
 @pytest.mark.parametrize("changes", [

@@ -26,6 +26,7 @@ from shooting_cases import (
     polished,
     sampled,
 )
+from shooting_numpy import measured
 from slq_solve import solve
 from swing_ups import bundled_swing_up, swing_up_from_elsewhere
 
@@ -46,7 +47,6 @@ from trajopt import (
 )
 from trajopt.solvers.methods.delegation import Second, merged_solution
 from trajopt.solvers.rules.line_search import adapted
-from trajopt.solvers.shooting.iterate import measured
 from trajopt.solvers.termination import OPEN_DEFECTS, Errors, Measured, line_search_failed
 from trajopt.stage.evaluation import StageEvaluator
 

@@ -1,8 +1,9 @@
 /* Slot of shooting methods: memory of one problem, and the kernels that answer its requests (trajopt/solvers/methods/shooting_requests.py), with
    the knots of the problem in lanes.  The method that decides is trajopt/solvers/methods/shooting.py.
 
-   A slot has three iterates (the current, the next and the best one), the last step and the last trial trajectories.  In a window
-   (shooting_window.h), the iterates of a slot share the memory of their blocks, which saves memory. */
+   A slot has three iterates (the current, the next and the best one), the last step and the last trial trajectories; if several models compete
+   for the step, also a kept step with its next iterate.  In a window (shooting_window.h), the iterates of a slot share the memory of their blocks,
+   which saves memory. */
 #pragma once
 #include "knots.h"
 #include "shooting_constants.h"
@@ -34,10 +35,24 @@ typedef struct {
     long phase, tasks, count;
 } rolling_t;
 
+/* Functions of Python for a problem that is not compiled as a whole, or with other models than the plain expansion; NULL if C does their work, with
+   `count` = 0 phases for C if it does not.  Iterates are numbered as in `slots`.  expand: expand about an iterate, and return the cost.  model: write
+   the Hessian of the LQ problem of the requested model about an iterate to mQ, mS, mR, for a damping mu, and return the knot where Quu cannot be
+   factorized, or NONE.  bend: write the parabola of a step dx, du with gains K to `bend`, and return 1, or 0 if there is none.  roll: roll out
+   `count` step lengths, and sum their costs in `cost`. */
+typedef struct {
+    double (*expand)(long number);
+    double (*model)(long number, double mu);
+    double (*bend)(long number, const double *dx, const double *du, const double *K);
+    void (*roll)(const trials_t *trials, long count);
+} python_t;
+
 /* Slot.  alphas: 2^DOUBLINGS, 2^(DOUBLINGS - 1), ..., 1, 1/2, ...; at, fresh, best: indices of the current, the next and the best iterate;
    spare_K, spare_k: memory for the next gains; lower_du, upper_du: bounds on the step, masked: gains without those of controls on a bound,
    bounded: workspace of lq_bounded; size, lambda, g: of the last call of kkt; zero_k: a feedforward of zero; X, U, D, cost, part_cost, start,
-   stop, trial: trial trajectories and their parts.  nodes: number of shooting nodes; together: step lengths tried together; in_lanes: step lengths
+   stop, trial: trial trajectories and their parts.  mQ, mS, mR: Hessian of the LQ problem of a model.  kept_K, kept_k, kept_step, kept: gains,
+   step and index of the next iterate of another direction, NULL and NONE without several models.  bend: parabola of the step, and bent: 1 if it has
+   one.  nodes: number of shooting nodes; together: step lengths tried together; in_lanes: step lengths
    that take no longer than one; on_state: 1 if mu is added to V'xx, else to Quu; shared: 1 if iterates share the memory of their blocks, which
    then hold those of iterate `holder`; row: row of the first trial in the last answer; known_from, known: rows known_from .. known - 1 are trials
    of the lengths 2^-row of the last direction; kkt: KKT error answered with the last direction.  request, rolled, mu: current request in a window;
@@ -46,18 +61,19 @@ typedef struct {
     long N, nx, count, nonlinear, nodes, together, in_lanes, on_state, shared, holder, row, known_from, known;
     phase_t *phases;
     final_t end;
+    python_t python;
     lq_size dims;
     const signed char *node;
     const double *alphas, *lower, *upper;
-    iterate_t slots[3];
+    iterate_t slots[4];
     lq_policy policy;
-    double *spare_K, *spare_k;
-    lq_step step, current, extra;
+    double *spare_K, *spare_k, *kept_K, *kept_k, *mQ, *mS, *mR;
+    lq_step step, current, extra, kept_step, bend;
     double *lower_du, *upper_du, *masked, *size, *lambda, *g, *zero_k, *bounded;
     double *X, *U, *D, *cost, *part_cost;
     long *start, *stop, *trial;
     const shooting_problem_t *problem;
-    long at, fresh, best;
+    long at, fresh, best, kept, bent;
     double kkt;
     early_direction_t early;
     rolling_t rolling;
@@ -76,8 +92,11 @@ static iterate_t *next_of(shooting_t *s) { return s->slots + s->fresh; }
 static void expand(shooting_t *s, iterate_t *e)
 {
     const double began = now();
-    for (const phase_t *p = s->phases; p < s->phases + s->count; p++) expand_phase(p, p->stages, s->dims, s->nx, e);
-    expand_end(&s->end, s->end.end, s->N, s->dims, s->nx, e);
+    if (s->python.expand) e->cost = s->python.expand(e - s->slots);
+    else {
+        for (const phase_t *p = s->phases; p < s->phases + s->count; p++) expand_phase(p, p->stages, s->dims, s->nx, e);
+        expand_end(&s->end, s->end.end, s->N, s->dims, s->nx, e);
+    }
     s->holder = e - s->slots;
     s->seconds[DERIVATIVES] += now() - began;
 }
@@ -107,8 +126,8 @@ static void note_residuals(const shooting_t *s, iterate_t *e)
     e->gap = l1(e->d, s->N * s->dims.n);
 }
 
-/* Expand about an iterate and compute its residuals, as measured of trajopt/solvers/shooting/iterate.py; returns 0 if its
-   cost or LQ problem is not finite. */
+/* Expand about an iterate and compute its residuals; returns 0 if its cost or LQ problem is not finite.  Gaps at the level of rounding errors
+   become zero, as multiplied by costates they would outweigh small gradients; `defect` keeps their size. */
 static int measure(shooting_t *s, iterate_t *e)
 {
     const long N = s->N, n = s->dims.n;
@@ -126,13 +145,19 @@ static int measure(shooting_t *s, iterate_t *e)
     return finite;
 }
 
+/* Set the index of the next iterate to one that is not in use. */
+static void find_fresh(shooting_t *s)
+{
+    for (s->fresh = 0; s->fresh == s->at || s->fresh == s->best || s->fresh == s->kept; s->fresh++) {}
+}
+
 /* Make the next iterate the current one; MARK: remember the previous one as the best; STAY: no effect. */
 static void go(shooting_t *s, long going)
 {
     if (going == STAY) return;
     if (going == MARK) s->best = s->at;
     s->at = s->fresh;
-    for (s->fresh = 0; s->fresh == s->at || s->fresh == s->best; s->fresh++) {}
+    find_fresh(s);
 }
 
 static void answer_point(shooting_t *s, const iterate_t *e, int finite)
@@ -158,8 +183,9 @@ static const double *free_gains(const shooting_t *s, const iterate_t *e)
     return s->masked;
 }
 
-/* Derivative of the cost along the step as the fraction `share` of the defects `gaps` closes, as slope of
-   trajopt/solvers/shooting/iterate.py; uses the costates and the gradient of the last call of kkt. */
+/* Derivative of the cost along the step as the fraction `share` of the defects `gaps` closes: sum_k g_k'(du - K dx)_k + lambda_(k+1)'d_k, with
+   the costates and the gradient under K of the last call of kkt.  This form avoids the cancellation in q'dx + r'du and the growth of open-loop
+   costates on unstable motions. */
 static double slope(const shooting_t *s, const iterate_t *e, const double *gaps, double share)
 {
     const long n = s->dims.n, m = s->dims.m;
@@ -179,7 +205,7 @@ static double inward(const shooting_t *s, const iterate_t *e, long i)
     return g;
 }
 
-/* Scaled KKT error under the gains of the policy: see optimality of trajopt/solvers/shooting/iterate.py.  A window may have found it with the
+/* Scaled KKT error under the gains of the policy: see trajopt/solvers/shooting/iterate.py.  A window may have found it with the
    direction.  `g` then holds the gradient under these gains. */
 static double kkt(shooting_t *s, iterate_t *e)
 {
@@ -218,7 +244,7 @@ static void roll_begin(shooting_t *s, const double *K, lq_step step, long nonlin
                            s->node, s->X, s->U, s->D};
     r->phase = 0, r->count = count;
     memset(s->cost, 0, sizeof(double) * count);
-    roll_phase(s);
+    if (s->count) roll_phase(s);
 }
 
 /* Sum the costs of a rolled-out phase and prepare the next phase; returns 0 after the last phase. */
@@ -241,13 +267,22 @@ static void roll_here(shooting_t *s)
     p->roll(p->stages, &s->rolling.trials, &s->rolling.parts, 0, s->rolling.tasks, p->workspace);
 }
 
-static void roll(shooting_t *s, const double *K, lq_step step, long nonlinear, long first, long count)
+/* Run the rollouts that roll_begin started. */
+static void roll_all(shooting_t *s)
 {
     const double began = now();
-    roll_begin(s, K, step, nonlinear, first, count);
-    do roll_here(s);
-    while (roll_on(s));
+    if (s->python.roll) s->python.roll(&s->rolling.trials, s->rolling.count);
+    else {
+        do roll_here(s);
+        while (roll_on(s));
+    }
     s->seconds[ROLLOUT] += now() - began;
+}
+
+static void roll(shooting_t *s, const double *K, lq_step step, long nonlinear, long first, long count)
+{
+    roll_begin(s, K, step, nonlinear, first, count);
+    roll_all(s);
 }
 
 /* Answer `count` trials, whose trajectories are the rows from s->row on. */
@@ -267,8 +302,8 @@ static double roll_guess(shooting_t *s)
     return s->cost[0];
 }
 
-/* Roll out the guess with the policy of its LQ problem, or with the feedback gains alone, if either costs less than the rollout without feedback:
-   see held_rollout of trajopt/solvers/shooting/iterate.py. */
+/* Roll out the guess with the policy of its LQ problem, or with the feedback gains alone, if either costs less than the rollout without
+   feedback. */
 static void hold(shooting_t *s, double cost)
 {
     enum { OPEN, GAINS, POLICY } best = OPEN;
@@ -299,7 +334,7 @@ static void take(shooting_t *s, const shooting_problem_t *p)
     s->problem = p, s->lower = p->lower, s->upper = p->upper;
     for (long i = 0; p->stages && i < s->count; i++) s->phases[i].stages = p->stages + i;
     if (p->end) s->end.end = p->end;
-    s->at = 0, s->fresh = 1, s->best = s->holder = NONE, s->kkt = HUGE_VAL, s->early.of = NULL;
+    s->at = 0, s->fresh = 1, s->best = s->holder = NONE, s->kept = s->kept_K ? 3 : NONE, s->kkt = HUGE_VAL, s->early.of = NULL;
     iterate_t *e = here(s);
     copy(e->xs, p->xs, (N + 1) * s->nx);
     copy(e->xs, p->x0, s->nx);
@@ -309,6 +344,7 @@ static void take(shooting_t *s, const shooting_problem_t *p)
     memset(s->spare_K, 0, sizeof(double) * N * m * n);
     memset(s->policy.K, 0, sizeof(double) * N * m * n);
     memset(s->policy.k, 0, sizeof(double) * N * m);
+    s->bent = 0;
 }
 
 /* After the rollout of the guess, set the first iterate; use a rollout with feedback if that costs less. */
@@ -356,6 +392,19 @@ static void take_policy(shooting_t *s)
     s->spare_K = K, s->spare_k = k;
 }
 
+/* LQ problem about the current iterate, with the Hessian of the requested model; sets `failed` to the knot where its Quu cannot be factorized, or
+   NONE. */
+static lq_problem model_here(shooting_t *s, double mu, long *failed)
+{
+    lq_problem lq = lq_of(here(s), s->dims, s->N);
+    *failed = NONE;
+    if (s->python.model) {
+        *failed = (long)s->python.model(s->at, mu);
+        lq.Q = s->mQ, lq.S = s->mS, lq.R = s->mR;
+    }
+    return lq;
+}
+
 /* Answer a Step; failed: knot where the sweep failed, or NONE. */
 static void answer_direction(shooting_t *s, long failed, double D2)
 {
@@ -376,16 +425,16 @@ static void solve_direction(shooting_t *s, double mu)
     iterate_t *at = here(s);
     recall(s, at);
     s->early.of = NULL;
-    const lq_problem lq = lq_of(at, s->dims, s->N);
+    long failed;
+    const lq_problem lq = model_here(s, mu, &failed);
     const lq_policy to = {s->spare_K, s->spare_k, s->policy.Vx, s->policy.Vxx};
     double change[2] = {0.0, 0.0};
-    long failed;
     memset(s->step.dx, 0, sizeof(double) * s->dims.n); /* trajectories begin at x0 */
-    if (s->lower) {
+    if (failed < 0 && s->lower) {
         const lq_bounds limits = bounds_at(s, at);
         failed = lq_bounded(&lq, &limits, on_state, mu - on_state, &to, s->step.dx, s->step.du, s->bounded);
         if (failed < 0) change[1] = curvature(s, lq, s->step);
-    } else {
+    } else if (failed < 0) {
         failed = lq_riccati(&lq, NULL, on_state, mu - on_state, NULL, &to);
         if (failed < 0) lq_rollout(&lq, NULL, &to, s->step.dx, s->step.du, change);
     }
@@ -393,8 +442,8 @@ static void solve_direction(shooting_t *s, double mu)
     s->seconds[BACKWARD] += now() - began;
 }
 
-/* Second-order correction: extend the step so that it also closes the defects of the last rollout, with the same policy; see second_order of
-   trajopt/solvers/shooting/iterate.py. */
+/* Second-order correction (Maratos effect: Nocedal & Wright, section 18.3): extend the step so that it also closes the defects of the last
+   rollout, with the same policy. */
 static void correct(shooting_t *s, long again)
 {
     iterate_t *at = here(s);
@@ -449,23 +498,28 @@ EXPORT void shooting_direction(shooting_t *s, double mu, long going, long rolled
 {
     go(s, going);
     solve_direction(s, mu);
-    s->row = s->known_from = s->known = 0;
+    s->row = s->known_from = s->known = s->bent = 0;
+    if (s->answer[0] < 0.0 && s->python.bend) s->bent = s->python.bend(s->at, s->step.dx, s->step.du, s->policy.K) > 0.0;
     if (s->answer[0] >= 0.0 || !rolled) return;
     s->known = s->in_lanes;
     roll(s, s->policy.K, s->step, s->nonlinear, 0, s->known);
     answer_trials(s, 1, s->answer + 5);
 }
 
-/* Roll out up to `count` step lengths from 2^-first on, or answer those that were rolled out with the direction; returns their number. */
-EXPORT long shooting_roll(shooting_t *s, long first, long count)
+/* Roll out up to `count` step lengths from 2^-first on, or answer those that were rolled out with the direction; returns their number.  parabolic:
+   along the parabola; 0 step lengths if there is none. */
+EXPORT long shooting_roll(shooting_t *s, long first, long count, long parabolic)
 {
-    if (first >= s->known_from && first < s->known) {
+    if (parabolic && !s->bent) return 0;
+    if (!parabolic && first >= s->known_from && first < s->known) {
         s->row = first;
         count = count < s->known - first ? count : s->known - first;
     } else {
         s->row = s->known = 0;
         count = count < s->together ? count : s->together;
-        roll(s, s->policy.K, s->step, s->nonlinear, first, count);
+        roll_begin(s, s->policy.K, s->step, s->nonlinear, first, count);
+        if (parabolic) s->rolling.trials.ddx = s->bend.dx, s->rolling.trials.ddu = s->bend.du;
+        roll_all(s);
     }
     answer_trials(s, count, s->answer);
     return count;
@@ -495,10 +549,20 @@ EXPORT void shooting_rate(shooting_t *s, double alpha)
 
 EXPORT void shooting_go(shooting_t *s, long going) { go(s, going); }
 
+/* Exchange the direction, with its next iterate, and the kept one. */
+EXPORT void shooting_swap(shooting_t *s)
+{
+    double *K = s->policy.K, *k = s->policy.k;
+    const lq_step step = s->step;
+    const long fresh = s->fresh;
+    s->policy.K = s->kept_K, s->policy.k = s->kept_k, s->step = s->kept_step, s->fresh = s->kept;
+    s->kept_K = K, s->kept_k = k, s->kept_step = step, s->kept = fresh;
+}
+
 EXPORT void shooting_back(shooting_t *s)
 {
     s->at = s->best;
-    for (s->fresh = 0; s->fresh == s->at; s->fresh++) {}
+    find_fresh(s);
 }
 
 EXPORT void shooting_kkt(shooting_t *s)
@@ -519,12 +583,13 @@ EXPORT void shooting_gains(shooting_t *s, double mu)
     const shooting_problem_t *p = s->problem;
     const lq_policy to = {p->to_K, p->to_k, s->policy.Vx, s->policy.Vxx};
     const long steps = s->N * s->dims.m;
+    long failed;
     lq_bounds limits;
     if (!p->to_K) return;
     recall(s, here(s));
-    const lq_problem lq = lq_of(here(s), s->dims, s->N);
+    const lq_problem lq = model_here(s, mu, &failed);
     if (s->lower) limits = bounds_at(s, here(s));
-    if (lq_riccati(&lq, s->lower ? &limits : NULL, on_state, mu - on_state, NULL, &to) >= 0)
+    if (failed >= 0 || lq_riccati(&lq, s->lower ? &limits : NULL, on_state, mu - on_state, NULL, &to) >= 0)
         copy(p->to_K, s->policy.K, steps * s->dims.n), copy(p->to_k, s->policy.k, steps);
     s->seconds[BACKWARD] += now() - began;
 }
