@@ -128,7 +128,11 @@ from dynamics_backends.systems.bodies.along_path import (
     DoubleIntegrator as DoubleIntegrator,
 )
 from dynamics_backends.systems.bodies.coupled_body import CoupledBody as CoupledBody
-from dynamics_backends.systems.bodies.free_body import FreeBody as FreeBody, InertialBody as InertialBody
+from dynamics_backends.systems.bodies.free_body import (
+    FreeBody as FreeBody,
+    InertialBody as InertialBody,
+    inertial_parameters as inertial_parameters,
+)
 from dynamics_backends.systems.bodies.rigid_body_map import (
     ActuatedInverseDynamics as ActuatedInverseDynamics,
     ForwardDynamics as ForwardDynamics,

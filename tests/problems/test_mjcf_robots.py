@@ -118,6 +118,23 @@ def test_standing_robots_need_gravity(tmp_path):
     assert model.gravity[2] == -9.81 and "no gravity" in model.notes[0]
 
 
+def test_mujoco_keeps_bodies_connected(tmp_path):
+    """Two rods hang from two hinges, and their ends are connected: neither can fall without the other."""
+    joint = '<body name="{0}" pos="{1} 0 0"><joint name="{0}" axis="0 1 0"/>'
+    rod = joint + '<geom type="capsule" size="0.02" fromto="0 0 0 {2} 0 -1"/></body>'
+    rods = rod.format("left", "-0.5", "0.5") + rod.format("right", "0.5", "-0.5")
+    loop = '<equality><connect body1="left" body2="right" anchor="0.5 0 -1"/></equality>'
+    text = f'<mujoco><option timestep="0.001"/><worldbody>{rods}</worldbody>{loop}</mujoco>'
+    file = tmp_path / "loop.xml"
+    file.write_text(text, encoding="utf-8")
+    with pytest.warns(to.MJCFWarning, match="equalities are not part of the free dynamics"):
+        model = to.load_mjcf(str(file))
+    plant = to.MujocoPlant(file, model, np.zeros(4), 0.001)
+    for _ in range(20):
+        plant.step(np.array([2.0, 0.0]), 0.01)
+    assert np.abs(plant.state()[:2]).max() < 0.01  # alone, the left rod would turn by more than 0.1 rad
+
+
 def test_mujoco_simulates_the_file_itself(tmp_path):
     file = tmp_path / "quadruped.xml"
     file.write_text(quadruped(), encoding="utf-8")

@@ -1,8 +1,9 @@
 """MuJoCo as a plant: an independent simulator, loaded from the URDF or MJCF of the same robot, with its ground.
 
 The file provides only the kinematic tree, its inertias and its joints; its shapes touch nothing. Damping, rotor inertia and springs
-are those of the model; joint limits, dry friction, equalities, actuators and mimic joints are not enforced. Joints are matched by
-name; for conventions see :mod:`~dynamics_backends.rigid_body.mjcf.mujoco_states`.
+are those of the model, and equality constraints between bodies (connect, weld) those of an MJCF; joint limits, dry friction,
+equalities of joints, actuators and mimic joints are not enforced. Joints are matched by name; for conventions see
+:mod:`~dynamics_backends.rigid_body.mjcf.mujoco_states`.
 
 MuJoCo rejects links with physically impossible inertias, such as massless roots and cameras, although the moving bodies that
 contain them may be valid. For a URDF of such a robot, the kinematics are MuJoCo's, and each moving body gets the mass and inertia
@@ -242,8 +243,9 @@ def load_mujoco(
         simulated = _grounded(urdf_spec(text, model), model, ground)
         states = MujocoStates(model, simulated)
     off = mujoco.mjtDisableBit
-    simulated.opt.disableflags |= off.mjDSBL_LIMIT | off.mjDSBL_FRICTIONLOSS | off.mjDSBL_EQUALITY | off.mjDSBL_CONTACT
-    simulated.opt.disableflags |= off.mjDSBL_ACTUATION
+    simulated.opt.disableflags |= off.mjDSBL_LIMIT | off.mjDSBL_FRICTIONLOSS | off.mjDSBL_CONTACT | off.mjDSBL_ACTUATION
+    between_bodies = mujoco.mjtEq.mjEQ_CONNECT, mujoco.mjtEq.mjEQ_WELD
+    simulated.eq_active0[~np.isin(simulated.eq_type, between_bodies)] = 0
     simulated.opt.integrator = mujoco.mjtIntegrator.mjINT_RK4
     simulated.opt.gravity[:] = model.gravity
     states.set_joints(simulated, model)
@@ -268,6 +270,8 @@ def _grounded(spec: Any, model: Model, ground: MujocoGround | None) -> Any:
 
 class MujocoPlant:
     """Robot in MuJoCo with time steps of at most ``step`` [s]; by RK4 without ground, by "implicitfast" with ground.
+
+    Limits, dry friction, equalities of joints and actuators of the file are not enforced; connected bodies stay connected.
 
     source: path or text of its URDF or MJCF. x0 (nx,): initial state. forces: (nv, nu) maps the controls u (nu,) of the plan to
     joint forces (nv,), default the identity; pushes, forces (nv,), are added to these. limit: largest magnitude of the controls, a

@@ -57,7 +57,7 @@ from trajopt.results.solution import Solution
 from trajopt.results.status import StatusCode
 from trajopt.solvers.direct.program_parts import coordinate_bounds, with_rows
 from trajopt.solvers.measures import evaluated_stages, largest_violation
-from trajopt.stage.engine import is_compiled
+from trajopt.stage.engine import is_compiled, may_follow
 from trajopt.step.sensitivities import SampledSystem
 
 ITERATIONS = 8
@@ -342,7 +342,8 @@ class Cutoff:
 
 
 def may_compete(ocp: OCP, guess: Guess) -> bool:
-    """True if the guess stands still, the problem is compiled with fixed durations, and has knots enough for a coarser grid.
+    """True if the guess stands still, durations are fixed, no part of the problem runs in NumPy, and a coarser grid has knots
+    enough.
 
     Its time steps can be merged, and at least half of its knots, and at least FACTORS[0] times LEAST_KNOTS, belong to sampled
     systems.
@@ -350,7 +351,8 @@ def may_compete(ocp: OCP, guess: Guess) -> bool:
     if not guess.stands_still or ocp.in_scaled_time or not is_compiled(ocp):
         return False
     knots = sum(phase.knots for phase in ocp.phases if isinstance(phase.dynamics, SampledSystem))
-    return can_be_regridded(ocp) and knots >= max(FACTORS[0] * LEAST_KNOTS, ocp.horizon // 2)
+    enough = knots >= max(FACTORS[0] * LEAST_KNOTS, ocp.horizon // 2)
+    return enough and can_be_regridded(ocp) and may_follow(evaluated_stages(ocp))
 
 
 PUSH = 1e-2

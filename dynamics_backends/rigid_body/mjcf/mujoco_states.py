@@ -37,6 +37,12 @@ class MujocoStates:
         addresses = {name: i for i, name in enumerate(names)}
         kinds = dict(zip(model.joint_names, model.joint_types, strict=True))
         strange = [name for name, kind in kinds.items() if kind not in CONVERTIBLE]
+        if not strange and set(addresses) > set(model.joint_names):
+            missing = sorted(set(addresses) - set(model.joint_names))
+            raise ValueError(
+                f"joints {missing} cannot be matched with MuJoCo's: the robot lacks them. Load it with the same base, and without "
+                "locked joints and omitted objects, which MuJoCo keeps free; or use another plant"
+            )
         if strange or set(addresses) != set(model.joint_names):
             different = strange or sorted(set(addresses) ^ set(model.joint_names))
             raise ValueError(

@@ -92,7 +92,16 @@ class InertialBody(ContactFreeBody):
 
 
 def inertial_parameters(model: Model) -> Array:
-    """Inertial parameters (10 nb,) of a model [kg, kg m, kg m^2], by body: m, m c, J about its origin (xx, xy, .., zz)."""
+    """Inertial parameters (10 nb,) of a model, the parameter "inertia" of :class:`InertialBody`, in the order of its bodies.
+
+    For each body: mass m [kg], m c (3) [kg m] with its center of mass c, and the inertia tensor (xx, xy, xz, yy, yz, zz) [kg m^2],
+    about the origin and in the axes of the body's joint frame.
+
+    >>> import trajopt as to
+    >>> to.inertial_parameters(to.load_robot("double_pendulum")).reshape(-1, 10)[0].round(3)
+    array([ 1.   , -0.5  ,  0.   ,  0.   ,  0.001,  0.   ,  0.   ,  0.334,
+            0.   ,  0.334])
+    """
     c, m = np.asarray(model.com), np.asarray(model.mass)
     upper = inertias_about_origin(model.mass, model.com, model.inertia)[:, *np.triu_indices(3)]
     return np.concatenate([m[:, None], m[:, None] * c, upper], axis=1).ravel()

@@ -90,6 +90,9 @@ def test_which_guesses_compete():
     assert not may_compete(mass(knots=20), to.constant_guess(mass(knots=20)))
     free = to.free_time(ocp, (1.0, 3.0))
     assert not may_compete(free.ocp, free.with_durations(still))
+    odd = to.residual_cost("odd", lambda x, u, t, p: [float(x[0])], 2, 1)  # evaluated knot by knot in Python
+    slow = replace(ocp, phases=(replace(ocp.phases[0], terms=(*ocp.phases[0].terms, odd)),))
+    assert not may_compete(slow, to.constant_guess(slow))
     moving = to.solve(ocp, to.interpolated_guess(ocp, [1.0, 0.0]))
     np.testing.assert_allclose(moving.cost, optima()[0], rtol=1e-7)
     assert "starts" not in moving.meta
