@@ -57,7 +57,7 @@ from trajopt.step.sensitivities import missing_curvature
 from trajopt.validation.between_knots import BetweenKnots, between_knots, may_be_violated
 from trajopt.validation.evaluation_warnings import explained
 from trajopt.validation.holonomic_constraints import open_constraints, redundancy_notes
-from trajopt.validation.limit_violations import durations_at_bounds
+from trajopt.validation.limit_violations import durations_at_bounds, weak_postures
 from trajopt.validation.validation import (
     ERROR,
     START_TOLERANCE,
@@ -197,7 +197,7 @@ def _solved(
         if check and not solution.status.success and solution.status.code is not StatusCode.INTERRUPTED:
             meta["findings"] += redundancy_notes(ocp)
         if check and np.isfinite(solution.xs).all():
-            meta["findings"] += open_constraints(ocp, solution.xs)
+            meta["findings"] += [*open_constraints(ocp, solution.xs), *weak_postures(ocp, solution.xs)]
         if slow.parts:
             meta["not_compiled"] = slow.sentences(elapsed)
         if approximated:

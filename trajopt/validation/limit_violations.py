@@ -16,7 +16,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dynamics_backends.protocol import Array, Batch, HasActuators, unwrapped
+from dynamics_backends.protocol import Array, Batch, HasActuators, HasOutputs, unwrapped
+from dynamics_backends.rigid_body.batched import inverse_dynamics
 from dynamics_backends.stretched_map import Durations
 from trajopt.collisions.self_collision import SelfCollision, SelfCollisionCheck, check_self_collision
 from trajopt.problem.constraints import Constraint, chosen_coordinates, violations_at
@@ -333,6 +334,42 @@ def _enforced_entries(ocp: OCP, lower: Array, upper: Array) -> Array:
     return np.array(held.all(axis=0))
 
 
+AT_REST = 1e-5
+"""Velocities [rad/s, m/s] at the end of a motion that count as rest."""
+
+
+def weak_postures(ocp: OCP, xs: Array) -> Iterator[str]:
+    """Yield warnings about start and end of a motion from rest to rest, xs (N + 1, nx), that the controls cannot hold.
+
+    For a robot with fixed base, a motor in each joint, and no contacts: the joint forces against gravity, springs included, exceed
+    the bounds on the controls of the last knot, or without bounds the robot's effort limits.
+    """
+    model, sampling = ocp.model, ocp.phases[-1].dynamics.sampling
+    system = None if sampling is None else unwrapped(sampling.backend.map)
+    if model is None or model.floating_base or not isinstance(system, HasActuators) or isinstance(system, HasOutputs):
+        return
+    v = xs[[0, -1], model.nq : model.nq + model.nv]
+    if len(system.actuated) != model.nv or np.abs(v).max() > AT_REST:
+        return
+    needed = np.asarray(inverse_dynamics(model, xs[[0, -1], : model.nq], 0.0 * v, 0.0 * v))[:, list(system.actuated)]
+    upper = ocp.model.effort_limit[list(system.actuated)]
+    lower = -upper
+    if ocp.control_bounds is not None:
+        lower, upper = (b[-1, : model.nv] for b in ocp.control_bounds)
+    for where, forces in zip(("start", "end"), needed, strict=True):
+        excess = np.maximum(lower - forces, forces - upper)
+        i = int(np.argmax(excess))
+        if excess[i] > HOLDING * abs(forces[i]):
+            name, unit = model.dof_names[system.actuated[i]], _force(model.dof_units[system.actuated[i]])
+            bound = upper[i] if forces[i] > 0.0 else lower[i]
+            yield (
+                f"{name} is too weak to hold the robot at rest at its {where}: this needs {forces[i]:.3g} {unit}, and the bound is "
+                f"{bound:.3g} {unit}; choose another {where}, or a stronger motor"
+            )
+
+
+HOLDING = 1e-3
+"""Relative excess of a holding force over its bound that counts as rounding."""
 AT_BOUND = 1e-3
 """Relative distance from a bound below which a duration counts as being at it."""
 

@@ -11,6 +11,7 @@ import pytest
 import trajopt as to
 from dynamics_backends.registry import make_backend
 from trajopt.config.registry import PROBLEMS
+from trajopt.validation.limit_violations import weak_postures
 
 GO_TO = PROBLEMS["arm_go_to"]
 NUMPY = partial(make_backend, engine="numpy")
@@ -125,3 +126,19 @@ def test_a_goal_within_the_tolerance_of_x0_is_reported(goal, warned):
     ]
     for messages in ([f.message for f in to.validate(ocp)], to.solve(ocp).meta["findings"]):
         assert [m for m in messages if "choose units" in m] == expected
+
+
+@pytest.mark.parametrize(("bound", "weak"), [(20.0, False), (15.0, True), (None, True)])
+def test_postures_that_the_motors_cannot_hold(bound, weak):
+    """Two rods of 1 kg and 1 m, stretched out sideways, load the shoulder with (0.5 + 1.5) g and the elbow with 0.5 g."""
+    model = to.load_robot("double_pendulum").replace(effort_limit=np.array([30.0, 3.0]))
+    dynamics = to.SampledSystem(NUMPY(to.FreeBody(model), "analytic"), "rk4")
+    bounds = {} if bound is None else {"u_lower": -bound, "u_upper": bound}
+    ocp = to.OCP.single_phase(dynamics, np.zeros(4), 10, 0.1, [to.control_cost(2)], [], model=model, **bounds)
+    xs = np.linspace(0.0, 1.0, 11)[:, None] * [0.5 * np.pi, 0.0, 0.0, 0.0]
+    found = list(weak_postures(ocp, xs))
+    assert len(found) == weak
+    needed = {15.0: ("shoulder", "19.6 N m"), None: ("elbow", "4.91 N m")}
+    assert all("at its end" in text and all(part in text for part in needed[bound]) for text in found)
+    xs[-1, 2] = 0.1  # it does not end at rest
+    assert not list(weak_postures(ocp, xs))
