@@ -20,7 +20,7 @@ from dynamics_backends.protocol import Array, Batch, HasActuators, HasOutputs, u
 from dynamics_backends.rigid_body.batched import inverse_dynamics
 from dynamics_backends.stretched_map import Durations
 from trajopt.collisions.self_collision import SelfCollision, SelfCollisionCheck, check_self_collision
-from trajopt.problem.constraints import Constraint, chosen_coordinates, violations_at
+from trajopt.problem.constraints import Constraint, chosen_coordinates, fixed_state, violations_at
 from trajopt.problem.ocp import OCP, fitting
 
 NOTICED = 1e-5
@@ -332,6 +332,29 @@ def _enforced_entries(ocp: OCP, lower: Array, upper: Array) -> Array:
                     own[place] |= below and (np.atleast_2d(c.lower)[:, j] >= lower[place] - NOTICED).all()
         held[i] = own
     return np.array(held.all(axis=0))
+
+
+def too_fast(ocp: OCP) -> Iterator[str]:
+    """Yield a warning if a goal for the whole state needs a higher mean velocity of a joint than its enforced velocity limit.
+
+    For a robot with fixed base and fixed durations; of several joints the one that needs most time.
+    """
+    model, goal = ocp.model, fixed_state(ocp.terminal_constraints)
+    if goal is None or ocp.in_scaled_time or model is None or model.floating_base or ocp.manifold.ndx < 2 * model.nv:
+        return
+    move = np.abs(ocp.manifold.difference(ocp.x0[:, None], np.asarray(goal)[:, None])[: model.nv, 0])
+    needed, T = move / model.velocity_limit, float(ocp.times[-1] - ocp.start)
+    if needed.max() <= (1.0 + NOTICED) * T:
+        return
+    limits = np.r_[np.full(model.nq, np.inf), model.velocity_limit]
+    needed[~_enforced_entries(ocp, -limits, limits)[model.nq :]] = 0.0
+    i = int(np.argmax(needed))
+    if needed[i] > (1.0 + NOTICED) * T:
+        unit = model.dof_units[i]
+        yield (
+            f"{model.dof_names[i]} moves by {move[i]:.3g} {unit} to the goal, which takes at least {needed[i]:.3g} s within its "
+            f"velocity limit, but the motion lasts {T:.3g} s: take more time"
+        )
 
 
 AT_REST = 1e-5

@@ -25,6 +25,7 @@ from trajopt.validation.evaluation_warnings import (
     length_warnings,
 )
 from trajopt.validation.holonomic_constraints import unmet_at_start
+from trajopt.validation.limit_violations import too_fast
 from trajopt.validation.reach import frame_goals, reach_warnings
 from trajopt.validation.stability import stability_warnings
 
@@ -338,6 +339,7 @@ def _state_warnings(ocp: OCP, has_errors: bool, known: _CheckCache) -> Iterator[
         yield from _contradicting_goals(ocp)
         yield from system_warnings(ocp)
         yield from unmet_at_start(ocp)
+        yield from too_fast(ocp)
         yield from stability_warnings(ocp, known.stable)
         yield from function_warnings(ocp)
         if known.backends is None:

@@ -142,3 +142,27 @@ def test_postures_that_the_motors_cannot_hold(bound, weak):
     assert all("at its end" in text and all(part in text for part in needed[bound]) for text in found)
     xs[-1, 2] = 0.1  # it does not end at rest
     assert not list(weak_postures(ocp, xs))
+
+
+@pytest.mark.parametrize(
+    ("duration", "limited", "warned"), [(0.1, True, True), (0.1, False, False), (0.3, True, False)]
+)
+def test_a_goal_that_the_velocity_limits_exclude(duration, limited, warned):
+    """A joint with a limit of 10 rad/s turns by 2 rad, which takes at least 0.2 s."""
+    model = to.load_robot("iiwa7")
+    body = to.FreeBody(model)
+    goal = to.bounded(to.state_cost(body.manifold, np.eye(14)[0] * 2.0), name="goal")
+    ocp = to.OCP.single_phase(
+        to.SampledSystem(NUMPY(body, "analytic"), "rk4"),
+        np.zeros(14),
+        10,
+        duration / 10,
+        [to.control_cost(7)],
+        [],
+        constraints=[to.velocity_limits(model, body.manifold)] if limited else [],
+        terminal_constraints=[goal],
+        model=model,
+    )
+    found = [f.message for f in to.validate(ocp) if "velocity limit" in f.message]
+    assert len(found) == warned
+    assert all("takes at least 0.2 s" in text and "lasts 0.1 s" in text for text in found)
