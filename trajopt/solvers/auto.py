@@ -6,14 +6,15 @@
     any other constraint          direct methods
 
 Shooting is DDP, or SLQ if a time step has no second derivatives. The direct methods are two, the second from the last iterate of
-the first: IPM, then DMS with IPOPT (with the Gauss-Newton Hessian if a time step has no second derivatives), or SQP without IPOPT.
+the first, and if no motion is feasible then again from the guess: IPM, then DMS with IPOPT (with the Gauss-Newton Hessian if a
+time step has no second derivatives), or SQP without IPOPT.
 
 If the attempts so far, the first direct method included, find no feasible motion of a problem with free durations, that method
 solves the problem on the coarse grids COARSE from the guess, and then on the full grid from each coarse solution. The cheapest
 solution counts; if there is none, the second method follows. Coarse grids leave fewer ways to be infeasible. Batches that are
 solved together omit them.
 
-After an attempt with a status in ASTRAY the next one starts from the guess. If all attempts fail, the solution is the cheapest
+After an attempt with a status in ASTRAY, or whose violation has grown, the next one starts from the guess. If all attempts fail, the solution is the cheapest
 motion that satisfies the constraints, or the last one. If it violates constraints, single solves with checks repeat the attempts
 from x0 at rest, if the guess moves, and then the first attempt from direct motions to states that satisfy the terminal
 constraints; the first feasible motion counts. The status and ``meta["attempts"]`` report all attempts; the history holds their
@@ -45,7 +46,7 @@ from trajopt.validation.limit_violations import constraint_violations
 
 ASTRAY = (StatusCode.LINE_SEARCH_FAILED, StatusCode.NOT_POSITIVE_DEFINITE, StatusCode.NON_FINITE, StatusCode.UNBOUNDED)
 """Statuses of attempts whose last iterate does not start the next attempt."""
-ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh")
+ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth")
 FEASIBLE = 1e-6
 """Tolerance on dynamics and constraints for the solution of a failed attempt to count as feasible."""
 COARSE = (10, 20)
@@ -56,7 +57,8 @@ class Attempt(NamedTuple):
     """A method for a problem, with the options that it needs.
 
     relaxed: True if the bounds on the state are omitted. fine: the problem to solve, if the attempt uses a coarser time grid.
-    restart: True if the attempt starts from the solution on a coarse grid.
+    restart: True if the attempt starts from the solution on a coarse grid. fresh: True if it starts from the guess, as the attempt
+    before it has failed from an iterate.
     """
 
     solver: str
@@ -65,6 +67,7 @@ class Attempt(NamedTuple):
     relaxed: bool = False
     fine: OCP | None = None
     restart: bool = False
+    fresh: bool = False
 
     @property
     def coarse(self) -> bool:
@@ -87,28 +90,32 @@ def in_turn(
 
     problem: function that returns the problem. The first attempt and those on coarse grids start from ``guess``, attempts with
     ``restart`` from a coarse solution, others from the last iterate of the last attempt without coarse grids, or from ``guess``
-    if that iterate is not usable (:func:`leaves_a_start`). Coarse grids and restarts are left out if an attempt without them has
+    if that iterate is not usable (:func:`leaves_a_start`) or with ``fresh``, left out if the attempt before began there or
+    a motion is feasible. Coarse grids and restarts are left out if an attempt without them has
     found a feasible motion. Ends early after Ctrl-C, at the time limit, for an unbounded problem, and without ``fallback`` after
     a failure. Returns the cheapest solution, or if all failed the cheapest feasible or the last one (:func:`_best`), with
     iterations and records of all and a report on all attempts in ``meta``; the status "interrupted" if no attempt has a solution.
     """
     began, made, solutions, account = start_of_solve(), list[Attempt](), list[Solution](), list[dict[str, Any]]()
     coarse = list[tuple[OCP, Solution]]()
+    start = guess
     limit, out_of_time = options.time_limit, False
     for attempt in plan:
-        main = [s for a, s in zip(made, solutions, strict=True) if not (a.coarse or a.restart)]
+        main = [(a, s) for a, s in zip(made, solutions, strict=True) if not (a.coarse or a.restart)]
         if attempt.coarse or attempt.restart:
-            if (attempt.restart and not coarse) or any(is_feasible(problem(), s) for s in main):
+            if (attempt.restart and not coarse) or any(is_feasible(problem(), s) for _, s in main):
                 continue
         elif _solved(made, solutions, account):
             break
+        if attempt.fresh and (start is guess or any(is_feasible(problem(), s) for _, s in main)):
+            continue
         start = guess
         if attempt.coarse:
             start = on_grid_of(attempt.ocp, problem(), guess)
         elif attempt.restart:
             start = on_grid_of(attempt.ocp, *coarse.pop(0))
-        elif main:
-            start = start_of_next(main[-1], guess)
+        elif main and not attempt.fresh:
+            start = start_of_next(main[-1][0].ocp, main[-1][1], guess)
         at = time.perf_counter()
         if solutions and not enough_time(limit, began):
             out_of_time = True
@@ -165,9 +172,10 @@ def attempts(ocp: OCP, *, coarse: bool = True) -> Iterator[Attempt]:
     if coarse and ocp.in_scaled_time and can_be_regridded(ocp):
         yield from _coarse_to_fine(ipm)
     if find_spec("cyipopt"):
-        yield Attempt("dms", ocp, {} if curved else {"hessian": "gauss_newton"})
+        last = Attempt("dms", ocp, {} if curved else {"hessian": "gauss_newton"})
     else:
-        yield Attempt("sqp", ocp, {})
+        last = Attempt("sqp", ocp, {})
+    yield from (last, last._replace(fresh=True))
 
 
 def _coarse_to_fine(attempt: Attempt) -> Iterator[Attempt]:
@@ -189,12 +197,17 @@ def _is_bound(c: Constraint) -> bool:
     return chosen_coordinates(c) is not None and bool((c.lower < c.upper).all())
 
 
-def start_of_next(found: Solution, guess: Guess) -> Guess:
-    """Return the guess of the next attempt: the last iterate of this one if it is finite and did not go astray, else ``guess``.
-
-    Astray: failed line search, indefinite Quu, NaN or unbounded objective (:func:`leaves_a_start`).
+def start_of_next(ocp: OCP, found: Solution, guess: Guess) -> Guess:
+    """Return the guess of the next attempt: the last iterate of this one, at ``ocp``, if it did not go astray
+    (:func:`leaves_a_start`), else ``guess``. An iterate also went astray whose violation exceeds 1 and that of the guess.
     """
-    return Guess(found.xs, found.us) if leaves_a_start(found) else guess
+    if not leaves_a_start(found):
+        return guess
+    if found.status.success:
+        return Guess(found.xs, found.us)
+    before, after = (largest_violation(ocp, *trajectory, 1.0) for trajectory in (guess, (found.xs, found.us)))
+    grown = after is not None and after.ratio > max(1.0, 0.0 if before is None else before.ratio)
+    return guess if grown else Guess(found.xs, found.us)
 
 
 def leaves_a_start(found: Solution) -> bool:

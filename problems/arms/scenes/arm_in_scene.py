@@ -276,7 +276,8 @@ def limits_of(s: Settings, model: Model) -> Limits:
 
 def path_of(s: Settings, q0: Array, goal: Array, pairs: CollisionPairs, model: Model) -> tuple[Array, bool]:
     """Return corners (K, nq) of a path from q0 to the goal, and True if it is known to be collision-free. The path is the
-    straight line if no planner is installed or none finds a path."""
+    straight line if no planner is installed or none finds a path. Paths are planned among the bodies at the start: beside moving
+    bodies none is known to be free."""
     straight = np.stack([q0, goal])
     if s.guess == "straight":
         return straight, False
@@ -286,15 +287,16 @@ def path_of(s: Settings, q0: Array, goal: Array, pairs: CollisionPairs, model: M
     if not spaces:
         return straight, False
     space = spaces[0]
+    still = not pairs.scene.moves
     if not space.line_touches(q0, goal, 0.04):
-        return straight, True
+        return straight, still
     if s.guess == "auto" and find_spec("ompl") is None:
         return straight, False
     lower, upper = np.asarray(model.q_lower), np.asarray(model.q_upper)
     found = rrt_connect(
         space.touches, space.line_touches, q0, goal, lower, upper, seed=s.seed, time_limit=s.planning_time
     )
-    return (straight, False) if found is None else (short_cut(found, space.line_touches, seed=s.seed), True)
+    return (straight, False) if found is None else (short_cut(found, space.line_touches, seed=s.seed), still)
 
 
 BEYOND = 1e-3

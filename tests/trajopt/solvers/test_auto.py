@@ -94,11 +94,8 @@ def test_a_failed_attempt_is_followed_by_another_one_unless_that_is_switched_off
         a["iterations"] for a in solution.meta["attempts"]
     )
     assert "ddp ended with max_iterations" in solution.status.message
-    ordinal = ("second", "third")[len(names) - 2]
-    assert (
-        solution.status.message.startswith(f"{names[-1]}: ")
-        and f"This was the {ordinal} attempt" in solution.status.message
-    )
+    ordinal = ("second", "third", "fourth")[len(names) - 2]
+    assert f"{names[-1]}: " in solution.status.message and f"This was the {ordinal} attempt" in solution.status.message
     alone = to.solve(ocp, options={"max_iterations": 4, "fallback": False, "starts": 1})
     assert len(tried(alone)) == 1 and not alone.status.success
 
@@ -170,7 +167,31 @@ def test_an_attempt_that_went_astray_leaves_the_next_one_the_guess(monkeypatch):
     np.testing.assert_array_equal(starts[-1].xs, guess.xs)
 
 
-@pytest.mark.parametrize(("ipopt", "expected"), [(True, ["ipm", "dms"]), (False, ["ipm", "sqp"])])
+@pytest.mark.parametrize("far", [0.0, 1e4])
+def test_an_attempt_far_from_feasible_leaves_the_next_one_the_guess(monkeypatch, far):
+    """A second attempt of the last method follows from the guess, unless it began there."""
+    ocp = cases.crane()
+    guess = to.constant_guess(ocp)
+    starts = []
+
+    def lost(ocp, warm, options, callback=None):
+        found = dms(ocp, warm, to.solver_options("dms", max_iterations=0), callback)
+        xs = np.vstack([found.xs[:1], found.xs[1:] + 1e-3 + far])
+        return dataclasses.replace(found, xs=xs, status=to.Status(StatusCode.MAX_ITERATIONS, "lost"))
+
+    def watched(ocp, warm, options, callback=None):
+        starts.append(warm.guess)
+        return lost(ocp, warm, options, callback)
+
+    dms = SOLVERS["dms"][0]
+    for name in ("ddp", "ipm"):
+        monkeypatch.setitem(SOLVERS, name, (lost, *SOLVERS[name][1:]))
+    monkeypatch.setitem(SOLVERS, "dms", (watched, *SOLVERS["dms"][1:]))
+    to.solve(ocp, guess, {"starts": 1})
+    assert [np.array_equal(start.xs, guess.xs) for start in starts] == ([True] if far else [False, True])
+
+
+@pytest.mark.parametrize(("ipopt", "expected"), [(True, ["ipm", "dms", "dms"]), (False, ["ipm", "sqp", "sqp"])])
 def test_the_direct_methods_are_two_of_those_that_the_machine_can_run(monkeypatch, ipopt, expected):
     ocp = cases.pendulum_swing_up()
     end = to.state_bounds(ocp.manifold, [np.pi, 0.0], [np.pi, 0.0], "upright")
