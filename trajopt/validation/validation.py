@@ -9,13 +9,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dynamics_backends.protocol import Array, HasWarnings, unwrapped
+from dynamics_backends.protocol import Array, FunctionMap, HasWarnings, unwrapped
 from trajopt.problem.constraints import Constraint, fixed_state, violations_at
 from trajopt.problem.guess import Guess
 from trajopt.problem.impact_stage import ImpactStage
 from trajopt.problem.ocp import OCP, Phase
 from trajopt.problem.terms import QUATERNION_TOLERANCE, CostTerm, quaternion_error, velocities_hint
 from trajopt.stage.solver_cache import borrowed
+from trajopt.step.time_dependence import map_reads_time
 from trajopt.validation.evaluation_warnings import (
     backend_warnings,
     finiteness_warnings,
@@ -340,6 +341,7 @@ def _state_warnings(ocp: OCP, has_errors: bool, known: _CheckCache) -> Iterator[
         yield from system_warnings(ocp)
         yield from unmet_at_start(ocp)
         yield from too_fast(ocp)
+        yield from _timed_by_the_grid(ocp)
         yield from stability_warnings(ocp, known.stable)
         yield from function_warnings(ocp)
         if known.backends is None:
@@ -417,6 +419,21 @@ def _contradicting_goals(ocp: OCP) -> Iterator[str]:
                 f"the goal violates {name} by {excess.max():.3g}: no motion satisfies both; move the goal, or relax the "
                 "constraint"
             )
+
+
+def _timed_by_the_grid(ocp: OCP) -> Iterator[str]:
+    """Yield a warning for the first user-defined cost term or constraint that reads the time although durations are free."""
+    if not ocp.in_scaled_time:
+        return
+    for part in (*ocp.terms(), *ocp.constraints()):
+        own: Any = part.residual
+        own = getattr(own, "map", own)
+        if isinstance(own, FunctionMap) and map_reads_time(part.residual, ocp.x0, part.parameters):
+            yield (
+                f"{part.name!r} reads the time t, which is that of the fixed grid although durations are free: its motion is "
+                "stretched with the duration; add a state with the rate 1, and read it in place of t"
+            )
+            return
 
 
 def tiny_distances(ocp: OCP) -> Iterator[str]:

@@ -219,6 +219,21 @@ def test_maxima_of_arrays_like_the_state_are_traced():
     np.testing.assert_allclose(found.fu[0], [[0.0], [2.8]])
 
 
+@pytest.mark.parametrize("running", [False, True])
+def test_functions_that_read_the_time_are_reported(running):
+    """A target that moves with t moves with the fixed grid, whatever the duration."""
+    point = to.SampledSystem(to.FunctionMap(lambda x, u, t, p: [x[1], u[0]], 2, 1), "rk4")
+    meet = to.residual_constraint("meet", lambda x, u, t, p: [x[0] - 1.0 - 0.5 * t], 2, 1)
+    stay = to.residual_constraint("stay", lambda x, u, t, p: [x[0] - 1.0], 2, 1)
+    chase = to.residual_cost("chase", lambda x, u, t, p: [x[0] - 0.5 * t], 2, 1)
+    costs, goal = ([chase], stay) if running else ([], meet)
+    ocp = to.OCP.single_phase(point, [0.0, 0.0], 10, 0.1, [to.control_cost(1), *costs], [], terminal_constraints=[goal])
+    name = "chase" if running else "meet"
+    (found,) = [f.message for f in to.validate(to.free_time(ocp, (0.2, 5.0)).ocp) if "reads the time" in f.message]
+    assert repr(name) in found and "add a state with the rate 1" in found
+    assert not [f for f in to.validate(ocp) if "reads the time" in f.message]
+
+
 def test_dynamics_that_read_the_time_are_refused():
     """Their plan would be wrong in seconds."""
     driven = to.FunctionMap(lambda x, u, t, p: [x[1], u[0] + to.sin(4.0 * t)], 2, 1, second_order=True)
