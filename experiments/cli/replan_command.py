@@ -184,13 +184,17 @@ def _finish(start: Setup, log: RunLog, folder: Path, written: list[Path]) -> Non
 
 
 def run_failures(start: Setup, log: RunLog, numbers: Mapping[str, Any]) -> Iterator[str]:
-    """Yield messages about falls, and about failed solves if more than half failed.
+    """Yield messages about falls, collisions with moving objects, and failed solves if more than half failed.
 
     numbers: see :func:`experiments.replan.run.statistics`.
     """
     from trajopt.replanning.run_log import EventKind
 
     yield from start.task.fallen(log.xs, log.times)
+    for name, distances in log.clearances.items():
+        k = int(distances.argmin())
+        if distances[k] < 0.0:
+            yield f"the robot enters the {name} by {-distances[k]:.3g} m at {log.times[k]:.3g} s"
     failed = log.count(EventKind.FAILED_SOLVE)
     if failed > MAX_FAILED_FRACTION * len(log.solves):
         first = next(event for event in log.events if event.kind is EventKind.FAILED_SOLVE)

@@ -250,6 +250,7 @@ def build(settings: Settings, backend: BackendFactory) -> Task:
         _goal_point(arm, s),
         other_guesses=tuple(others),
         points=_watched(arm, s),
+        radii={name: o.radius for name, o in s.obstacles.items()},
         warnings=(
             *warnings,
             *goal_limit_warnings(arm),

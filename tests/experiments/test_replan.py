@@ -304,7 +304,7 @@ def test_the_pole_is_balanced_under_pushes():
 
 
 def test_clearance_of_the_links_is_in_the_log(config, tmp_path):
-    """Return the smallest distance between the links and the sphere's center, by planar geometry."""
+    """It is the smallest distance between the links and the sphere, by planar geometry."""
     path = tmp_path / "sphere.toml"
     obstacle = (
         "[problem.obstacle]\ncenter = [1.0, 0.0, -0.5]\nradius = 0.1\nmargin = 0.05\nweight = 1e3\nspacing = 0.5\n"
@@ -318,7 +318,10 @@ def test_clearance_of_the_links_is_in_the_log(config, tmp_path):
         p, r = (frame_placement(model, log.xs[:, :2], name)[1] for name in (first, last))
         for fraction in np.linspace(0.0, 1.0, 21)[begin:]:
             nearest = np.minimum(nearest, np.linalg.norm(p + fraction * (r - p) - log.objects["obstacle"], axis=1))
+    nearest -= 0.1
     np.testing.assert_allclose(log.clearances["obstacle"], nearest, atol=1e-12)
+    failures = list(run_failures(start, replace(log, clearances={"obstacle": nearest - nearest.min() - 0.01}), {}))
+    assert any("enters the obstacle by 0.01 m" in text for text in failures)
     assert statistics(start, log)["clearance from the obstacle [m]"]["smallest"] == pytest.approx(nearest.min())
     assert np.linalg.norm(np.diff(log.objects["obstacle"], axis=0), axis=1).max() <= 0.3 * 0.02 * (1 + 1e-9)
     log.save(tmp_path)
@@ -454,7 +457,8 @@ def test_falls_and_failed_plans_are_reported():
     """Each failure is reported; failed solves have the message of the first one."""
     kinds = [EventKind.LATE_PLAN, *3 * [EventKind.FAILED_SOLVE]]
     events = [SimpleNamespace(kind=kind, time=0.1 * i, message=f"reason {i}") for i, kind in enumerate(kinds)]
-    log = SimpleNamespace(xs=None, times=None, events=events, solves=[0] * 5, count=[e.kind for e in events].count)
+    seen = {"events": events, "solves": [0] * 5, "count": [e.kind for e in events].count, "clearances": {}}
+    log = SimpleNamespace(xs=None, times=None, **seen)
     start = SimpleNamespace(task=SimpleNamespace(fallen=lambda xs, times: ["it falls"]))
     failed = "3 of 5 solves failed, the first at 0.100 s: reason 1"
     assert list(run_failures(start, log, {})) == ["it falls", failed]

@@ -378,8 +378,8 @@ def contour_error(task: Task, xs: Array) -> Array | None:
 def clearances_of(task: Task, xs: Array, objects: Mapping[str, Array]) -> dict[str, Array]:
     """Return the distance (M,) [m] of the robot from each object with positions (M, 3), by the object's name.
 
-    It is ``task.clearance``, or else the distance of the nearest of ``task.points``; empty if the task has neither. Objects that
-    are not points in space are omitted.
+    It is ``task.clearance``, or else the distance of the nearest of ``task.points`` from the surface of the object, a sphere of
+    ``task.radii`` or a point; empty if the task has neither. Objects that are not points in space are omitted.
     """
     model = task.ocp.model
     if task.clearance is not None:
@@ -388,4 +388,4 @@ def clearances_of(task: Task, xs: Array, objects: Mapping[str, Array]) -> dict[s
         return {}
     at = np.array(point_positions(model, xs[:, : model.nq].T, [(point.body, point.offset) for point in task.points]))
     where = {name: p.T for name, p in objects.items() if p.shape[1] == 3}
-    return {name: np.linalg.norm(at - p, axis=1).min(axis=0) for name, p in where.items()}
+    return {name: np.linalg.norm(at - p, axis=1).min(axis=0) - task.radii.get(name, 0.0) for name, p in where.items()}

@@ -113,7 +113,8 @@ class Task:
 
     initial: the guess, or a function that computes it if that takes long, as a simulation does.
     frame: frame whose path is drawn. goal: goal (3,) of the frame in the world [m]. feet: frames that touch the ground.
-    points: link points whose distance from obstacles is reported. contour: path that the frame follows.
+    points: link points whose distance from obstacles is reported. radii: radius [m] of each spherical obstacle, by name.
+    contour: path that the frame follows.
     moved: shifts the references of a problem to those from a time [s] on; default: constant references. following: creates
     the horizon of a replanning run that adapts to measurements; or None.
     warnings: settings that are likely to be mistakes. notes: further sentences for ``trajopt validate``.
@@ -143,6 +144,7 @@ class Task:
     goal: Array | None = None
     feet: tuple[str, ...] = ()
     points: tuple[LinkPoint, ...] = ()
+    radii: Mapping[str, float] = field(default_factory=dict)
     contour: Contour | None = None
     moved: Callable[[OCP, float], OCP] = at_any_time
     following: Callable[[OCP], Horizon] | None = None

@@ -14,11 +14,11 @@ solves the problem on the coarse grids COARSE from the guess, and then on the fu
 solution counts; if there is none, the second method follows. Coarse grids leave fewer ways to be infeasible. Batches that are
 solved together omit them.
 
-After an attempt with a status in ASTRAY, or whose violation has grown, the next one starts from the guess. If all attempts fail, the solution is the cheapest
-motion that satisfies the constraints, or the last one. If it violates constraints, single solves with checks repeat the attempts
-from x0 at rest, if the guess moves, and then the first attempt from direct motions to states that satisfy the terminal
-constraints; the first feasible motion counts. The status and ``meta["attempts"]`` report all attempts; the history holds their
-records in order.
+After an attempt with a status in ASTRAY, or whose violation has grown, the next one starts from the guess. If all attempts fail,
+the solution is the cheapest motion that satisfies the constraints, or the last one. If it violates constraints, single solves
+with checks repeat the attempts from x0 at rest, if the guess moves, and then the first attempt from direct motions to states that
+satisfy the terminal constraints; the first feasible motion counts. The status and ``meta["attempts"]`` report all attempts; the
+history holds their records in order.
 """
 
 from __future__ import annotations

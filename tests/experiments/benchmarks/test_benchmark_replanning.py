@@ -20,8 +20,8 @@ from experiments.benchmarks.replanning.benchmark_replanning import (
     write,
 )
 
-GOOD = Outcome(1e-3, 0.3, (2, 4), (10.0, 20.0), 0, 1)
-BAD = Outcome(1e-1, 0.2, (6,), (30.0, 40.0), 1, 0)
+GOOD = Outcome(1e-3, 0.05, (2, 4), (10.0, 20.0), 0, 1)
+BAD = Outcome(1e-1, -0.05, (6,), (30.0, 40.0), 1, 0)
 
 
 def test_runs_that_are_known_are_not_repeated(tmp_path):
@@ -36,7 +36,7 @@ def test_runs_that_are_known_are_not_repeated(tmp_path):
 
 def test_a_row_counts_over_all_solves():
     cells = row("dms, analytic", True, [GOOD, BAD])
-    assert cells == ["dms, analytic", "yes", "1 of 2", "0.200 TOO CLOSE", "4, 6", "25.0, 38.5, 40.0", "1", "1 of 4"]
+    assert cells == ["dms, analytic", "yes", "1 of 2", "-0.050 TOO CLOSE", "4, 6", "25.0, 38.5, 40.0", "1", "1 of 4"]
     assert row("sqp", False, [GOOD._replace(clearance=None)])[3] == ""
     assert row("sqp", False, [Outcome(unsupported="no second derivatives")])[2] == "no second derivatives"
 
