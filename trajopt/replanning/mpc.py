@@ -106,7 +106,7 @@ class MPC:
         self._first_plan = (
             initial_plan
             if isinstance(initial_plan, Plan)
-            else Plan.from_solution(initial_plan or self._first_solution(solver, options), 0.0)
+            else Plan.from_solution(initial_plan or self._first_solution(solver, options), 0.0, self._ocp)
         )
         self._planner.prepare(ocp, warm_start(self._first_plan, ocp, self._first_plan.start))
         self._planner.respond(ocp.x0)

@@ -27,6 +27,8 @@ from trajopt.results.solution import LAST_CONTROL, Solution
 from trajopt.results.status import StatusCode
 from trajopt.step.time_dependence import reads_time
 
+HOLDING_STEPS, RESTING = 3, 1e-2
+"""Number of Gauss-Newton steps to a control that holds the last state of a plan, and its largest rates there (SI units)."""
 MIN_STEP = 0.5
 """A first knot shorter than this fraction of its time step is merged with the next one, if any, because its gains would be huge."""
 
@@ -109,8 +111,27 @@ class Plan:
         deviation = np.asarray(manifold.difference(self.reference(t, manifold), x))
         return self.feed_forward(t, k) + self.K[k] @ deviation
 
+    @cached_property
+    def _holding(self) -> Array | None:
+        """Control (nu,) that holds the last state, within RESTING; None if there is none, or the problem is unknown."""
+        phase = None if self.problem is None else self.problem.phases[-1]
+        sampling = None if phase is None else phase.dynamics.sampling
+        if phase is None or sampling is None:
+            return None
+        backend, nu = sampling.backend, phase.dynamics.nu
+        p = {key: v[-1] if v.ndim == 2 else v for key, v in phase.parameters.items()}
+        x, t, held = self.xs[-1:], float(self.times[-1]), self.us[-1].copy()
+        for _ in range(HOLDING_STEPS):
+            value, _, fu = backend.jacobians(x, held[None, :nu], t, p)
+            held[:nu] -= np.linalg.lstsq(fu[0], value[0], rcond=None)[0]
+        rates = backend.f(x, held[None, :nu], t, p)
+        return held if np.abs(rates).max(initial=0.0) <= RESTING else None
+
     def feed_forward(self, t: float, k: int) -> Array:
-        """Control (nu,) at t [s] after knot k, without feedback."""
+        """Control (nu,) at t [s] after knot k, without feedback; from the end on, one that holds the last state, if any."""
+        over = t - self.end >= (-SAME_TIME if self.last_control is None else SAME_TIME)
+        if over and self._holding is not None:
+            return self._holding
         if self.last_control is None:
             return self.us[k]
         dt = float(self.times[k + 1] - self.times[k])

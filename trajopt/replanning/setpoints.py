@@ -97,7 +97,7 @@ def setpoints(
 
 
 def setpoint(ocp: OCP, plan: Plan, t: float, feet: Sequence[str] = ()) -> Setpoint:
-    """Setpoint of a plan at time t [s]; after its end, its last state with a rate of zero.
+    """Setpoint of a plan at time t [s]; after its end, its last state with a rate of zero, and the control that holds it.
 
     ocp: the problem that the plan solves. feet: frames whose positions and velocities are returned. Raises UnknownName for a foot
     that the robot does not have, ValueError for feet without a robot model.
@@ -106,8 +106,9 @@ def setpoint(ocp: OCP, plan: Plan, t: float, feet: Sequence[str] = ()) -> Setpoi
 
 
 def in_seconds(ocp: OCP, plan: Plan) -> Plan:
-    """Plan with times that follow from the free phase durations in its states; unchanged if durations are fixed."""
-    return replace(plan, times=ocp.times_of(plan.xs)) if ocp.in_scaled_time else plan
+    """Plan with its problem, if unknown, and with times from the free durations in its states, if there are any."""
+    times = ocp.times_of(plan.xs) if ocp.in_scaled_time else plan.times
+    return replace(plan, times=times, problem=plan.problem or ocp)
 
 
 def _setpoint_stream(ocp: OCP, plan: Plan, times: Array, feet: Sequence[str]) -> Iterator[Setpoint]:

@@ -425,9 +425,9 @@ def _timed_by_the_grid(ocp: OCP) -> Iterator[str]:
     """Yield a warning for the first user-defined cost term or constraint that reads the time although durations are free."""
     if not ocp.in_scaled_time:
         return
-    for part in (*ocp.terms(), *ocp.constraints()):
-        own: Any = part.residual
-        own = getattr(own, "map", own)
+    parts: list[CostTerm | Constraint] = [*ocp.terms(), *ocp.constraints()]
+    for part in parts:
+        own: Any = getattr(part.residual, "map", part.residual)
         if isinstance(own, FunctionMap) and map_reads_time(part.residual, ocp.x0, part.parameters):
             yield (
                 f"{part.name!r} reads the time t, which is that of the fixed grid although durations are free: its motion is "

@@ -261,3 +261,21 @@ def test_a_compiled_problem_is_followed_when_its_values_change():
         fresh = ocp.updated("goal", reference=[at, 0.0])
         best = to.solve(to.OCP(fresh.phases, x, fresh.terminal), solver="slq")
         np.testing.assert_allclose(mpc.step(x), best.us[0], rtol=1e-5)
+
+
+@pytest.mark.parametrize("solver", ["real_time", "ipm"])
+def test_the_end_of_a_motion_is_held(solver):
+    """A pendulum is lifted to the side and stays there after the end of the horizon, by the torque against gravity."""
+    pendulum = to.FunctionMap(lambda x, u, t, p: [x[1], u[0] - 9.81 * np.sin(x[0])], 2, 1)
+    dynamics = to.SampledSystem(to.make_backend(pendulum, "forward_ad"), "rk4")
+    end = to.state_cost(2, [0.5 * np.pi, 0.0], 1e4)
+    ocp = to.OCP.single_phase(dynamics, [0.0, 0.0], 30, 0.05, [to.control_cost(1, weight=1e-2)], [end])
+    mpc = to.MPC(ocp, solver, period=0.05, horizon=to.ShrinkingHorizon(ocp))
+    plant, x = to.Simulator(dynamics), ocp.x0
+    for k in range(60):
+        u = mpc.step(x, 0.05 * k)
+        x = plant.advance(x, u[None], 0.05)
+    assert abs(x[0] - 0.5 * np.pi) < 0.02 and abs(x[1]) < 0.02
+    assert u[0] == pytest.approx(9.81, rel=0.02)
+    after = to.setpoint(ocp, to.Plan.from_solution(to.solve(ocp), 0.0), 3.0)
+    assert after.u[0] == pytest.approx(9.81, rel=1e-3)
