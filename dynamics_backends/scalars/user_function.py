@@ -135,6 +135,7 @@ class UserFunction:
     def __init__(self, function: Function, n_out: int) -> None:
         self.function, self.n_out, self.why = function, n_out, ""
         self._modes: dict[str, str] = {}
+        self._undefined = False
         self._is_library = _is_library_function(function)
 
     def __call__(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Any:
@@ -237,13 +238,29 @@ class UserFunction:
         return sm.stack([unboxed(e) + zero for e in results])
 
     def _at_points(self, x: Array, u: Array, t: Array, p: Mapping[str, Array]) -> Array:
-        """Values (n_out, N) of the function called knot by knot with floats."""
+        """Values (n_out, N) of the function called knot by knot with floats.
+
+        Once this is the mode, ArithmeticError and ValueError count as NaN, as of math.sqrt outside its domain.
+        """
+        decided = self._modes.get("float") == "points"
+
+        def call(*given: Any) -> Any:
+            """Return the function's result, or NaN where it is undefined; the first such error is logged."""
+            try:
+                return self.function(*given)
+            except (ArithmeticError, ValueError) as error:
+                if not decided:
+                    raise
+                if not self._undefined:
+                    _LOG.warning("%s fails and counts as NaN there: %s", described(self.function), error)
+                self._undefined = True
+                return [float("nan")] * self.n_out
 
         def numbers(result: Any) -> list[Any]:
             """Return the result as a list of n_out real numbers."""
             return self._real(self.counted(_components(self._returned(result))))
 
-        return evaluated_at(self.function, numbers, x, u, t, p)
+        return evaluated_at(call, numbers, x, u, t, p)
 
     def _returned(self, result: Any) -> Any:
         """Return the result, an array of objects as a list. Raises NoResult for None and objects that are no sequence."""

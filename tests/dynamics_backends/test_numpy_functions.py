@@ -596,3 +596,19 @@ def test_an_array_of_objects_is_a_list_of_rows():
 def test_results_that_are_no_real_numbers_are_refused(function, said, method):
     with pytest.raises(ValueError, match=said):
         make_backend(FunctionMap(function, 2, 1), method).jacobians(np.array([[0.2, 0.1]]), np.array([[1.0]]))
+
+
+def test_errors_outside_of_a_domain_count_as_nan(caplog):
+    """math.sqrt raises there, and np.sqrt returns NaN; an error at the first call is raised."""
+
+    def root(x, u, t, p):
+        return [math.sqrt(1.0 - float(x[0]))]
+
+    map = FunctionMap(root, 1, 0, 1)
+    values = np.array([[0.0, 0.75, 0.36]])
+    np.testing.assert_allclose(map(values, np.zeros((0, 3)), np.zeros(3), {})[0], [1.0, 0.5, 0.8])
+    found = np.asarray(map(np.array([[0.0, 2.0, 3.0]]), np.zeros((0, 3)), np.zeros(3), {}))[0]
+    assert found[0] == 1.0 and np.isnan(found[1:]).all()
+    assert sum("counts as NaN there: math domain error" in r.message for r in caplog.records) == 1
+    with pytest.raises(ValueError, match="math domain error"):
+        FunctionMap(root, 1, 0, 1)(np.array([[2.0]]), np.zeros((0, 1)), np.zeros(1), {})
