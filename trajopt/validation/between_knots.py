@@ -20,7 +20,7 @@ from trajopt.problem.ocp import OCP, Phase
 from trajopt.stage.evaluation import StageEvaluator
 from trajopt.step.sensitivities import SampledSystem
 
-FRACTIONS = (0.25, 0.5, 0.75)
+FRACTIONS = (0.125, 0.25, 0.375, 0.5, 0.625, 0.75, 0.875)
 """Fractions of a time step after which constraints are evaluated."""
 TOLERANCE, OF_BOUND, OF_RANGE, SMALL, LEAST = 1e-3, 5e-3, 0.05, 0.01, 1e-3
 """Tolerances on violations between knots: TOLERANCE relative to the smaller magnitude of a row's values at both knots, or to 1 if
@@ -78,9 +78,10 @@ def between_knots(ocp: OCP, xs: Array, us: Array, evaluator: StageEvaluator) -> 
             at = _Inequality(c, us[knots], ocp.t[knots], phase.dt)
             ends = slice(knots.start + 1, knots.stop + 1)
             within = np.stack([xs[knots], *(states[knots] for states in inside), xs[ends]])
-            (before, *outside, after), values = at.outside(within, np.array([0.0, *FRACTIONS, 1.0]))
+            outside, values = at.outside(within, np.array([0.0, *FRACTIONS, 1.0]))
+            before, after = outside[0], outside[-1]
             given = before if c.residual.nu else np.maximum(before, after)
-            added = np.maximum(np.array(outside) - (0.0 if c.residual.nu else np.maximum(given, 0.0)), 0.0)
+            added = np.maximum(_peaks(outside) - (0.0 if c.residual.nu else np.maximum(given, 0.0)), 0.0)
             slack = np.maximum(-before, 0.0) if c.residual.nu else 0.0
             rises[i][j] = np.where(added > 0.0, added + slack, 0.0).max(axis=0)
             watched.append((knots.start, at, values, added))
@@ -98,6 +99,17 @@ def between_knots(ocp: OCP, xs: Array, us: Array, evaluator: StageEvaluator) -> 
             worst = float(ratio[f, k, row]), float(added[f, k, row]), names[row], start + k
             found = BetweenKnots((), *worst, float(first + FRACTIONS[f] * (last - first)))
     return found._replace(rises=tuple(map(tuple, rises)))
+
+
+def _peaks(values: Array) -> Array:
+    """Return the largest values (F - 2, ...) near the inner ones of values (F, ...) at equal distances.
+
+    A value that is larger than both neighbors is replaced by the peak of the parabola through the three.
+    """
+    a, b, c = values[:-2], values[1:-1], values[2:]
+    bend = a - 2.0 * b + c
+    peak = (b > a) & (b > c)
+    return b - np.where(peak, (a - c) ** 2 / np.where(peak, 8.0 * bend, 1.0), 0.0)
 
 
 class _Inequality:

@@ -7,7 +7,7 @@ import pytest
 
 import trajopt as to
 from trajopt.stage.evaluation import StageEvaluator
-from trajopt.validation.between_knots import between_knots, may_be_violated, tightened
+from trajopt.validation.between_knots import _peaks, between_knots, may_be_violated, tightened
 
 A, DT = 2.0, 0.2
 
@@ -274,3 +274,24 @@ def test_a_small_obstacle_far_from_other_knots_is_seen():
     us = np.tile([1.0, 0.0], (21, 1))
     found = between_knots(ocp, xs, us, StageEvaluator(ocp, engine="auto"))
     assert found.ratio > 5.0 and found.amount == pytest.approx(0.5 * r, rel=1e-6) and found.knot == 10
+
+
+def test_peaks_between_fractions_are_those_of_parabolas():
+    s = np.linspace(0.0, 1.0, 5)
+    hill, slope = 1.0 - (s - 0.4) ** 2, 2.0 * s
+    np.testing.assert_allclose(_peaks(np.stack([hill, slope], axis=1)), [[0.9775, 0.5], [1.0, 1.0], [0.8775, 1.5]])
+
+
+def test_a_short_dip_behind_a_knot_is_seen():
+    """The position starts at its bound and dips below it by v^2 / 2 u = 2 mm in the first tenth of the step."""
+    ocp = to.OCP.single_phase(
+        mass("compiled", 1),
+        [0.0, -0.04],
+        1,
+        1.0,
+        [to.control_cost(1)],
+        constraints=[to.state_bounds(2, [0.0, -np.inf], [np.inf, np.inf])],
+    )
+    xs = np.array([[0.0, -0.04], [0.16, 0.36]])
+    found = between_knots(ocp, xs, np.array([[0.4]]), StageEvaluator(ocp))
+    assert found.amount == pytest.approx(0.002, rel=1e-6)
