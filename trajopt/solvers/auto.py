@@ -158,14 +158,15 @@ def another_follows(found: Solution, options: AutoOptions, broken: bool, coarse:
     return not solved and found.status.code not in STOPPED and (options.fallback or broken)
 
 
-def attempts(ocp: OCP, *, coarse: bool = True) -> Iterator[Attempt]:
+def attempts(ocp: OCP, *, coarse: bool = True, relaxed: bool = True) -> Iterator[Attempt]:
     """Yield the attempts for a problem: DDP or SLQ without state bounds, if these are the only constraints; IPM; DMS or SQP.
 
     DDP also without constraints; SLQ in its place if a time step has no second derivatives. DMS if IPOPT is installed, else SQP.
-    coarse: after IPM, include its attempts on coarse time grids and from their solutions, for problems with free durations.
+    coarse: after IPM, include its attempts on coarse time grids and from their solutions, for problems with free durations. relaxed:
+    include DDP or SLQ without the bounds on the state.
     """
     curved = has_curvature(ocp)
-    if has_only_bounds(ocp):
+    if has_only_bounds(ocp) and (relaxed or not ocp.constraints()):
         yield Attempt("ddp" if curved else "slq", ocp.unconstrained(), {}, relaxed=bool(ocp.constraints()))
     ipm = Attempt("ipm", ocp, {})
     yield ipm

@@ -167,16 +167,21 @@ def _in_turn(
 ) -> Solution:
     """Run the solvers ("attempts") of ``auto`` from a guess, one after the other, until one succeeds.
 
-    Multipliers of the warm start are not used. kkt_tolerance: tolerance on the scaled KKT error, in place of that of the options.
+    From a warm start with multipliers or a barrier parameter, the direct methods come first, with the multipliers at its guess.
+    kkt_tolerance: tolerance on the scaled KKT error, in place of that of the options.
     """
+    near = bool(warm.multipliers) or warm.barrier is not None
 
     def answer(request: Try) -> Solution:
         """Solve by an attempt from the guess and within the time limit of a request."""
         attempt, start, left = request
         limited = options if left is None else replace(options, time_limit=left)
-        return solve(attempt, WarmStart(start, barrier=warm.barrier), limited, callback, kkt_tolerance)
+        multipliers = warm.multipliers if start is warm.guess else {}
+        own = WarmStart(start, multipliers=multipliers, barrier=warm.barrier)
+        return solve(attempt, own, limited, callback, kkt_tolerance)
 
-    found: Solution = run_alone(in_turn(attempts(ocp), lambda: ocp, warm.guess, options), answer)
+    plan = attempts(ocp, relaxed=not near)
+    found: Solution = run_alone(in_turn(plan, lambda: ocp, warm.guess, options), answer)
     return found
 
 

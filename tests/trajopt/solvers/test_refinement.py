@@ -163,13 +163,14 @@ def test_the_grids_of_attempts(monkeypatch):
     assert [a["solver"] for a in found.meta["attempts"]] == [*["ipm"] * 5, "dms"]
     knots = failing(monkeypatch, 9)
     lost = to.solve(fastest())
-    assert len(lost.meta["attempts"]) == 7 and not lost.status.success and lost.xs.shape == (42, 3)
+    assert len(lost.meta["attempts"]) == 8 and not lost.status.success and lost.xs.shape == (42, 3)
     assert (
-        knots[6:] == [41] and "Solves from a direct motion to the goal found no feasible motion" in lost.status.message
+        knots[6:] == [41, 41]
+        and "Solves from a direct motion to the goal found no feasible motion" in lost.status.message
     )
     fixed = pendulum("rk4", 40)
-    assert [a.solver for a in module.attempts(fixed)] == ["ipm", "dms"]  # coarse grids are for free durations
-    assert [a.solver for a in module.attempts(fastest(), coarse=False)] == ["ipm", "dms"]
+    assert [a.solver for a in module.attempts(fixed)] == ["ipm", "dms", "dms"]  # coarse grids are for free durations
+    assert [a.solver for a in module.attempts(fastest(), coarse=False)] == ["ipm", "dms", "dms"]
 
 
 def test_a_solve_that_is_stopped_on_a_coarse_grid_returns_the_fine_motion(monkeypatch):
