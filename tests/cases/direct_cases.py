@@ -21,6 +21,7 @@ def mass(distance=1.0, limit=None, horizon=10, **fields):
 
 
 def swing_up(track=0.5):
+    """Swing-up of a cart-pole with a bounded track; its optima exceed the bound slightly between the knots."""
     dynamics = sampled(textbook.cart_pole(), 2)
     goal = np.array([0.0, np.pi, 0.0, 0.0])
     free = [np.inf] * 3

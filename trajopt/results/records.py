@@ -73,11 +73,6 @@ class IterationRecord:
     kkt: float = float("nan")
     iterate: Callable[[], tuple[Array, Array]] | None = field(default=None, repr=False, compare=False)
 
-    @property
-    def infeasibility(self) -> float:
-        """The larger of the defect and the constraint violation."""
-        return max(self.defect, self.constraint_violation)
-
 
 Trajectory = Callable[[], tuple[Array, Array]]
 Callback = Callable[[IterationRecord], None]

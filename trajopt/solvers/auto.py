@@ -162,8 +162,8 @@ def attempts(ocp: OCP, *, coarse: bool = True, relaxed: bool = True) -> Iterator
     """Yield the attempts for a problem: DDP or SLQ without state bounds, if these are the only constraints; IPM; DMS or SQP.
 
     DDP also without constraints; SLQ in its place if a time step has no second derivatives. DMS if IPOPT is installed, else SQP.
-    coarse: after IPM, include its attempts on coarse time grids and from their solutions, for problems with free durations. relaxed:
-    include DDP or SLQ without the bounds on the state.
+    coarse: after IPM, include its attempts on coarse time grids and from their solutions, for problems with free durations.
+    relaxed: include DDP or SLQ without the bounds on the state.
     """
     curved = has_curvature(ocp)
     if has_only_bounds(ocp) and (relaxed or not ocp.constraints()):

@@ -27,7 +27,7 @@ from trajopt.results.status import STOPPED, StatusCode
 from trajopt.solvers import termination
 from trajopt.solvers.goal_tolerance import with_goal_tolerance, with_goals_of
 from trajopt.solvers.measures import Measures
-from trajopt.solvers.methods.delegation import Continued, has_grown, iterations_of, not_begun
+from trajopt.solvers.methods.delegation import Continued, iterations_of, not_begun
 from trajopt.solvers.options import (
     AutoOptions,
     DDPOptions,
@@ -269,8 +269,6 @@ class _Solves:
         self._records += len(solution.history)
         self.work = self._work()
         first = solution.history[0].cost if solution.history else np.inf
-        if has_grown(solution):
-            return solution
         return replace(solution, status=termination.fell_far(solution.status, first, float(solution.cost)))
 
     def with_margins(self, ocp: OCP, solution: Solution) -> tuple[Solution, OCP]:

@@ -185,7 +185,7 @@ def test_newton_through_an_impact():
     problem = Phase(ImpactStage(make_backend(Impact(model, loop))), [0.0])
     goal = to.state_cost(free.dynamics.manifold, [0.5, 1.0, -0.3, 0.0, 0.0, 0.0], 10.0)
     ocp = OCP((free, problem, held), np.array([0.3, 1.2, -0.2, 0.0, 0.0, 0.0]), (goal,), replay_tolerance=np.inf)
-    newton, gauss = (to.solve(ocp, to.constant_guess(ocp), solver=name) for name in ("ddp", "slq"))
+    newton, gauss = (to.solve(ocp, to.constant_guess(ocp), solver=name, check=False) for name in ("ddp", "slq"))
     assert newton.status.success and gauss.status.success
     assert newton.cost == pytest.approx(gauss.cost, rel=1e-6)
     assert newton.iterations < gauss.iterations

@@ -121,12 +121,6 @@ def iterations_of(before: Solution, after: Solution) -> dict[str, Any]:
     return {"iterations": before.iterations + after.iterations, "history": (*before.history, *records)}
 
 
-def has_grown(found: Solution) -> bool:
-    """True if defects or violations of the last iterate exceed 1, and those of the start."""
-    records = found.history
-    return bool(records) and records[-1].infeasibility > max(1.0, records[0].infeasibility)
-
-
 def not_begun(ocp: OCP, guess: Guess) -> Solution:
     """Return the guess as a solution with status "interrupted", zero gains and cost NaN."""
     N, m, n = ocp.horizon, ocp.nu, ocp.manifold.ndx

@@ -49,7 +49,7 @@ def test_least_effort_is_the_least_norm_solution():
 
 def test_an_active_bound_is_met():
     ocp, guess = swing_up()
-    s = solve(ocp, guess, solver="dms")
+    s = solve(ocp, guess, solver="dms", check=False)
     assert s.status.success, s.status
     assert np.abs(s.xs[:-1, 0]).max() <= 0.5 and np.abs(s.us).max() <= 20.0
     assert np.abs(s.xs[:, 0]).max() == pytest.approx(0.5, abs=1e-6)
