@@ -83,12 +83,12 @@ class IpoptProblem:
     def __init__(
         self, callbacks: Callbacks, bounds: Sequence[Array], jacobian: Pattern, hessian: Pattern | None
     ) -> None:
-        definition = _ProblemDefinition(callbacks, jacobian, hessian)
+        self._definition = _ProblemDefinition(callbacks, jacobian, hessian)
         x_lower, x_upper, g_lower, g_upper = bounds
         self._problem = ipopt_library().Problem(
             n=len(x_lower),
             m=len(g_lower),
-            problem_obj=definition,
+            problem_obj=self._definition,
             lb=x_lower,
             ub=x_upper,
             cl=g_lower,
@@ -110,6 +110,8 @@ class IpoptProblem:
         """
         lower, upper = np.maximum(-z, 0.0), np.maximum(z, 0.0)
         w, info = self._problem.solve(w, lagrange=y, zl=lower, zu=upper)
+        if self._definition.raised is not None:
+            raise self._definition.raised
         return Ended(info["status"], info["obj_val"], _iterate(w, info))
 
     def iterate(self) -> Iterate | None:
@@ -132,7 +134,8 @@ class _ProblemDefinition:
             self.hessian, self.hessianstructure = partial(self._second, len(hessian[0])), lambda: hessian
         self._point = b""
         self._found: dict[str, Any] = {}
-        self._raised: BaseException | None = None
+        self.raised: BaseException | None = None
+        self._stopped = ipopt_library().CyIpoptEvaluationError
 
     def objective(self, w: Array) -> float:
         """Return f."""
@@ -156,35 +159,38 @@ class _ProblemDefinition:
 
     def intermediate(
         self, mode, iteration, objective, primal, dual, mu, step, regularization, alpha_dual, alpha, trials
-    ) -> None:
-        """Forward the numbers of an iteration; cyipopt inspects the parameter names."""
-        self._callbacks.intermediate(Progress(iteration, objective, dual, step, regularization, alpha))
+    ) -> bool:
+        """Forward the numbers of an iteration; False, which ends the solve, after an exception. cyipopt inspects the names."""
+        if self.raised is None:
+            self._callbacks.intermediate(Progress(iteration, objective, dual, step, regularization, alpha))
+        return self.raised is None
 
     def _cached(self, w: Array, kind: str) -> Any:
         """Return the callback's result ("values" or "derivatives") at w, cached for the last w.
 
-        Raises a stored exception again: a KeyboardInterrupt of a callback, or any exception of the Hessian.
+        Stores what a callback raises and reports a failed evaluation, here and at all later points: after any other exception
+        cyipopt lets IPOPT continue with numbers that were never written.
         """
-        if self._raised is not None:
-            raise self._raised
+        if self.raised is not None:
+            raise self._stopped from self.raised
         point = w.tobytes()
         if point != self._point:
             self._point, self._found = point, {}
         if kind not in self._found:
             try:
                 self._found[kind] = getattr(self._callbacks, kind)(w)
-            except KeyboardInterrupt as error:  # IPOPT would continue with other points
-                self._raised = error
-                raise
+            except BaseException as error:
+                self.raised = error
+                raise self._stopped from error
         return self._found[kind]
 
     def _second(self, count: int, w: Array, multipliers: Array, sigma: float) -> Array:
         """Return the ``count`` entries of the Hessian's lower triangle.
 
-        Returns zeros after an exception, which the next callback raises.
+        Returns zeros after an exception, which the next callback reports.
         """
         try:
             return self._callbacks.hessian(w, sigma, multipliers)
-        except BaseException as error:  # cyipopt drops it; the next callback raises it again
-            self._raised = error
+        except BaseException as error:  # cyipopt drops it
+            self.raised = error
             return np.zeros(count)
