@@ -221,8 +221,9 @@ class SQPOptions(CommonOptions):
 
     hessian: second derivatives of the Lagrangian in the quadratic model of a step: "exact", convexified
     (:mod:`trajopt.solvers.sqp.convexify`); "gauss_newton", of the convex outer functions of the objective; "scqp", of the
-    convex outer functions of objective and constraints (Verschueren 2016); "auto", "scqp" if the program provides such
-    functions, as all optimal-control problems do, else "exact". qp_solver: solver of the subproblems, see
+    convex outer functions of objective and constraints (Verschueren 2016); "auto", "exact" if
+    all time steps of an optimal-control problem have second derivatives, else "scqp"; for other programs "scqp" if they
+    provide such functions, else "exact". qp_solver: solver of the subproblems, see
     :mod:`trajopt.solvers.qp.qp`; an active-set solver is called for each of them, the others if the active set of the last QP
     does not lead to the solution (:mod:`trajopt.solvers.qp.newton`); the interior-point method takes over if it fails.
     globalization: "merit", a line search on the l1 merit; "filter", a filter of objective and violation; "none", full steps.
