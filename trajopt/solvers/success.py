@@ -34,7 +34,7 @@ from trajopt.results.status import STATIONARY, Status, StatusCode
 from trajopt.solvers.measures import Measures, Violation, largest_violation, measures
 from trajopt.solvers.rules.cost_size import cost_size
 from trajopt.validation.between_knots import BetweenKnots
-from trajopt.validation.holonomic_constraints import TORN, open_constraints
+from trajopt.validation.holonomic_constraints import LARGEST_ERROR, open_constraints
 from trajopt.validation.limit_violations import has_links, limit_violations, violated_at_end
 from trajopt.validation.reach import goals_of
 from trajopt.validation.replay import Deviation, Replay, broken_constraints
@@ -123,7 +123,7 @@ def assessed(
     if excess is not None:
         meta["between_knots"] = {"sentence": excess.sentence(), "ratio": excess.ratio, "amount": excess.amount}
     violated = [excess.sentence()] if excess is not None and not excess.ratio <= 1.0 else []
-    broken += open_constraints(ocp, xs, TORN)
+    broken += open_constraints(ocp, xs, LARGEST_ERROR)
     status = checked_status(solution.status, found, broken, missed, max(STATIONARY, tolerances.kkt), violated)
     if status.code is StatusCode.VIOLATED_BETWEEN_KNOTS and "margins" in meta:
         status = replace(status, advice=AFTER_MARGINS)
@@ -147,9 +147,8 @@ def checked_status(
     bounds and errors always stay.
 
     reason: status of the solver. found: errors of the trajectory. broken: sentences about replays that deviate or miss goals, and
-    about open loops.
-    missed: sentences about goals that the plan misses. tolerance: on the scaled KKT error. violated: sentences about inequalities
-    violated between the knots.
+    about constraints of the dynamics that are not met. missed: sentences about goals that the plan misses. tolerance: on the scaled
+    KKT error. violated: sentences about inequalities violated between the knots.
     """
     if reason.code in _UNCHANGED:
         return reason

@@ -347,9 +347,7 @@ def unbounded(iterations: int, objective: float) -> Status:
 
 
 def fell_far(status: Status, first: float, last: float) -> Status:
-    """Return "unbounded" for a failure whose finite objective fell from ``first`` to below LIKELY_UNBOUNDED, else the status
-    itself.
-    """
+    """Return "unbounded" for a failure whose objective fell far below its finite value ``first``, else the status itself."""
     stopped = status.success or status.code in (StatusCode.UNBOUNDED, StatusCode.INTERRUPTED, StatusCode.ERROR)
     if stopped or not isfinite(first) or not last < -LIKELY_UNBOUNDED * max(1.0, abs(first)):
         return status

@@ -16,7 +16,7 @@ from trajopt.problem.ocp import OCP, Phase
 
 UNMET, MOVING = 1e-4, 1e-3
 """Position errors [m or rad], and velocities of constraint rows [m/s or rad/s], of x0 above which a warning reports them."""
-OPEN, TORN = 1e-3, 1e-2
+NOTABLE_ERROR, LARGEST_ERROR = 1e-3, 1e-2
 """Position errors [m or rad] of a motion above which a finding reports it, and above which the motion does not hold."""
 
 
@@ -46,7 +46,7 @@ def unmet_at_start(ocp: OCP) -> Iterator[str]:
             yield f"x0 moves against constraint {name!r} of the dynamics, with {speed:.3g} m/s or rad/s; {remedy}"
 
 
-def open_constraints(ocp: OCP, xs: Array, least: float = OPEN) -> Iterator[str]:
+def open_constraints(ocp: OCP, xs: Array, least: float = NOTABLE_ERROR) -> Iterator[str]:
     """Yield sentences about loops, relations and contacts with a reference whose error exceeds ``least`` [m or rad] in states
     xs (N + 1, nx).
     """
