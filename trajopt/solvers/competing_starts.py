@@ -1,8 +1,7 @@
 """Competing starts: choose the initial guesses of a solve among several, on a coarse time grid.
 
 A solution is a local optimum, and the initial guess decides which one. A guess that stands still does not say which one is meant.
-Then it competes with random motions (:func:`may_compete`); of each draw those that look cheapest come first
-(:func:`random_motions`).
+Then it competes with random motions (:func:`may_compete`, :func:`random_motions`).
 
 Each start is solved with several time steps merged into one (FACTORS), to TOLERANCE and within MAX_ITERATIONS iterations. A solve
 without constraints is stopped when its extrapolated cost stays above the cheapest one (:class:`Cutoff`). The competition ends
@@ -23,7 +22,8 @@ normal draw with standard deviation SPREAD, and b normal with standard deviation
 
     x_k = x0 (+) [t_k / T a + sin(pi t_k / T) b; 0]
 
-Of DRAWN motions the next one is that with the least cost of the direct motion to its end, from rest to rest:
+If no motion is feasible, direct motions to states at the terminal constraints follow, from rest to rest, the one first whose cost
+is least (:func:`direct_motions`):
 
     sum_k l_k(x_k, u_k) + l_N(x_N),   x_k = x0 (+) [s(t_k / T) a; v_k],   s(r) = 10 r^3 - 15 r^4 + 6 r^5,
     v_(k+1) = (s_(k+1) - s_k) a / dt_k,   u_k = argmin_u |F_k(x_k, u) (-) x_(k+1)|^2, within the bounds
@@ -32,7 +32,7 @@ u is one Gauss-Newton step from the controls of the guess. For a robot with a mo
 minimum-jerk motion (T. Flash, N. Hogan, The coordination of arm movements, J. Neuroscience 5, 1985). States without velocities
 (an odd tangent) move without v.
 
-Their final states (:class:`TerminalStates`) are minima of the terminal cost and the violation of the terminal constraints,
+Final states of both (:class:`TerminalStates`) are minima of the terminal cost and the violation of the terminal constraints,
 
     min_a  l_N(x) + w/2 |g(x) - clip(g(x))|^2,      x = x0 (+) [a; 0],      a in the first half of the tangent
 
@@ -43,11 +43,17 @@ branches. w makes the violation of the terminal constraints, with rows g and the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext
+from contextvars import copy_context
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from dynamics_backends.compiled.interface import default_threads
 from dynamics_backends.protocol import Array
 from trajopt.guesses.time_grids import can_be_regridded, coarser, on_grid_of
 from trajopt.problem.guess import Guess
@@ -160,7 +166,7 @@ class TerminalStates:
 SPREAD, BEND = 1.2, 0.5
 """Standard deviations of the displacements from which ends of motions are searched, and of the bends of motions [rad, m]."""
 DRAWN = 16
-"""Number of motions that are drawn and ranked together."""
+"""Number of final states that are searched together."""
 PRECISE, REACHED = 100, 1e-6
 """Maximum number of steps to a state that satisfies the terminal constraints, and their tolerance."""
 CONTROL_DAMPING = 1e-9
@@ -168,18 +174,14 @@ CONTROL_DAMPING = 1e-9
 
 
 def random_motions(ocp: OCP, guess: Guess, rng: np.random.Generator) -> Iterator[Guess]:
-    """Yield random motions from x0 to states of low terminal cost and violation, without end, with the controls of a guess.
-
-    Each draw of DRAWN motions is sorted by the estimated cost of the motion to its end (:func:`direct_motions_to`), cheapest first.
-    """
+    """Yield random motions from x0 to states of low terminal cost and violation, without end, with the controls of a guess."""
     ends, r = TerminalStates(ocp), (ocp.times / ocp.times[-1])[:, None]
     bow, sizes = np.sin(np.pi * r), (DRAWN, ends.half)
     while True:
-        away, bend = SPREAD * rng.standard_normal(sizes), BEND * rng.standard_normal(sizes)
-        ends_at = ends.near(away)
-        for i in np.argsort(direct_motions_to(ocp, guess.us, ends_at)[2], kind="stable"):
+        away, bends = SPREAD * rng.standard_normal(sizes), BEND * rng.standard_normal(sizes)
+        for end, bend in zip(ends.near(away), bends, strict=True):
             move = np.zeros((1, len(r), ocp.manifold.ndx))
-            move[0, :, : ends.half] = r * ends_at[i] + bow * bend[i]
+            move[0, :, : ends.half] = r * end + bow * bend
             yield Guess(_moved(ocp, move)[0], guess.us)
 
 
@@ -251,7 +253,7 @@ def _moved(ocp: OCP, move: Array) -> Array:
 FACTORS = (5, 2)
 """Numbers of time steps that are merged into one: the second one if motions on the first grid are feasible there only, as when
 they jump over an obstacle between its knots."""
-MAX_ITERATIONS, ALL_ITERATIONS = 50, 3000
+MAX_ITERATIONS, ALL_ITERATIONS = 50, 4000
 """Maximum number of iterations of a coarse solve, and number of iterations of all of them after which no other one begins if a
 motion is feasible."""
 TOLERANCE = 1e-4
@@ -272,13 +274,16 @@ AHEAD, CLOSED = 5.0, 1.0
 FEW, HOPELESS = 2, 24
 """Maximum number of iterations of a coarse solve from the guess for the guess alone to be used, and number of starts without a
 feasible motion after which the competition ends."""
+THREADS, QUEUED = 4, 8
+"""Maximum number of threads that solve, and number of starts that are begun before the solution of the first of them is taken. The
+bound on the cost of a start depends on the solutions taken, not on the number of threads."""
 LEAST_KNOTS = 5
 """Minimum number of knots of the coarse grid."""
 TIME_SHARE = 0.5
 """Largest fraction of a time limit that the competition takes."""
 
-Solve = Callable[[OCP, Guess, Callback | None], Solution]
-"""Solves a coarse problem from a guess, roughly; the callback may stop it."""
+Solve = Callable[[OCP, Guess, Callback], Solution]
+"""Solves a coarse problem from a guess, roughly; the callback may stop it. Several threads call it."""
 
 
 class Start(NamedTuple):
@@ -291,6 +296,12 @@ class Start(NamedTuple):
     objective: float
     found: Solution
     stopped: bool = False
+
+    @property
+    def decides(self) -> bool:
+        """True if no other start is needed: the solve succeeded in at most FEW iterations, or the problem is unbounded."""
+        few = self.found.status.success and self.found.iterations <= FEW
+        return few or self.found.status.code is StatusCode.UNBOUNDED
 
     @property
     def record(self) -> dict[str, Any]:
@@ -317,21 +328,23 @@ class Choice(NamedTuple):
 
 
 class Cutoff:
-    """Callback that stops a solve whose cost is not expected to fall below a bound.
+    """Callback that stops a solve whose cost is not expected to fall below a bound, or that another thread closes.
 
     The further decrease is estimated as AHEAD times the larger one of the last two changes. Iterates with defects above CLOSED do
-    not stop the solve.
+    not stop the solve. bound: infinite for none. stopped: True if the bound stopped the solve.
     """
 
     def __init__(self, bound: float) -> None:
-        self.bound, self.costs, self.stopped = bound, list[float](), False
+        self.bound, self.costs, self.stopped, self._closed = bound, list[float](), False, False
 
     def __call__(self, record: IterationRecord) -> None:
         """Raise KeyboardInterrupt, which ends the solve, if the extrapolated cost stays above the bound; then set ``stopped``.
 
         The extrapolation subtracts AHEAD times the larger of the last two changes of the cost. Needs three costs and an iterate
-        with defects of at most CLOSED.
+        with defects of at most CLOSED. Also raises it after :meth:`close`.
         """
+        if self._closed:
+            raise KeyboardInterrupt
         self.costs = [*self.costs[-2:], record.cost] if record.iteration else [record.cost]
         if len(self.costs) < 3 or not record.defect <= CLOSED:
             return
@@ -339,6 +352,38 @@ class Cutoff:
         if c - AHEAD * max(abs(a - b), abs(b - c)) > self.bound:
             self.stopped = True
             raise KeyboardInterrupt
+
+    def close(self) -> None:
+        """End the solve at its next iteration, as interrupted."""
+        self._closed = True
+
+
+Taken = Callable[[], tuple[Solution, bool]]
+"""Returns a solution, after waiting for it, and True if its :class:`Cutoff` stopped it."""
+
+
+@contextmanager
+def solver_threads(ocp: OCP, solve: Solve) -> Iterator[Callable[[Guess, float], Taken]]:
+    """Context manager that yields a function to begin a solve from a guess, with a bound on its cost, on up to THREADS threads.
+
+    With one thread it begins when its solution is taken. At the end, solves that still run end at their next iteration.
+    """
+    count, cutoffs = min(THREADS, default_threads()), list[Cutoff]()
+    with nullcontext() if count == 1 else ThreadPoolExecutor(count, thread_name_prefix="starts") as pool:
+
+        def begin(guess: Guess, bound: float) -> Taken:
+            """Begin a solve in the context of the caller, which contains the start of the time limit."""
+            cutoff = Cutoff(bound)
+            cutoffs.append(cutoff)
+            work = partial(copy_context().run, partial(solve, ocp, guess, cutoff))
+            finish = work if pool is None else pool.submit(work).result
+            return lambda: (finish(), cutoff.stopped)
+
+        try:
+            yield begin
+        finally:
+            for cutoff in cutoffs:
+                cutoff.close()
 
 
 def may_compete(ocp: OCP, guess: Guess) -> bool:
@@ -380,37 +425,55 @@ def choose_starts(
     succeeds in at most FEW iterations or is unbounded, or if the user interrupts any solve. The guess as given comes last if its
     coarse motion is infeasible; otherwise its coarse solution competes.
     """
-    coarse, starts = coarser(ocp, factor), list[Start]()
-    start = on_grid_of(coarse, ocp, guess)
-    motions = random_motions(coarse, start, np.random.default_rng(0))
-    best, agreeing = np.inf, 0
-    for number in range(count):
-        if number and not has_time():
-            break
-        cutoff = Cutoff(best - SAME * abs(best)) if np.isfinite(best) and not ocp.constraints() else None
-        found = solve(coarse, next(motions) if number else start, cutoff)
-        stopped = cutoff is not None and cutoff.stopped
-        if found.status.code is StatusCode.INTERRUPTED and not stopped:
-            return Choice(((guess, ""),), interrupted=True)
-        linear = found.status.success and found.iterations <= FEW
-        if not number and (linear or found.status.code is StatusCode.UNBOUNDED):
-            return Choice(((guess, ""),))
-        name = f"random motion {number}" if number else "guess"
-        objective = float(found.cost) if not stopped and _is_feasible(coarse, found) else np.inf
-        starts.append(Start(name, objective, found, stopped))
-        if abs((found.cost if stopped else objective) - best) <= AGREES * abs(best):
-            agreeing += 1
-        elif objective < best:
-            agreeing = 1
-        best = min(best, objective)
-        used_up = np.isfinite(best) and sum(s.found.iterations for s in starts) >= ALL_ITERATIONS
-        hopeless = not np.isfinite(best) and len(starts) >= HOPELESS
-        if hopeless or used_up or agreeing >= (UNANIMOUS if agreeing == len(starts) else AGREEMENT):
-            break
+    coarse = coarser(ocp, factor)
+    try:
+        starts = _competed(coarse, on_grid_of(coarse, ocp, guess), count, solve, has_time)
+    except KeyboardInterrupt:
+        return Choice(((guess, ""),), interrupted=True)
+    if starts[0].decides:
+        return Choice(((guess, ""),))
     going_on = _chosen(starts)[:CONTINUED]
     chosen = [(on_grid_of(ocp, coarse, s.found), _sentence(starts, s, coarse.horizon)) for s in going_on]
     unused = [] if np.isfinite(starts[0].objective) else [(guess, "")]
     return Choice((*chosen, *unused), tuple(starts))
+
+
+def _competed(coarse: OCP, guess: Guess, count: int, solve: Solve, has_time: Callable[[], bool]) -> list[Start]:
+    """Solve a coarse problem from a guess and from random motions; arguments and end as in :func:`choose_starts`.
+
+    Raises KeyboardInterrupt if the user interrupts any solve.
+    """
+    starts, best, agreeing, bounded = list[Start](), np.inf, 0, not coarse.constraints()
+    motions = random_motions(coarse, guess, np.random.default_rng(0))
+    with solver_threads(coarse, solve) as begin:
+        begun = deque([begin(guess, np.inf)])
+        while begun:
+            found, stopped = begun.popleft()()
+            if found.status.code is StatusCode.INTERRUPTED and not stopped:
+                raise KeyboardInterrupt
+            name = f"random motion {len(starts)}" if starts else "guess"
+            objective = float(found.cost) if not stopped and _is_feasible(coarse, found) else np.inf
+            starts.append(Start(name, objective, found, stopped))
+            if abs((found.cost if stopped else objective) - best) <= AGREES * abs(best):
+                agreeing += 1
+            elif objective < best:
+                agreeing = 1
+            best = min(best, objective)
+            if starts[0].decides or _is_over(starts, agreeing):
+                break
+            bound = best - SAME * abs(best) if bounded and np.isfinite(best) else np.inf
+            while len(begun) < QUEUED and len(starts) + len(begun) < count and has_time():
+                begun.append(begin(next(motions), bound))
+    return starts
+
+
+def _is_over(starts: Sequence[Start], agreeing: int) -> bool:
+    """True if no other start is solved: enough agree on the cheapest objective, or too many were needed without that."""
+    feasible = any(np.isfinite(start.objective) for start in starts)
+    if not feasible:
+        return len(starts) >= HOPELESS
+    used_up = sum(start.found.iterations for start in starts) >= ALL_ITERATIONS
+    return used_up or agreeing >= (UNANIMOUS if agreeing == len(starts) else AGREEMENT)
 
 
 def _chosen(starts: list[Start]) -> list[Start]:

@@ -377,7 +377,7 @@ class AutoOptions(CommonOptions):
     gradient_tolerance: float | None = None
     constraint_tolerance: float | None = None
     fallback: bool = True
-    starts: int = 80
+    starts: int = 160
 
     def __post_init__(self) -> None:
         _require(isinstance(self.between_knots, bool), "between_knots", self.between_knots, "true or false")

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import threading
+import time
 from dataclasses import replace
 
 import numpy as np
@@ -23,6 +27,7 @@ from trajopt.solvers.competing_starts import (
     direct_motions_to,
     may_compete,
     random_motions,
+    solver_threads,
 )
 from trajopt.solvers.registry import SOLVERS
 
@@ -136,15 +141,6 @@ def test_direct_motions_cost_as_their_inverse_dynamics():
         np.testing.assert_allclose(cost, expected, rtol=1e-6)
 
 
-def test_the_motions_that_look_cheapest_come_first():
-    ocp = mass()
-    motions = random_motions(ocp, to.constant_guess(ocp), np.random.default_rng(1))
-    costs = direct_motions_to(
-        ocp, np.zeros((KNOTS, 1)), np.array([next(motions).xs[-1, :1] - START for _ in range(DRAWN)])
-    )[2]
-    assert (np.diff(costs) >= -1e-9).all() and costs[-1] > 2.0 * costs[0]
-
-
 @pytest.mark.parametrize("bound", [False, True])
 def test_random_motions_end_where_the_terminal_constraints_hold(bound):
     system = to.FunctionMap(lambda x, u, t, p: [x[2], x[3], u[0], u[1]], 4, 2, second_order=True)
@@ -159,8 +155,13 @@ def test_random_motions_end_where_the_terminal_constraints_hold(bound):
     assert np.ptp(ends[:, 1]) > 0.5 and not ends[:, 2:].any()
 
 
+@pytest.fixture
+def one_thread(monkeypatch):
+    monkeypatch.setenv("TRAJOPT_THREADS", "1")
+
+
 def scripted(costs, code=StatusCode.CONVERGED):
-    """Rough solves that converge in ten iterations to these costs."""
+    """Rough solves that converge in ten iterations to these costs, in the order of the calls."""
     left, solution = list(costs), to.solve(mass(), solver="ddp", check=False)
 
     def solve(ocp, guess, cutoff):
@@ -182,7 +183,7 @@ def scripted(costs, code=StatusCode.CONVERGED):
         ((1.0, 1.15, 1.1), [0, 2, 1]),
     ],
 )
-def test_the_cheapest_starts_win_and_the_guess_among_equals(costs, order):
+def test_the_cheapest_starts_win_and_the_guess_among_equals(costs, order, one_thread):
     ocp = mass()
     given = to.constant_guess(ocp)
     choice = choose_starts(ocp, given, 3, scripted(costs), lambda: True)
@@ -195,7 +196,7 @@ def test_the_cheapest_starts_win_and_the_guess_among_equals(costs, order):
         assert np.ptp(guess.xs[:, 0]) == pytest.approx(np.ptp(choice.starts[winner].found.xs[:, 0]))
 
 
-def test_the_competition_ends_when_several_starts_agree():
+def test_the_competition_ends_when_several_starts_agree(one_thread):
     ocp, same = mass(), [1.0 + 1e-4 * i for i in range(AGREEMENT)]
     others = [3.0, 4.0]
     for costs in (
@@ -208,7 +209,7 @@ def test_the_competition_ends_when_several_starts_agree():
         assert [s.objective for s in choice.starts] == costs
 
 
-def test_the_competition_ends_after_many_iterations():
+def test_the_competition_ends_after_many_iterations(one_thread):
     """All starts differ, and each takes ten iterations."""
     ocp, costs = mass(), [float(2**i) for i in range(ALL_ITERATIONS // 10 + 20)]
     choice = choose_starts(ocp, to.constant_guess(ocp), len(costs), scripted(costs), lambda: True)
@@ -239,7 +240,55 @@ def test_a_solve_that_will_not_be_the_cheapest_is_stopped():
         assert cutoff.stopped == (bound < near) == (found.status.code is StatusCode.INTERRUPTED)
 
 
-def test_no_feasible_start_leaves_the_guess():
+def test_the_number_of_threads_changes_no_result(monkeypatch):
+    def starts(threads):
+        monkeypatch.setenv("TRAJOPT_THREADS", threads)
+        found = to.solve(mass())
+        return found.cost, found.meta["starts"]
+
+    assert starts("4") == starts("1")
+
+
+def test_threads_stop_when_the_competition_ends(monkeypatch):
+    """The guess leads to the end at once; the others run until they are stopped."""
+    monkeypatch.setenv("TRAJOPT_THREADS", "3")
+    ocp, ended, record = mass(), [], to.IterationRecord(1, 1.0, 1.0, 1.0, 1.0)
+    given = to.constant_guess(ocp)
+
+    def endless(coarse, guess, cutoff):
+        while True:
+            try:
+                cutoff(record)
+            except KeyboardInterrupt:
+                ended.append(guess)
+                raise
+
+    with pytest.raises(ZeroDivisionError), solver_threads(ocp, endless) as begin:
+        begin(given, np.inf)
+        begin(given, np.inf)
+        raise ZeroDivisionError
+    assert len(ended) == 2
+
+
+def test_ctrl_c_ends_a_competition_on_threads(monkeypatch):
+    monkeypatch.setenv("TRAJOPT_THREADS", "2")
+    rough, waiting = scripted([1.0]), threading.Event()
+
+    def solve(ocp, guess, cutoff):
+        if guess.stands_still:
+            return rough(ocp, guess, cutoff)
+        if not waiting.is_set():
+            waiting.set()
+            os.kill(os.getpid(), signal.SIGINT)
+        while True:
+            time.sleep(1e-3)
+            cutoff(to.IterationRecord(1, 1.0, 1.0, 1.0, 1.0))
+
+    choice = choose_starts(mass(), to.constant_guess(mass()), 9, solve, lambda: True)
+    assert choice.interrupted and waiting.is_set()
+
+
+def test_no_feasible_start_leaves_the_guess(one_thread):
     ocp = mass()
     guess = to.constant_guess(ocp)
     choice = choose_starts(ocp, guess, 2, scripted([np.nan, np.inf]), lambda: True)
