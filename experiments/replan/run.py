@@ -30,7 +30,7 @@ from trajopt.config.scenario import (
 from trajopt.config.task import SettingsError, Task
 from trajopt.replanning.converged_planner import ConvergedPlanner, Failing, Slowed
 from trajopt.replanning.loop import Now, Plant, ReplanningLoop
-from trajopt.replanning.plan import Plan, with_values
+from trajopt.replanning.plan import Plan
 from trajopt.replanning.planning import Planner
 from trajopt.replanning.real_time import RealTimeSLQ, RealTimeSQP
 from trajopt.replanning.run_log import EventKind, RunLog
@@ -130,7 +130,7 @@ def _failed(config: Config, found: Solution) -> bool:
 def _with_objects(ocp: OCP, settings: Settings) -> OCP:
     """Return the problem with moving objects at their predicted positions."""
     for item in objects_of(settings):
-        ocp = with_values(ocp, item.name, {item.parameter: item.prediction().at(ocp.times)})
+        ocp = ocp.updated(item.name, **{item.parameter: item.prediction().at(ocp.times)})
     return ocp
 
 

@@ -25,7 +25,7 @@ from trajopt.problem.annotations import Annotations
 from trajopt.problem.constraints import Constraint, final_constraints
 from trajopt.problem.expansion import phase_cost
 from trajopt.problem.goals import Goal
-from trajopt.problem.terms import CostTerm, Values, trapezoidal
+from trajopt.problem.terms import CostTerm, Values, changed_parameters, trapezoidal
 
 
 class LinearizedStep(NamedTuple):
@@ -53,6 +53,8 @@ class Sampling(NamedTuple):
         return self.stages or self.backend
 
 
+DYNAMICS = "dynamics"
+"""Name of the parameters of the dynamics where values are changed by name."""
 UNBOUNDED = 1e19
 """Magnitude from which on a control bound counts as infinite; nlp_lower_bound_inf of IPOPT."""
 MAX_STEPS = 10_000_000
@@ -125,6 +127,14 @@ class Phase:
     def __repr__(self) -> str:
         counts = f"{len(self.terms)} costs, {len(self.constraints)} constraints"
         return f"Phase({self.knots} knots, {self.dt.sum():.6g} s, {self.dynamics!r}, {counts})"
+
+    def updated(self, **parameters: Values) -> Phase:
+        """Copy of this phase with new values of those parameters that its dynamics have.
+
+        Raises ValueError for a wrong size.
+        """
+        own = {key: value for key, value in parameters.items() if key in self.parameters}
+        return replace(self, parameters=changed_parameters("the dynamics", self.parameters, own)) if own else self
 
     @property
     def knots(self) -> int:
@@ -396,36 +406,68 @@ class OCP:
         """All constraints except the bounds on controls: those of each phase in turn, then the terminal ones."""
         return [*(c for phase in self.phases for c in phase.constraints), *self.terminal_constraints]
 
-    def parts_named(self, name: str) -> list[CostTerm | Constraint]:
-        """Cost terms and constraints with this name. Raises ValueError if there are none."""
+    def parts_named(self, name: str) -> list[CostTerm | Constraint | Phase]:
+        """Cost terms and constraints with this name; else, for DYNAMICS, the phases whose dynamics have parameters.
+
+        Raises ValueError if there are none.
+        """
         parts: list[CostTerm | Constraint] = [*self.terms(), *self.constraints()]
-        named = [part for part in parts if part.name == name]
+        timed = [phase for phase in self.phases if phase.parameters]
+        named = [part for part in parts if part.name == name] or (timed if name == DYNAMICS else [])
         if not named:
             kinds = "cost term or constraint" if self.constraints() else "cost term"
-            known = ", ".join(dict.fromkeys(part.name for part in parts))
-            dynamics = any(name in phase.parameters for phase in self.phases)
-            hint = f"; {name!r} is a parameter of the dynamics: change Phase.parameters" if dynamics else ""
+            known = ", ".join(dict.fromkeys([*(part.name for part in parts), *(DYNAMICS for _ in timed[:1])]))
+            own = any(name in phase.parameters for phase in timed)
+            hint = f"; {name!r} is a parameter of the dynamics: updated({DYNAMICS!r}, {name}=...)" if own else ""
             raise ValueError(f"no {kinds} is named {name!r}; known: {known}{hint}")
-        return named
+        return [*named]
 
     def updated(self, name: str, **changes: Values) -> OCP:
         """Copy of this problem with new values in every cost term and constraint with this name.
 
-        changes: ``weight`` of a term, ``lower`` and ``upper`` of a constraint, and parameters by name. Terminal terms and
-        constraints use the last row of values by knot, (N, n). Raises ValueError for an unknown name or value.
+        name: DYNAMICS for the dynamics of all phases with these parameters. changes: ``weight`` of a term, ``lower`` and
+        ``upper`` of a constraint, and parameters by name. A value is a number, one row (n,) for all knots, rows (N, n) or
+        (N + 1, n) by knot of the problem, or rows (K, n) by knot of each phase. Terminal terms and constraints use the last row.
+        Raises ValueError for an unknown name or value, or a wrong shape.
         """
-        self.parts_named(name)
+        lengths = {self.horizon, self.horizon + 1, *(phase.knots for phase in self.phases)}
+        for key, value in changes.items():
+            shape = np.shape(value)
+            if len(shape) > 2 or (len(shape) == 2 and shape[0] not in lengths):
+                rows = f"(n,), (N = {self.horizon}, n) or (N + 1, n)"
+                raise ValueError(f"{name!r}: {key} has shape {shape}; expected {rows}")
+        named = self.parts_named(name)
 
-        def change(parts: tuple[Any, ...]) -> tuple[Any, ...]:
+        def rows_at(at: slice | int) -> dict[str, Any]:
+            """Changes with the rows of some knots."""
+            return {key: _rows_at(value, at, self.horizon) for key, value in changes.items()}
+
+        def change(parts: tuple[Any, ...], at: slice | int) -> tuple[Any, ...]:
             """Parts with the changes in those with this name."""
-            return tuple(part.updated(**changes) if part.name == name else part for part in parts)
+            return tuple(part.updated(**rows_at(at)) if part.name == name else part for part in parts)
 
+        both = list(zip(self.phases, self.phase_slices, strict=True))
+        if isinstance(named[0], Phase):
+            known = dict.fromkeys(key for phase in self.phases for key in phase.parameters)
+            for key in changes:
+                if key not in known:
+                    raise ValueError(f"the dynamics have no parameter {key!r}; they have: {', '.join(known)}")
+            return replace(self, phases=tuple(phase.updated(**rows_at(knots)) for phase, knots in both))
         phases = tuple(
-            replace(phase, terms=change(phase.terms), constraints=change(phase.constraints)) for phase in self.phases
+            replace(phase, terms=change(phase.terms, knots), constraints=change(phase.constraints, knots))
+            for phase, knots in both
         )
-        changes = {key: v[-1] if (v := np.asarray(value, float)).ndim == 2 else value for key, value in changes.items()}
-        terminal, final = change(self.terminal), change(self.terminal_constraints)
+        terminal, final = change(self.terminal, -1), change(self.terminal_constraints, -1)
         return replace(self, phases=phases, terminal=terminal, terminal_constraints=final)
+
+
+def _rows_at(value: Values, at: slice | int, horizon: int) -> Values:
+    """Rows of a value at some knots; a value that is constant, or has the knots of a phase, is returned unchanged.
+
+    at: slice of knots, or -1, the last row.
+    """
+    by_knot = np.ndim(value) == 2 and (at == -1 or len(np.asarray(value)) >= horizon)
+    return np.asarray(value, dtype=float)[at] if by_knot else value
 
 
 def fitting(ocp: OCP, xs: Array, us: Array, several: bool = False) -> tuple[Array, Array]:

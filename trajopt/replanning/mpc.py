@@ -24,7 +24,7 @@ from trajopt.problem.ocp import OCP
 from trajopt.problem.terms import Values
 from trajopt.replanning.converged_planner import ConvergedPlanner
 from trajopt.replanning.measurements import Measurement
-from trajopt.replanning.plan import Horizon, Plan, RecedingHorizon, fault_of, warm_start, with_values
+from trajopt.replanning.plan import Horizon, Plan, RecedingHorizon, fault_of, warm_start
 from trajopt.replanning.planning import Control, Planner, Planning
 from trajopt.replanning.real_time import RealTimeSLQ, RealTimeSQP
 from trajopt.replanning.run_log import EventKind, RunRecorder, statistics_of
@@ -172,16 +172,18 @@ class MPC:
 
     # -- values -------------------------------------------------------------------------------------------------------
     def set(self, name: str, values: Values | None = None, **changes: Values) -> None:
-        """Change values of the cost terms and constraints with this name, from the next solve on.
+        """Change values of the cost terms and constraints with this name, or of the dynamics, from the next solve on.
 
-        values: of their only parameter, such as a goal. changes: parameters by name, ``weight`` of a term, ``lower`` and ``upper``
-        of a constraint. Each is one row (n,), or rows (N, n) by knot, or (N + 1, n) with the final knot. Plans begin ``delay``
-        after their step: after a step at t, the rows belong to the times t + delay + ocp.times. A later problem gets the rows at
-        its own times. Raises ValueError for an unknown name or
-        parameter, a wrong shape, numbers that are not finite, except infinite bounds, and a lower bound above the upper one.
+        name: "dynamics" for the parameters of the dynamics, such as a payload. values: of their only parameter, such as a goal.
+        changes: parameters by name, ``weight`` of a term, ``lower`` and ``upper`` of a constraint. Each is one row (n,), or rows
+        (N, n) by knot, or (N + 1, n) with the final knot. Plans begin ``delay`` after their step: after a step at t, the rows
+        belong to the times t + delay + ocp.times. A later problem gets the rows at its own times. Raises ValueError for an unknown
+        name or parameter, a wrong shape, numbers that are not finite, except infinite bounds, and a lower bound above the upper
+        one.
 
             mpc.set("goal", [0.4, 0.1, 0.5])
             mpc.set("velocity", weight=0.2)
+            mpc.set("dynamics", inertia=to.inertial_parameters(loaded))  # to.InertialBody
         """
         problem = self._horizon(0.0 if self._origin is None else self._latest + self._delay) or self._ocp
         if values is not None:
@@ -190,7 +192,7 @@ class MPC:
         for key, value in numbers.items():
             if not (np.isfinite(value).all() or (key in ("lower", "upper") and not np.isnan(value).any())):
                 raise ValueError(f"{name!r}: {key} is not finite")
-        valued = with_values(self._with_values(problem), name, numbers)  # raises for invalid values
+        valued = self._with_values(problem).updated(name, **numbers)  # raises for invalid values
         for part in valued.parts_named(name):
             if isinstance(part, Constraint) and (part.lower > part.upper).any():
                 raise ValueError(f"{name!r}: a lower bound is above the upper one; set both in one call")
@@ -207,7 +209,7 @@ class MPC:
         if self._valued is None or self._valued[0] is not problem:
             valued = problem
             for name, values in self._values.items():
-                valued = with_values(valued, name, {key: _rows(*given, problem) for key, given in values.items()})
+                valued = valued.updated(name, **{key: _rows(*given, problem) for key, given in values.items()})
             self._valued = problem, valued
         return self._valued[1]
 
@@ -275,7 +277,7 @@ def _as_numbers(name: str, key: str, value: Any) -> Array:
 
 
 def _only_parameter(ocp: OCP, name: str) -> str:
-    """Name of the only parameter of the terms and constraints with this name. Raises ValueError for several or none."""
+    """Name of the only parameter of the terms, constraints or dynamics with this name. Raises ValueError for several or none."""
     names = {key for part in ocp.parts_named(name) for key in part.parameters}
     if len(names) != 1:
         known = f"has the parameters {', '.join(sorted(names))}: pass them by name" if names else "has no parameter"

@@ -334,28 +334,3 @@ def _part_at(part: Any, at: Array) -> Any:
 def _rows_at(value: Any, at: Array) -> Any:
     """Rows of a value at some knots; a value that is constant, or None, is returned unchanged."""
     return value[at] if np.ndim(value) == 2 else value
-
-
-def with_values(ocp: OCP, name: str, values: Mapping[str, Array]) -> OCP:
-    """Problem with new values in each cost term and constraint with this name, see :meth:`~trajopt.problem.ocp.OCP.updated`.
-
-    Each value is one row (n,) for all knots, or rows (N, n) or (N + 1, n); terminal terms and constraints use the last row.
-    Raises ValueError for an unknown name or value, or a wrong shape.
-    """
-    ocp.parts_named(name)  # raises for an unknown name
-    for key, value in values.items():
-        if value.ndim > 2 or (value.ndim == 2 and len(value) not in (ocp.horizon, ocp.horizon + 1)):
-            rows = f"(n,), (N = {ocp.horizon}, n) or (N + 1, n)"
-            raise ValueError(f"{name!r}: {key} has shape {value.shape}; expected {rows}")
-
-    def change(parts: tuple[Any, ...], at: Any) -> tuple[Any, ...]:
-        """Parts with the new values in those with this name; at: knots whose rows of values by knot they get."""
-        own = {key: value[at] if value.ndim == 2 else value for key, value in values.items()}
-        return tuple(part.updated(**own) if part.name == name else part for part in parts)
-
-    phases = tuple(
-        replace(phase, terms=change(phase.terms, knots), constraints=change(phase.constraints, knots))
-        for phase, knots in zip(ocp.phases, ocp.phase_slices, strict=True)
-    )
-    terminal, final = change(ocp.terminal, -1), change(ocp.terminal_constraints, -1)
-    return replace(ocp, phases=phases, terminal=terminal, terminal_constraints=final)

@@ -24,7 +24,7 @@ from dynamics_backends.protocol import Array
 from trajopt.guesses.guesses import WarmStart
 from trajopt.problem.ocp import OCP
 from trajopt.replanning.measurements import MovingObject, Observer, Prediction
-from trajopt.replanning.plan import Following, Horizon, Plan, fault_of, warm_start, with_values
+from trajopt.replanning.plan import Following, Horizon, Plan, fault_of, warm_start
 from trajopt.replanning.run_log import EventKind, RunRecorder, Solve
 from trajopt.replanning.simulator import Model
 from trajopt.replanning.workers import SAME_TIME, Answer, Timing, Worker
@@ -191,7 +191,7 @@ class Planning:
         known: predictions of the objects, from which the problem gets their positions at each knot.
         """
         for item, prediction in zip(self._objects, known, strict=True):
-            problem = with_values(problem, item.name, {item.parameter: prediction.at(start + problem.times)})
+            problem = problem.updated(item.name, **{item.parameter: prediction.at(start + problem.times)})
         warm = warm_start(last, problem, start)
         self._planner.prepare(replace(problem, x0=warm.guess.xs[0]), warm)
 

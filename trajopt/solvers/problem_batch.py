@@ -16,7 +16,7 @@ from dynamics_backends.compiled.interface import Likeness
 from dynamics_backends.names import unknown_name
 from dynamics_backends.protocol import Array
 from trajopt.problem.constraints import Constraint
-from trajopt.problem.ocp import OCP, Phase
+from trajopt.problem.ocp import DYNAMICS, OCP, Phase
 from trajopt.problem.terms import CostTerm
 from trajopt.stage.source.constraint_source import constraint_theta
 from trajopt.stage.source.term_source import by_knot, theta_of
@@ -110,8 +110,6 @@ def _unequal(name: str, a: Any, b: Any) -> Iterator[str]:
 
 
 FIELDS = ("x0", "u_lower", "u_upper")
-DYNAMICS = "dynamics"
-"""Owner of the parameters of the dynamics."""
 
 
 class Batch:
@@ -207,10 +205,7 @@ class Batch:
             raise IndexError(f"problem {i} of a batch of {self._count}")
         ocp = replace(self.ocp, **{name: rows[i] for name, rows in self.fields.items()})
         for (owner, key), rows in self.values.items():
-            if owner == DYNAMICS:
-                ocp = replace(ocp, phases=tuple(_with_parameter(phase, key, rows[i]) for phase in ocp.phases))
-            else:
-                ocp = ocp.updated(owner, **{key: rows[i]})
+            ocp = ocp.updated(owner, **{key: rows[i]})
         return ocp
 
     def subset(self, indices: Sequence[int]) -> Batch:
@@ -352,11 +347,6 @@ class Batch:
 def _stacked(rows: list[Array]) -> Array:
     """Stack arrays of problems, or return the first one, with a leading axis of 1, if all are the same object."""
     return np.array(rows) if any(row is not rows[0] for row in rows) else np.array(rows[:1])
-
-
-def _with_parameter(phase: Phase, key: str, value: Array) -> Phase:
-    """Return a phase with another value of a parameter of its dynamics; the same phase if it has no such parameter."""
-    return replace(phase, parameters={**phase.parameters, key: value}) if key in phase.parameters else phase
 
 
 def _owners(ocp: OCP, name: str) -> list[tuple[str, str, int]]:

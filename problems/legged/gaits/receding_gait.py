@@ -31,7 +31,6 @@ from trajopt.config.task import (
     not_negative,
     one_of_two,
 )
-from trajopt.replanning.plan import with_values
 from ..contact.contact_limits import contact_limits
 from ..contact.soft_ground import SoftGround
 from ..robot.base_state import BaseWeights, base_state_cost
@@ -215,11 +214,11 @@ class _References:
         times = t + ocp.times
         wanted = self.gait.references(times, self.footholds)
         speed = self.gait.references(times + self.slope, self.footholds).base - wanted.base
-        ocp = with_values(ocp, "base", {"position": self.start + wanted.base, "velocity": speed / self.slope})
+        ocp = ocp.updated("base", position=self.start + wanted.base, velocity=speed / self.slope)
         for f, foot in enumerate(self.gait.feet):
             swings = wanted.swinging[:-1, f, None]
             weight = np.broadcast_to(np.where(swings, self.weights.swing, self.weights.stance), (ocp.horizon, 3))
-            ocp = with_values(ocp.updated(foot, weight=weight), foot, {"goal": wanted.position[:, f]})
+            ocp = ocp.updated(foot, weight=weight, goal=wanted.position[:, f])
         return ocp
 
     def commands(self, xs: Array, times: Array) -> list[str]:

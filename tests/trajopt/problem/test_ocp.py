@@ -248,13 +248,37 @@ def test_terms_are_updated_by_name():
     with pytest.raises(ValueError, match="no cost term is named 'sate'; known: control, state"):
         ocp.updated("sate", weight=1.0)
     heavy = OCP((replace(ocp.phases[0], parameters={"mass": np.ones(1)}),), ocp.x0, ocp.terminal)
-    with pytest.raises(ValueError, match="known: control, state; 'mass' is a parameter of the dynamics"):
+    with pytest.raises(ValueError, match="known: control, state, dynamics; 'mass' is a parameter of the dynamics"):
         heavy.updated("mass", weight=1.0)
+    assert heavy.updated("dynamics", mass=2.0).phases[0].parameters["mass"].tolist() == [2.0]
+    with pytest.raises(ValueError, match="the dynamics have no parameter 'weight'; they have: mass"):
+        heavy.updated("dynamics", weight=1.0)
+    with pytest.raises(ValueError, match="the dynamics: the parameter 'mass' has 1 numbers; got 2"):
+        heavy.updated("dynamics", mass=[1.0, 2.0])
+    with pytest.raises(ValueError, match="no cost term is named 'dynamics'"):
+        ocp.updated("dynamics", mass=1.0)
+
+
+def test_rows_by_knot_are_split_among_the_phases():
+    light, heavy = _problem().phases[0], replace(_problem().phases[0], parameters={"mass": np.ones(1)})
+    ocp = replace(_problem(), phases=(light, heavy, heavy))
+    K, N = light.knots, ocp.horizon
+    weights, masses = np.arange(float(3 * N)).reshape(N, 3), np.arange(N + 1.0)[:, None]
+    for i, phase in enumerate(ocp.updated("control", weight=weights).phases):
+        np.testing.assert_array_equal(phase.terms[0].weight, weights[i * K :][:K])
+    rows = np.arange(6.0 * (N + 1)).reshape(N + 1, 6)
+    np.testing.assert_array_equal(ocp.updated("state", weight=rows).terminal[0].weight, rows[-1])
+    first, *others = ocp.updated("dynamics", mass=masses).phases
+    assert not first.parameters
+    for i, phase in enumerate(others, start=1):
+        np.testing.assert_array_equal(phase.parameters["mass"], masses[i * K :][:K])
+    each = ocp.updated("dynamics", mass=masses[:K])
+    assert all((phase.parameters["mass"] == masses[:K]).all() for phase in each.phases[1:])
 
 
 def test_updated_values_have_the_size_of_the_old_ones():
     ocp = _problem()
-    for reference in ([0.7], np.zeros((4, 8))):
+    for reference in ([0.7], np.zeros((5, 8))):
         with pytest.raises(ValueError, match="term 'state': the parameter 'reference' has 7 numbers; got"):
             ocp.updated("state", reference=reference)
     np.testing.assert_array_equal(

@@ -90,6 +90,29 @@ def test_values_that_do_not_fit_are_refused_and_change_nothing(name, values, cha
     np.testing.assert_array_equal(run(mpc, 3), run(untouched, 3))
 
 
+@pytest.mark.parametrize("solver", ["real_time", "slq", "ipm"])
+def test_a_load_is_carried_once_the_dynamics_have_its_mass(solver):
+    """The control costs nothing at 10 N, which hold a mass of 1 kg; with 2 kg the model of 1 kg lets the mass sag."""
+    lift = to.FunctionMap(lambda x, u, t, p: [x[1], (10.0 + u[0]) / p["mass"][0] - 10.0], 2, 1, second_order=True)
+    step = to.SampledSystem(to.make_backend(lift, "forward_ad"), "semi_implicit_euler")
+    running = [to.state_cost(lift.manifold, [0.0, 0.0], [100.0, 1.0]), to.control_cost(1, 1e-4)]
+    ocp = to.OCP.single_phase(step, [0.0, 0.0], 20, PERIOD, running, parameters={"mass": 1.0})
+    mpc, plant, x, heights = (
+        to.MPC(ocp, solver, period=PERIOD),
+        to.Simulator(step, {"mass": np.array([2.0])}),
+        np.zeros(2),
+        [],
+    )
+    for k in range(120):
+        if k == 60:
+            mpc.set("dynamics", mass=2.0)
+        x = plant.advance(x, mpc.step(x, k * PERIOD)[None], PERIOD)
+        heights.append(x[0])
+    assert abs(heights[59]) > 5e-3 and abs(heights[-1]) < 0.1 * abs(heights[59])
+    with pytest.raises(ValueError, match="the dynamics have no parameter 'weight'; they have: mass"):
+        mpc.set("dynamics", weight=1.0)
+
+
 def test_bounds_that_cross_are_refused():
     ocp = problem()
     (phase,) = ocp.phases

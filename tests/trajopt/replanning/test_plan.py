@@ -22,7 +22,6 @@ from trajopt.replanning.plan import (
     fault_of,
     remaining,
     warm_start,
-    with_values,
 )
 from trajopt.replanning.setpoints import _references
 from trajopt.results.status import Status, StatusCode
@@ -175,7 +174,7 @@ def test_a_shrinking_horizon_ends_when_the_problem_does():
 
 
 def test_a_regridded_horizon_keeps_its_knots():
-    ocp = with_values(problem(limit=2.0), "goal", {"goal": np.arange(KNOTS + 1.0)[:, None]})
+    ocp = problem(limit=2.0).updated("goal", goal=np.arange(KNOTS + 1.0)[:, None])
     ocp = replace(ocp, u_lower=-1.0 - np.arange(float(KNOTS))[:, None])
     regridded, total = ResampledHorizon(ocp, min_time=0.3), KNOTS * DT
     assert regridded(0.0) is ocp and regridded(total - 0.29) is None
@@ -202,7 +201,7 @@ def test_what_remains_keeps_the_rows_of_its_knots():
     ocp = problem()
     rows = np.arange(KNOTS + 1.0)[:, None]
     lower = -np.arange(1.0, KNOTS + 1.0)[:, None]
-    bounded = OCP(with_values(ocp, "goal", {"goal": rows}).phases, ocp.x0, ocp.terminal, lower, -lower)
+    bounded = OCP(ocp.updated("goal", goal=rows).phases, ocp.x0, ocp.terminal, lower, -lower)
     rest = remaining(bounded, 4.0 * DT)
     assert rest is not None
     np.testing.assert_array_equal(rest.phases[0].terms[0].parameters["goal"], rows[4:-1])
@@ -275,7 +274,7 @@ def test_problems_of_a_batch_begin_at_times_of_their_own():
 
 def test_values_reach_every_knot_and_the_end():
     rows = np.arange(KNOTS + 1.0)[:, None]
-    changed = with_values(problem(), "goal", {"goal": rows})
+    changed = problem().updated("goal", goal=rows)
     np.testing.assert_array_equal(changed.phases[0].terms[0].parameters["goal"], rows[:-1])
     np.testing.assert_array_equal(changed.terminal[0].parameters["goal"], rows[-1])
 
@@ -285,21 +284,21 @@ def test_values_reach_every_knot_and_the_end():
 )
 def test_values_of_nothing_are_refused(name, parameter, said):
     with pytest.raises(ValueError, match=said):
-        with_values(problem(), name, {parameter: np.zeros((KNOTS + 1, 1))})
+        problem().updated(name, **{parameter: np.zeros((KNOTS + 1, 1))})
 
 
 def test_values_of_another_size_are_refused():
     with pytest.raises(ValueError, match="has 1 numbers; got 2"):
-        with_values(problem(), "goal", {"goal": np.zeros((KNOTS + 1, 2))})
+        problem().updated("goal", goal=np.zeros((KNOTS + 1, 2)))
     with pytest.raises(
         ValueError, match=r"'goal': goal has shape \(7, 1\); expected \(n,\), \(N = 20, n\) or \(N \+ 1, n\)"
     ):
-        with_values(problem(), "goal", {"goal": np.zeros((7, 1))})
+        problem().updated("goal", goal=np.zeros((7, 1)))
 
 
 def test_a_row_is_for_all_knots_and_rows_of_the_knots_end_with_the_last():
     rows = np.arange(1.0 * KNOTS)[:, None]
-    one, many = (with_values(problem(), "goal", {"goal": v}) for v in (np.array([3.0]), rows))
+    one, many = (problem().updated("goal", goal=v) for v in (np.array([3.0]), rows))
     assert one.phases[0].terms[0].parameters["goal"].tolist() == [3.0] == one.terminal[0].parameters["goal"].tolist()
     np.testing.assert_array_equal(many.phases[0].terms[0].parameters["goal"], rows)
     assert many.terminal[0].parameters["goal"].tolist() == [KNOTS - 1.0]

@@ -15,7 +15,7 @@ from problems.robots import load_robot
 from trajopt.guesses.guesses import WarmStart
 from trajopt.problem.guess import Guess
 from trajopt.replanning.converged_planner import ConvergedPlanner, feedback_rollout
-from trajopt.replanning.plan import Plan, warm_start, with_values
+from trajopt.replanning.plan import Plan, warm_start
 from trajopt.replanning.real_time import RealTimeSLQ, RealTimeSQP
 from trajopt.replanning.workers import Timing
 from trajopt.results.status import StatusCode
@@ -266,7 +266,7 @@ def test_replanning_traces_nothing(monkeypatch):
 
     def replanned(ocp, knots):
         rows = np.tile([0.4, 0.0, 0.4], (knots + 1, 1))
-        changed = with_values(ocp, "goal", {"goal": rows})
+        changed = ocp.updated("goal", goal=rows)
         planner.prepare(changed, warm_start(plan, changed, 0.01))
         return planner.respond(np.full(4, 0.01))
 

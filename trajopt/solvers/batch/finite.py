@@ -9,11 +9,11 @@ from dataclasses import replace
 import numpy as np
 
 from dynamics_backends.protocol import Array
-from trajopt.problem.ocp import OCP
+from trajopt.problem.ocp import DYNAMICS, OCP
 from trajopt.results.status import Status, StatusCode
 from trajopt.solvers import termination
 from trajopt.solvers.batch.solution import BatchSolution
-from trajopt.solvers.problem_batch import DYNAMICS, Batch
+from trajopt.solvers.problem_batch import Batch
 from trajopt.validation.evaluation_warnings import explained
 
 UNLIMITED = ("u_lower", "u_upper", "lower", "upper")
