@@ -34,11 +34,11 @@ from trajopt.solvers.competing_starts import (
     may_compete,
     pushed,
 )
+from trajopt.solvers.measures import runs_compiled
 from trajopt.solvers.methods.delegation import Continued, not_begun
 from trajopt.solvers.methods.driver import run_alone
 from trajopt.solvers.options import AutoOptions
 from trajopt.solvers.time_limits import enough_time, start_of_solve
-from trajopt.stage.engine import is_compiled
 
 SolveAttempt = Callable[[Attempt, WarmStart, AutoOptions, "Callback | None", "float | None"], Solution]
 """Solves by the method of an attempt. The last argument is the tolerance on the scaled KKT error, None for that of the options."""
@@ -119,7 +119,7 @@ def _with_other_starts(
             run = _from_best_start if may_compete(ocp, rest.guess) else _in_turn
             yield "x0 at rest", run(solve, ocp, rest, options, callback)
         once = replace(options, fallback=False)
-        for motion in direct_motions(ocp, rest.guess) if is_compiled(ocp) else ():
+        for motion in direct_motions(ocp, rest.guess) if runs_compiled(ocp) else ():
             yield "a direct motion to the goal", _in_turn(solve, ocp, WarmStart(motion), once, callback)
 
     first, names = found.status, list[str]()

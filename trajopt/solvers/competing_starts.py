@@ -62,8 +62,7 @@ from trajopt.results.records import Callback, IterationRecord
 from trajopt.results.solution import Solution
 from trajopt.results.status import StatusCode
 from trajopt.solvers.direct.program_parts import coordinate_bounds, with_rows
-from trajopt.solvers.measures import evaluated_stages, largest_violation
-from trajopt.stage.engine import is_compiled, may_follow
+from trajopt.solvers.measures import evaluated_stages, largest_violation, runs_compiled
 from trajopt.step.sensitivities import SampledSystem
 
 ITERATIONS = 8
@@ -393,11 +392,11 @@ def may_compete(ocp: OCP, guess: Guess) -> bool:
     Its time steps can be merged, and at least half of its knots, and at least FACTORS[0] times LEAST_KNOTS, belong to sampled
     systems.
     """
-    if not guess.stands_still or ocp.in_scaled_time or not is_compiled(ocp):
+    if not guess.stands_still or ocp.in_scaled_time:
         return False
     knots = sum(phase.knots for phase in ocp.phases if isinstance(phase.dynamics, SampledSystem))
     enough = knots >= max(FACTORS[0] * LEAST_KNOTS, ocp.horizon // 2)
-    return enough and can_be_regridded(ocp) and may_follow(evaluated_stages(ocp))
+    return enough and can_be_regridded(ocp) and runs_compiled(ocp)
 
 
 PUSH = 1e-2

@@ -13,6 +13,7 @@ from trajopt.problem.ocp import OCP
 from trajopt.results.records import Callback
 from trajopt.results.solution import Solution
 from trajopt.solvers.feedback import tracking_gains
+from trajopt.solvers.measures import no_time_for_more
 from trajopt.solvers.options import IPMOptions
 from trajopt.solvers.window.interior import solve_interior
 from trajopt.solvers.window.interior_workspace import Workspace, workspace
@@ -29,9 +30,10 @@ def ipm(
 ) -> Solution:
     """Solve a valid problem by an interior-point method; the states of the guess need not satisfy the dynamics.
 
-    Feedback gains are those of an LQR along the solution. multipliers: of an earlier solution of the same structure, for a warm
-    start with a small ``barrier``. cache: cache of workspaces; default: the cache of the thread. Raises MissingCapability for
-    hessian = "exact" if a time step has no second derivatives.
+    Feedback gains are those of an LQR along the solution; zero after the time limit if a part of the problem runs in NumPy.
+    multipliers: of an earlier solution of the same structure, for a warm start with a small ``barrier``. cache: cache of
+    workspaces; default: the cache of the thread. Raises MissingCapability for hessian = "exact" if a time step has no second
+    derivatives.
     """
     options = options or IPMOptions()
     with (
@@ -40,6 +42,8 @@ def ipm(
     ):  # the status reports non-finite numbers
         space = prepared(ocp, guess, options, own)
         found = solve_interior(space, guess, options, callback, multipliers)
+        if no_time_for_more(ocp, options.time_limit):
+            return found
         final = space.program.final_equalities(space.at)
         return replace(found, K=tracking_gains(ocp, found.xs, found.us, final, space.feedback()))
 

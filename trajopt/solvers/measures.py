@@ -29,6 +29,7 @@ agree to rounding.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
@@ -41,7 +42,8 @@ from trajopt.problem.constraints import Constraint, chosen_coordinates
 from trajopt.problem.ocp import OCP
 from trajopt.solvers.direct.program_parts import with_rows
 from trajopt.solvers.rules.cost_size import cost_size, least_with_effect
-from trajopt.stage.engine import StageOperations, stages_of
+from trajopt.solvers.time_limits import start_of_solve
+from trajopt.stage.engine import StageOperations, is_compiled, may_follow, stages_of
 from trajopt.stage.stages import StageDerivatives, Stages
 
 NEAR_BOUND = 1e-5
@@ -106,6 +108,16 @@ def evaluated_stages(ocp: OCP) -> list[Stages]:
     """
     rows = with_rows(ocp)
     return stages_of(ocp, StageOperations(path=rows[:-1], final=rows[-1]))
+
+
+def runs_compiled(ocp: OCP) -> bool:
+    """True if no part of a problem runs in NumPy."""
+    return is_compiled(ocp) and may_follow(evaluated_stages(ocp))
+
+
+def no_time_for_more(ocp: OCP, time_limit: float | None) -> bool:
+    """True if the time limit [s] has passed, and one more expansion may take as long again: a part of the problem runs in NumPy."""
+    return time_limit is not None and time.perf_counter() - start_of_solve() >= time_limit and not runs_compiled(ocp)
 
 
 class _Measured:

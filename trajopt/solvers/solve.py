@@ -26,7 +26,7 @@ from trajopt.results.solution import LAST_CONTROL, Solution
 from trajopt.results.status import STOPPED, StatusCode
 from trajopt.solvers import termination
 from trajopt.solvers.goal_tolerance import with_goal_tolerance, with_goals_of
-from trajopt.solvers.measures import Measures
+from trajopt.solvers.measures import Measures, no_time_for_more
 from trajopt.solvers.methods.delegation import Continued, iterations_of, not_begun
 from trajopt.solvers.options import (
     AutoOptions,
@@ -372,8 +372,9 @@ class _Solves:
         limit = self._options.time_limit
         if solution.status.code is StatusCode.INTERRUPTED:
             return _without_replay(solution, "the solve was interrupted")
-        with interrupting(limit):
-            found = checked(ocp, solution, self._options, tight)
+        if not no_time_for_more(ocp, limit):
+            with interrupting(limit):
+                found = checked(ocp, solution, self._options, tight)
         if found is not None:
             return found
         found = _without_replay(solution, f"time_limit = {limit:g} s left no time for it")

@@ -116,3 +116,25 @@ def test_no_attempt_starts_shortly_before_the_limit():
     status = ended.value.value.status
     assert status.code is StatusCode.LINE_SEARCH_FAILED
     assert "time_limit = 0.2 s left no time for another attempt" in status.message
+
+
+@pytest.mark.parametrize("in_python", [True, False])
+@pytest.mark.parametrize("solver", ["ipm", "dms", "sqp"])
+def test_gains_are_computed_after_the_limit_only_in_compiled_problems(solver, in_python):
+    """An expansion in Python may take longer than the limit, and an interrupt within it lost the iterate."""
+
+    def f(x, u, t, p):
+        return [x[1], u[0] - (np.sin(float(x[0])) if in_python else np.sin(x[0]))]
+
+    step = to.SampledSystem(to.make_backend(to.FunctionMap(f, 2, 1), "forward_ad"), "rk4")
+    goal = [to.state_cost(to.Manifold.vector(2), [0.0, 0.0], 10.0)]
+    ocp = to.OCP.single_phase(step, [1.0, 0.0], 10, 0.1, [to.control_cost(1)], goal)
+
+    def stop(record):
+        if record.iteration == 1:
+            time_limits._start.set(time.perf_counter() - 100.0)
+            raise KeyboardInterrupt
+
+    solution = to.solve(ocp, None, {"time_limit": 50.0}, stop, solver)
+    assert solution.status.code is StatusCode.INTERRUPTED and np.ptp(solution.xs[:, 0]) > 0.0
+    assert solution.K.any() == (not in_python)

@@ -122,7 +122,7 @@ def sqp(
     program = staged_program(ocp, guess, options)
     warm = None if multipliers is None else warm_multipliers(program, multipliers)
     found = solve_nlp(program, program.variables(*guess), options, callback, multipliers=warm)
-    return trajectory_solution(found.nlp, found, options.hessian)  # type: ignore[arg-type]
+    return trajectory_solution(found.nlp, found, options)  # type: ignore[arg-type]
 
 
 def with_selected_hessian(ocp: OCP, options: SQPOptions) -> SQPOptions:

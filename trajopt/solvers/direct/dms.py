@@ -16,10 +16,11 @@ from trajopt.results.status import StatusCode
 from trajopt.solvers import termination
 from trajopt.solvers.direct.transcription import Transcription
 from trajopt.solvers.feedback import tracking_gains
+from trajopt.solvers.measures import no_time_for_more
 from trajopt.solvers.nlp import nlp_diagnosis
 from trajopt.solvers.nlp.ipopt import Multipliers, solve_ipopt
 from trajopt.solvers.nlp.nlp import NLPSolution
-from trajopt.solvers.options import DMSOptions
+from trajopt.solvers.options import DMSOptions, SQPOptions
 
 
 def dms(
@@ -38,7 +39,7 @@ def dms(
     program = transcribed(ocp, guess, options)
     warm = None if multipliers is None else warm_multipliers(program, multipliers)
     found = solve_ipopt(program, program.variables(*guess), options, callback, warm=warm, defects=program.N * program.n)
-    return trajectory_solution(program, found, options.hessian)
+    return trajectory_solution(program, found, options)
 
 
 def warm_multipliers(program: Transcription, multipliers: Mapping[str, Array]) -> Multipliers:
@@ -57,11 +58,12 @@ def transcribed(ocp: OCP, guess: Guess, options: DMSOptions) -> Transcription:
     return Transcription(ocp, guess, options.hold, kind)
 
 
-def trajectory_solution(program: Transcription, found: NLPSolution, hessian: str) -> Solution:
+def trajectory_solution(program: Transcription, found: NLPSolution, options: DMSOptions | SQPOptions) -> Solution:
     """Convert the solution of a transcription to a solution of the problem, with LQR gains (:mod:`trajopt.solvers.feedback`).
 
-    A locally infeasible status names the most violated constraint (:func:`~trajopt.solvers.nlp.nlp_diagnosis.cause_of_violation`).
-    With a first-order hold the last control goes to ``meta``. hessian: the kind of the Hessian, for ``meta``.
+    The gains are zero after the time limit if a part of the problem runs in NumPy. A locally infeasible status names the most
+    violated constraint (:func:`~trajopt.solvers.nlp.nlp_diagnosis.cause_of_violation`). With a first-order hold the last control
+    goes to ``meta``, as does the kind of the Hessian.
     """
     ocp = program.original
     xs, us = program.trajectory(found.w)
@@ -70,14 +72,14 @@ def trajectory_solution(program: Transcription, found: NLPSolution, hessian: str
         worst, in_rollout = nlp_diagnosis.cause_of_violation(program, found.w, program.simulated(found.w))
         if worst is not None:
             status = termination.infeasible_nearby(found.iterations, worst, in_rollout=in_rollout)
-    N = ocp.horizon
-    meta: dict[str, Any] = {"hessian": hessian}
+    N, late = ocp.horizon, no_time_for_more(ocp, options.time_limit)
+    meta: dict[str, Any] = {"hessian": options.hessian}
     if len(us) > N:
         meta[LAST_CONTROL] = us[N].tolist()
     return Solution(
         xs,
         us[:N],
-        tracking_gains(ocp, xs, us[:N]),
+        np.zeros((N, ocp.nu, ocp.manifold.ndx)) if late else tracking_gains(ocp, xs, us[:N]),
         np.zeros((N, ocp.nu)),
         status,
         found.objective,

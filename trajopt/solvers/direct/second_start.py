@@ -11,6 +11,9 @@ start failed, or used half of its iterations, and
     min of the largest defects of all iterations > OPEN * the largest defect of the guess
 
 unless the median of the last RECENT defects exceeds that of the guess: such defects come from steps.
+
+SQP may also stop at a point where the violation is stationary with open defects, which no small step reduces. Its second start is
+the rollout of its last controls. IPM and DMS did not profit from one there.
 """
 
 from __future__ import annotations
@@ -22,6 +25,7 @@ from typing import Any
 
 import numpy as np
 
+from dynamics_backends.protocol import Array
 from trajopt.guesses.guesses import Guess, feedback_guess
 from trajopt.problem.ocp import OCP
 from trajopt.results.records import Callback, IterationRecord
@@ -38,7 +42,7 @@ RECENT = 20
 """Number of last iterations in the median of the defects."""
 PATIENCE = 50
 """Minimum number of iterations of the first start."""
-START = "from the rollout of its controls"
+START, LAST = "from the rollout of its controls", "from the rollout of its last controls"
 
 Options = DMSOptions | SQPOptions | IPMOptions
 Run = Callable[[Guess, Any, Callback | None], Solution]
@@ -63,12 +67,23 @@ def solve_twice(run: Run, ocp: OCP, guess: Guess, options: Options, callback: Ca
     def second(found: Solution) -> Second | None:
         """Return the second start from the rollout, or None if the first solve needs none or the rollout is not finite."""
         ended = found.status.success or (found.status.code in (*STOPPED, StatusCode.UNBOUNDED))
-        if ended or not watch.is_open or watch.rollout is None:
+        if ended:
             return None
-        return Second(options, watch.open_defects.message, START, watch.rollout)
+        if watch.is_open and watch.rollout is not None:
+            return Second(options, watch.open_defects.message, START, watch.rollout)
+        stationary = found.status.code is StatusCode.LOCALLY_INFEASIBLE and isinstance(options, SQPOptions)
+        left = watch.defects[-1] if stationary else 0.0
+        rollout = rollout_of(ocp, found.us) if left > options.constraint_tolerance else None
+        return None if rollout is None else Second(options, f"Defects of {left:.3g} were left.", LAST, rollout)
 
     found: Solution = run_alone(started_twice(options, options.max_iterations, second), answer)
     return found
+
+
+def rollout_of(ocp: OCP, us: Array) -> Guess | None:
+    """Return the rollout of controls from x0 without feedback, or None if it is not finite."""
+    found = feedback_guess(ocp, np.zeros((ocp.nu, ocp.manifold.ndx)), us)
+    return found if np.isfinite(found.xs).all() else None
 
 
 @dataclass
@@ -93,10 +108,8 @@ class _Watch:
 
     @cached_property
     def rollout(self) -> Guess | None:
-        """Rollout of the controls of the guess from x0 without feedback, or None if it is not finite."""
-        still = np.zeros((self.ocp.nu, self.ocp.manifold.ndx))
-        found = feedback_guess(self.ocp, still, self.guess.us)
-        return found if np.isfinite(found.xs).all() else None
+        """Rollout of the controls of the guess, or None if it is not finite."""
+        return rollout_of(self.ocp, self.guess.us)
 
     @property
     def is_open(self) -> bool:

@@ -146,13 +146,13 @@ class _Run:
 
     def ended(self, status: Status) -> NLPSolution:
         """Return the best iterate, or the guess if there is none, as solution with the given status and the history."""
-        p = self.best
-        if p is None:
+        if self.best is None:
             objective, g = self.nlp.evaluate(self.w0)
-            guess = Iterate(self.w0, g, np.zeros(len(g)), np.zeros(len(self.w0)))
-            p = self._measured(guess, objective, np.inf)
-        w, g, y, z = p.iterate
-        return NLPSolution(self.nlp, w, p.objective, g, y, z, status, self.iteration, self.journal.history())
+            iterate = Iterate(self.w0, g, np.zeros(len(g)), np.zeros(len(self.w0)))
+        else:
+            objective, iterate = self.best.objective, self.best.iterate
+        w, g, y, z = iterate
+        return NLPSolution(self.nlp, w, objective, g, y, z, status, self.iteration, self.journal.history())
 
     # -- IPOPT's callbacks ----------------------------------------------------------------------------------------------
     def values(self, w: Array) -> tuple[float, Array]:

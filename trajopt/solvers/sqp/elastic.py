@@ -21,14 +21,14 @@ from trajopt.solvers.nlp.nlp_diagnosis import STATIONARY_VIOLATION
 from trajopt.solvers.qp.convexity import positive_definite
 from trajopt.solvers.qp.interior_point import InteriorPoint
 from trajopt.solvers.qp.qp import QP, QPSolution, QPSolver, QPStatus, violation
-from trajopt.solvers.sqp.convexify import convexified, shifted
+from trajopt.solvers.sqp.convexify import convexified
 
 if TYPE_CHECKING:
     import scipy.sparse as sp
 else:
     sp = deferred("scipy.sparse")
 PROXIMITY = 1e-6
-"""H of the QP for the smallest violation, relative to the largest entry of A (at least 1); it limits the step."""
+"""Diagonal of H of the QP for the smallest violation, relative to the largest entry of each column of A (at least 1), or of A."""
 SHARE = 0.5
 """Fraction of the attainable decrease of the linearized violation that an elastic step must reach (Byrd et al. 2008, eq. 3.7)."""
 GROWTH = 10.0
@@ -80,9 +80,8 @@ def elastic_step(qp: QP, weight: float, largest: float) -> ElasticStep | None:
     if now == 0.0:  # the rows are consistent: the QP failed for another reason, such as its scaling
         found = _solved(qp, solver, largest)
         return None if found is None else ElasticStep(found, largest, False, True)
-    size = PROXIMITY * max(1.0, float(np.abs(qp.A.data).max(initial=0.0)))
-    nearest = shifted(replace(qp, H=0.0 * qp.H, g=np.zeros_like(qp.g)), size)
-    best = _solved(nearest, solver, 1.0)
+    H = sp.diags(PROXIMITY * np.maximum(1.0, abs(qp.sparse_A).max(axis=0).toarray().ravel()), format="csc")
+    best = _solved(replace(qp, H=H, g=np.zeros_like(qp.g)), solver, 1.0)
     if best is None:
         return None
     attainable = now - _violated(qp, best.w)

@@ -11,6 +11,7 @@ from textbook_systems import double_integrator
 
 import trajopt as to
 from problems.robots import erd_names
+from trajopt.results.status import StatusCode
 from trajopt.solvers.direct.second_start import PATIENCE, solve_twice
 from trajopt.solvers.options import SQPOptions
 
@@ -142,3 +143,36 @@ def test_a_solve_continues_without_another_start():
     method = Scripted([3.0] * 201)
     found = solve_twice(method, ocp, to.Guess(np.ones((6, 2)), np.ones((5, 1))), SQPOptions(max_iterations=200), None)
     assert len(method.guesses) == 1 and found.iterations == 200 and found.status.message == "The end."
+
+
+def test_an_epidemic_with_a_bound_on_the_infected():
+    """SEIR: the violation is stationary after 11 iterations, with open defects; the rollout of the last controls is not."""
+
+    def spread(x, u, t, p):
+        caught = 0.5 * (1.0 - u[0]) * x[0] * x[2]
+        return [-caught, caught - x[1] / 3.0, x[1] / 3.0 - x[2] / 5.0]
+
+    step = to.SampledSystem(to.make_backend(to.FunctionMap(spread, 3, 1), "forward_ad"), "rk4")
+    few = to.state_bounds(3, [-np.inf] * 3, [np.inf, np.inf, 0.03])
+    cost = to.objective_term("distance", lambda x, u, t, p: [u[0] ** 2], step.manifold, nu=1)
+    ocp = to.OCP.single_phase(
+        step, [0.99, 0.005, 0.005], 150, 1.0, [cost], constraints=[few], u_lower=[0.0], u_upper=[0.9]
+    )
+    found, expected = to.solve(ocp, solver="sqp"), to.solve(ocp, solver="ipm")
+    assert "A second start from the rollout of its last controls converged" in found.status.message
+    np.testing.assert_allclose(found.cost, expected.cost, rtol=1e-7)
+
+
+def test_a_feasible_goal_in_large_units_is_not_called_infeasible():
+    """A thousand kilometres in a thousand seconds, in metres, with accelerations in units of 1e6 m/s^2 within bounds, with drag."""
+    line = to.FunctionMap(lambda x, u, t, p: [x[1], 1e6 * u[0] - 1e-7 * x[1] * np.sqrt(x[1] ** 2 + 1.0)], 2, 1)
+    step = to.SampledSystem(to.make_backend(line, "forward_ad"), "rk4")
+    cost = to.objective_term("fuel", lambda x, u, t, p: [1e6 * u[0] ** 2], line.manifold, nu=1)
+    goal = to.residual_constraint("end", lambda x, u, t, p: [x[0] - 1e6, x[1]], 2, 2)
+    slow = to.state_bounds(2, [-np.inf, -np.inf], [np.inf, 1500.0])
+    ocp = to.OCP.single_phase(
+        step, [0.0, 0.0], 100, 10.0, [cost],
+        constraints=[slow], terminal_constraints=[goal], u_lower=[-1e-4], u_upper=[1e-4],
+    )  # fmt: skip
+    assert to.solve(ocp, solver="sqp").status.code is not StatusCode.LOCALLY_INFEASIBLE
+    assert to.solve(ocp, solver="ipm").status.success
