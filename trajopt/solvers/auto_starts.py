@@ -30,11 +30,11 @@ from trajopt.solvers.competing_starts import (
     TIME_SHARE,
     TOLERANCE,
     choose_starts,
-    direct_motions,
     may_compete,
     pushed,
 )
-from trajopt.solvers.measures import runs_compiled
+from trajopt.solvers.direct.program_parts import runs_compiled
+from trajopt.solvers.direct_motions import direct_motions
 from trajopt.solvers.methods.delegation import Continued, not_begun
 from trajopt.solvers.methods.driver import run_alone
 from trajopt.solvers.options import AutoOptions
@@ -103,7 +103,7 @@ def _with_other_starts(
     """Return ``found``, a solution of ``auto``; if it is infeasible, the first feasible one from other starts, if any.
 
     The starts are x0 at rest, if the guess moves, and then, for a compiled problem, the direct motions of
-    :mod:`~trajopt.solvers.competing_starts`, these with the first attempt only. Ctrl-C and the time limit end them. Iterations,
+    `~trajopt.solvers.direct_motions`, these with the first attempt only. Ctrl-C and the time limit end them. Iterations,
     records and attempts are those of all starts; the status names the start that succeeded, or all. No starts without
     ``fallback`` or constraints, or after a status in _FINAL.
     """

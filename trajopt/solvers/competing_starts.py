@@ -17,28 +17,12 @@ linear-quadratic, and as the last one if it does not lead to a feasible motion.
 Local searches that are cut short, of which the best ones go on, and a stopping rule on optima found repeatedly: A. H. G. Rinnooy
 Kan, G. T. Timmer, Stochastic global optimization methods, part II: multi level methods, Mathematical Programming 39, 1987.
 
-Random motions end near a minimum of the terminal cost. With a the displacement of its end in the first half of the tangent, from a
-normal draw with standard deviation SPREAD, and b normal with standard deviation BEND,
+Random motions end near a minimum of the terminal cost and the violation of the terminal constraints, and pass through states
+that satisfy the equalities of way points (:class:`~trajopt.solvers.direct_motions.Destinations`). With a the displacement of the
+end in the first half of the tangent, from a normal draw with standard deviation SPREAD, and b normal with standard deviation BEND,
+a motion without way points is
 
     x_k = x0 (+) [t_k / T a + sin(pi t_k / T) b; 0]
-
-If no motion is feasible, direct motions to states at the terminal constraints follow, from rest to rest, the one first whose cost
-is least (:func:`direct_motions`):
-
-    sum_k l_k(x_k, u_k) + l_N(x_N),   x_k = x0 (+) [s(t_k / T) a; v_k],   s(r) = 10 r^3 - 15 r^4 + 6 r^5,
-    v_(k+1) = (s_(k+1) - s_k) a / dt_k,   u_k = argmin_u |F_k(x_k, u) (-) x_(k+1)|^2, within the bounds
-
-u is one Gauss-Newton step from the controls of the guess. For a robot with a motor in each joint it is the inverse dynamics of a
-minimum-jerk motion (T. Flash, N. Hogan, The coordination of arm movements, J. Neuroscience 5, 1985). States without velocities
-(an odd tangent) move without v.
-
-Final states of both (:class:`TerminalStates`) are minima of the terminal cost and the violation of the terminal constraints,
-
-    min_a  l_N(x) + w/2 |g(x) - clip(g(x))|^2,      x = x0 (+) [a; 0],      a in the first half of the tangent
-
-by Levenberg-Marquardt steps from random displacements a. For an arm with a goal for its tool these are solutions of its inverse
-kinematics: steps have the smallest norm, so that the remaining freedom keeps its random values and the starts end in different
-branches. w makes the violation of the terminal constraints, with rows g and their bounds, count more than the cost.
 """
 
 from __future__ import annotations
@@ -54,199 +38,34 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dynamics_backends.compiled.interface import default_threads
-from dynamics_backends.protocol import Array
 from trajopt.guesses.time_grids import can_be_regridded, coarser, on_grid_of
 from trajopt.problem.guess import Guess
 from trajopt.problem.ocp import OCP
 from trajopt.results.records import Callback, IterationRecord
 from trajopt.results.solution import Solution
 from trajopt.results.status import StatusCode
-from trajopt.solvers.direct.program_parts import coordinate_bounds, with_rows
-from trajopt.solvers.measures import evaluated_stages, largest_violation, runs_compiled
+from trajopt.solvers.direct.program_parts import runs_compiled
+from trajopt.solvers.direct_motions import DRAWN, SPREAD, Destinations, moved
+from trajopt.solvers.measures import largest_violation
 from trajopt.step.sensitivities import SampledSystem
 
-ITERATIONS = 8
-PRECISION = 3e-2
-"""Iterations end below this largest entry of a step [rad, m]. Final states that differ by more count as different."""
-DAMPING = 1e-3
-"""Damping relative to the largest diagonal entry of the Hessian."""
-LONGEST = 0.5
-"""Largest entry of a step [rad, m]."""
-WEIGHT, LEAST_WEIGHT = 1e3, 1e-3
-"""Weight w of the violation relative to the largest diagonal entry of the Hessian of the cost, and its smallest value."""
-
-
-class TerminalStates:
-    """Search for final states of small terminal cost and constraint violation."""
-
-    def __init__(self, ocp: OCP) -> None:
-        rows = with_rows(ocp)
-        self.ocp, self.half = ocp, (_size(ocp) + 1) // 2
-        self.end = evaluated_stages(ocp)[-1]
-        bounds = [c.bounds(1) for c in rows[-1]]
-        self.lower, self.upper = (np.concatenate([b[i].ravel() for b in bounds] or [np.zeros(0)]) for i in (0, 1))
-        self.bounds = [
-            (chosen, lower[-1], upper[-1])
-            for _, knots, chosen, lower, upper in coordinate_bounds(ocp)
-            if knots.stop >= ocp.horizon
-        ]
-
-    def near(self, displacements: Array, iterations: int = ITERATIONS, precision: float = PRECISION) -> Array:
-        """Return displacements (M, half) near the given ones, of states with small terminal cost and constraint violation.
-
-        Displacements from x0 in the first half of its tangent. Takes at most ``iterations`` Levenberg-Marquardt steps whose
-        entries are at most LONGEST, within the bounds on state components of the last phase and the final knot, until the largest
-        entry of a step is below ``precision`` or a step is not finite.
-        """
-        found, moving = np.array(displacements, dtype=float), np.arange(len(displacements))
-        for _ in range(iterations):
-            steps = self._steps(found[moving])
-            longest = np.abs(steps).max(axis=1, initial=0.0)
-            usable = np.isfinite(longest)
-            moving, steps, longest = moving[usable], steps[usable], longest[usable]
-            moved = found[moving] + steps * np.minimum(1.0, LONGEST / np.maximum(longest, LONGEST))[:, None]
-            found[moving] = self._clipped(moved)
-            moving = moving[longest >= precision]
-            if not len(moving):
-                break
-        return found
-
-    def _steps(self, a: Array) -> Array:
-        """Return the Levenberg-Marquardt steps (M, half) at displacements a (M, half); all NaN if a matrix is singular.
-
-        Steps of the terminal cost plus w/2 times the squared violation of the terminal constraints (module header); no step is
-        tested for a decrease.
-        """
-        M, n, manifold = len(a), self.half, self.ocp.manifold
-        x = manifold.integrate(
-            np.repeat(self.ocp.x0[:, None], M, axis=1), np.vstack([a.T, np.zeros((manifold.ndx - n, M))])
-        )
-        H, gradient = np.empty((M, n, n)), np.empty((M, n))
-        for i, row in enumerate(np.ascontiguousarray(x.T)[:, None]):
-            found = self.end.first(row, np.zeros((1, 0)), row[:0])
-            H[i], gradient[i] = found.Q[0, :n, :n], found.lx[0, :n]
-            if not len(self.lower):
-                continue
-            violation = found.values.g[0] - np.clip(found.values.g[0], self.lower, self.upper)
-            if violation.any():
-                G = found.gx[0][violation != 0.0, :n]
-                weight = max(WEIGHT * float(np.diag(H[i]).max(initial=0.0)), LEAST_WEIGHT)
-                H[i] += weight * G.T @ G
-                gradient[i] += weight * G.T @ violation[violation != 0.0]
-        diagonal = np.abs(np.einsum("kii->ki", H)).max(axis=1, initial=0.0)
-        H[:, range(n), range(n)] += (DAMPING * diagonal + np.finfo(float).tiny)[:, None]
-        try:
-            return -np.linalg.solve(H, gradient[:, :, None])[:, :, 0]
-        except np.linalg.LinAlgError:
-            return np.full((M, n), np.nan)
-
-    def violation(self, a: Array) -> float:
-        """Return the largest violation of the terminal constraints at a displacement (half,).
-
-        On a vector space, bounds on components do not count.
-        """
-        x = _moved(self.ocp, np.r_[a, np.zeros(self.ocp.manifold.ndx - self.half)][None, None])[0]
-        g = self.end.values(x, np.zeros((1, 0)), x[:0]).g[0]
-        return float(np.abs(g - np.clip(g, self.lower, self.upper)).max(initial=0.0))
-
-    def _clipped(self, a: Array) -> Array:
-        """Clip displacements a (M, half), in place, and return them.
-
-        Then x0 + a lies in the bounds of the last phase and the final knot on state components.
-        """
-        x0 = self.ocp.x0
-        for chosen, lower, upper in self.bounds:
-            own = [i for i, component in enumerate(chosen) if component < self.half]
-            at = [chosen[i] for i in own]
-            a[:, at] = np.clip(x0[at] + a[:, at], lower[own], upper[own]) - x0[at]
-        return a
-
-
-SPREAD, BEND = 1.2, 0.5
-"""Standard deviations of the displacements from which ends of motions are searched, and of the bends of motions [rad, m]."""
-DRAWN = 16
-"""Number of final states that are searched together."""
-PRECISE, REACHED = 100, 1e-6
-"""Maximum number of steps to a state that satisfies the terminal constraints, and their tolerance."""
-CONTROL_DAMPING = 1e-9
-"""Damping of the Gauss-Newton step for the controls, relative to the mean diagonal entry of its matrix."""
+BEND = 0.5
+"""Standard deviation of the bends of random motions [rad, m]."""
 
 
 def random_motions(ocp: OCP, guess: Guess, rng: np.random.Generator) -> Iterator[Guess]:
     """Yield random motions from x0 to states of low terminal cost and violation, without end, with the controls of a guess."""
-    ends, r = TerminalStates(ocp), (ocp.times / ocp.times[-1])[:, None]
-    bow, sizes = np.sin(np.pi * r), (DRAWN, ends.half)
+    destinations, times = Destinations(ocp), ocp.times
+    knots, half, bow = [0, *destinations.knots], destinations.half, np.sin(np.pi * times / times[-1])[:, None]
+    sizes = DRAWN, half
     while True:
         away, bends = SPREAD * rng.standard_normal(sizes), BEND * rng.standard_normal(sizes)
-        for end, bend in zip(ends.near(away), bends, strict=True):
-            move = np.zeros((1, len(r), ocp.manifold.ndx))
-            move[0, :, : ends.half] = r * end + bow * bend
-            yield Guess(_moved(ocp, move)[0], guess.us)
-
-
-def direct_motions(ocp: OCP, guess: Guess) -> Iterator[Guess]:
-    """Yield up to CONTINUED minimum-jerk motions from x0 to different states at the terminal constraints, the cheapest first.
-
-    The states are found by at most PRECISE Levenberg-Marquardt steps from DRAWN random states near x0; they satisfy the
-    constraints to REACHED (:meth:`TerminalStates.violation`). guess: its controls are those from which the controls of a motion
-    are computed.
-    """
-    ends = TerminalStates(ocp)
-    drawn = SPREAD * np.random.default_rng(0).standard_normal((DRAWN, ends.half))
-    reached = ends.near(drawn, PRECISE, 0.01 * REACHED)
-    xs, us, costs = direct_motions_to(ocp, guess.us, reached)
-    order = np.argsort(costs, kind="stable")
-    different = list[int]()
-    for i in order:
-        usable = np.isfinite(costs[i]) and ends.violation(reached[i]) <= REACHED
-        if usable and all(np.abs(reached[i] - reached[j]).max() > PRECISION for j in different):
-            different.append(i)
-    yield from (Guess(xs[i], us[i]) for i in different[:CONTINUED])
-
-
-def direct_motions_to(ocp: OCP, us: Array, ends: Array) -> tuple[Array, Array, Array]:
-    """Return minimum-jerk motions from x0 to displacements ends (M, half).
-
-    Returns states (M, N + 1, nx), controls (M, N, nu) and estimated costs (M,).
-
-    us (N, nu): controls, from which one Gauss-Newton step on the defects, clipped to the bounds, gives those of each motion. Costs
-    contain the terminal ones; constraints are ignored.
-    """
-    (M, half), N, r = ends.shape, ocp.horizon, (ocp.times / ocp.times[-1])[:, None]
-    move = np.zeros((M, N + 1, ocp.manifold.ndx))
-    move[:, :, :half] = ends[:, None] * (r**3 * (10.0 - 15.0 * r + 6.0 * r**2))
-    if 2 * half == _size(ocp):
-        dt = np.diff(ocp.times_of(np.repeat(ocp.x0[None], N + 1, axis=0)))[:, None]
-        np.divide(np.diff(move[:, :, :half], axis=1), dt, out=move[:, 1:, half : 2 * half], where=dt > 0.0)
-    xs, total = _moved(ocp, move), np.zeros(M)
-    controls = np.repeat(us[None], M, axis=0)
-    *phases, end = evaluated_stages(ocp)
-    with np.errstate(all="ignore"):
-        for own, k in zip(phases, ocp.phase_slices, strict=True):
-            after = slice(k.start + 1, k.stop + 1)
-            found = [own.first(x[k], us[k], x[after], quadratic=False) for x in xs]
-            B, d = np.stack([f.B for f in found]), np.stack([f.values.d for f in found])
-            H = B.swapaxes(2, 3) @ B
-            diagonal = np.einsum("...ii->...i", H)
-            diagonal += CONTROL_DAMPING * diagonal.mean(axis=2, keepdims=True) + np.finfo(float).tiny
-            step = np.linalg.solve(H, B.swapaxes(2, 3) @ d[..., None])[..., 0]
-            u = us[k] - step
-            controls[:, k] = u if ocp.control_bounds is None else np.clip(u, *(b[k] for b in ocp.control_bounds))
-            total += [own.values(x[k], c[k], x[after]).cost.sum() for x, c in zip(xs, controls, strict=True)]
-        total += [end.values(x[-1:], us[:1, :0], x[:0]).cost[0] for x in xs]
-    return xs, controls, total
-
-
-def _size(ocp: OCP) -> int:
-    """Return the number of tangent components of the state without its durations."""
-    return ocp.manifold.ndx - (ocp.phases[0].dynamics.nu if ocp.in_scaled_time else 0)
-
-
-def _moved(ocp: OCP, move: Array) -> Array:
-    """Return the states (M, N + 1, nx) at displacements (M, N + 1, ndx) from x0."""
-    flat = move.reshape(-1, move.shape[-1]).T
-    xs = ocp.manifold.integrate(np.repeat(ocp.x0[:, None], flat.shape[1], axis=1), flat)
-    return np.ascontiguousarray(xs.T).reshape(*move.shape[:2], -1)
+        points = np.array([np.zeros(sizes), *destinations.near(away)])
+        for i in range(DRAWN):
+            move = np.zeros((1, len(times), ocp.manifold.ndx))
+            move[0, :, :half] = np.column_stack([np.interp(times, times[knots], a) for a in points[:, i].T])
+            move[0, :, :half] += bow * bends[i]
+            yield Guess(moved(ocp, move)[0], guess.us)
 
 
 FACTORS = (5, 2)

@@ -29,7 +29,6 @@ agree to rounding.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
@@ -40,11 +39,9 @@ from trajopt.lq.lq import LQProblem, least_size
 from trajopt.lq.lq_solver import shared_lq
 from trajopt.problem.constraints import Constraint, chosen_coordinates
 from trajopt.problem.ocp import OCP
-from trajopt.solvers.direct.program_parts import with_rows
+from trajopt.solvers.direct.program_parts import evaluated_stages, with_rows
 from trajopt.solvers.rules.cost_size import cost_size, least_with_effect
-from trajopt.solvers.time_limits import start_of_solve
-from trajopt.stage.engine import StageOperations, is_compiled, may_follow, stages_of
-from trajopt.stage.stages import StageDerivatives, Stages
+from trajopt.stage.stages import StageDerivatives
 
 NEAR_BOUND = 1e-5
 """Controls closer to a bound than this, relative to bounds beyond 1, have no feedback in the adjoint sweep."""
@@ -99,25 +96,6 @@ def largest_violation(ocp: OCP, xs: Array, us: Array, tolerance: float) -> Viola
     """
     with np.errstate(all="ignore"):
         return _Measured(ocp, xs, us, {}).violation(tolerance)
-
-
-def evaluated_stages(ocp: OCP) -> list[Stages]:
-    """Return the stage evaluators by phase and of the final knot.
-
-    Their constraints are all but bounds on state components of a vector space, which need no rows (:func:`with_rows`).
-    """
-    rows = with_rows(ocp)
-    return stages_of(ocp, StageOperations(path=rows[:-1], final=rows[-1]))
-
-
-def runs_compiled(ocp: OCP) -> bool:
-    """True if no part of a problem runs in NumPy."""
-    return is_compiled(ocp) and may_follow(evaluated_stages(ocp))
-
-
-def no_time_for_more(ocp: OCP, time_limit: float | None) -> bool:
-    """True if the time limit [s] has passed, and one more expansion may take as long again: a part of the problem runs in NumPy."""
-    return time_limit is not None and time.perf_counter() - start_of_solve() >= time_limit and not runs_compiled(ocp)
 
 
 class _Measured:

@@ -7,7 +7,7 @@ from typing import Any
 from trajopt.problem.guess import Guess
 from trajopt.problem.ocp import OCP
 from trajopt.solvers.auto import attempts
-from trajopt.solvers.measures import evaluated_stages
+from trajopt.solvers.direct.program_parts import evaluated_stages
 from trajopt.solvers.options import AutoOptions, DDPOptions, DMSOptions, IPMOptions, SLQOptions, SQPOptions
 from trajopt.stage.evaluation import StageEvaluator
 from trajopt.stage.evaluators import evaluator_for

@@ -61,6 +61,11 @@ def enough_time(limit: float | None, began: float) -> bool:
     return limit is None or time.perf_counter() - began <= (1.0 - ENOUGH_TIME) * limit
 
 
+def has_passed(limit: float | None) -> bool:
+    """Return True if a time limit [s] of the current solve has passed."""
+    return limit is not None and time.perf_counter() - start_of_solve() >= limit
+
+
 def remaining(limit: float | None, began: float) -> float | None:
     """Return the time limit [s] of a further solve: the remaining time, at least MIN_TIME; None without a limit.
 

@@ -11,37 +11,24 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from scipy.optimize import minimize
+from two_goals import DT, KNOTS, PENALTY, START, TILT, mass
 
 import trajopt as to
 from trajopt.results.status import Status, StatusCode
 from trajopt.solvers.competing_starts import (
     AGREEMENT,
     ALL_ITERATIONS,
-    DRAWN,
     FACTORS,
     HOPELESS,
     UNANIMOUS,
     Cutoff,
     choose_starts,
-    direct_motions,
-    direct_motions_to,
     may_compete,
     random_motions,
     solver_threads,
 )
+from trajopt.solvers.direct_motions import DRAWN
 from trajopt.solvers.registry import SOLVERS
-
-KNOTS, DT, START, PENALTY, TILT = 40, 0.05, 0.2, 100.0, 0.3
-
-
-def mass(position=START, knots=KNOTS):
-    """Point mass on a line that shall end at rest at -1 or 1, of which -1 is cheaper; the first position is nearer to 1."""
-    system = to.FunctionMap(lambda x, u, t, p: [x[1], u[0]], 2, 1, second_order=True)
-    step = to.SampledSystem(to.make_backend(system, "forward_ad"), "semi_implicit_euler")
-    ends = to.residual_cost(
-        "ends", lambda x, u, t, p: [x[0] * x[0] - 1.0, TILT * (x[0] + 1.0), x[1]], system.manifold, 3, PENALTY
-    )
-    return to.OCP.single_phase(step, [position, 0.0], knots, DT, [to.control_cost(1)], [ends])
 
 
 def optima():
@@ -127,18 +114,6 @@ def test_random_motions_begin_at_x0_and_end_near_minima_of_the_terminal_cost():
     assert all((m.xs[0] == ocp.x0).all() and not m.xs[:, 1].any() for m in moved)
     distances = np.abs(np.array([m.xs[-1, 0] for m in moved])[:, None] - minima)
     assert distances.min(axis=1).max() < 0.01 and len(set(distances.argmin(axis=1))) == 2
-
-
-def test_direct_motions_cost_as_their_inverse_dynamics():
-    """A mass on a line: the force is the difference quotient of the speeds, and the cost is that of forces and final state."""
-    ocp, ends = mass(), np.array([[0.5], [-1.2]])
-    r = np.linspace(0.0, 1.0, KNOTS + 1)
-    for end, cost in zip(ends, direct_motions_to(ocp, np.full((KNOTS, 1), 0.7), ends)[2], strict=True):
-        speed = np.append(0.0, np.diff(end * (r**3 * (10.0 - 15.0 * r + 6.0 * r**2))) / DT)
-        x = START + end[0]
-        rows = np.array([x * x - 1.0, TILT * (x + 1.0), speed[-1]])
-        expected = 0.5 * DT * np.square(np.diff(speed) / DT).sum() + 0.5 * PENALTY * np.square(rows).sum()
-        np.testing.assert_allclose(cost, expected, rtol=1e-6)
 
 
 @pytest.mark.parametrize("bound", [False, True])
@@ -389,30 +364,3 @@ def test_a_solve_that_fails_from_the_best_start_is_repeated_from_the_guess(monke
 def test_the_number_of_starts_is_checked():
     with pytest.raises(ValueError, match="starts = 0"):
         to.AutoOptions(starts=0)
-
-
-@pytest.mark.parametrize("free", [False, True])
-def test_direct_motions_end_where_the_terminal_constraints_hold(free):
-    """A point mass that ends at rest on a circle, for a fixed and for a free duration."""
-    mass = to.FunctionMap(lambda x, u, t, p: [x[2], x[3], u[0], u[1]], 4, 2)
-    ring = to.residual_constraint("ring", lambda x, u, t, p: [x[0] ** 2 + x[1] ** 2 - 4.0, x[2], x[3]], 4, 3)
-    step = to.SampledSystem(to.make_backend(mass, "forward_ad"), "rk4")
-    ocp = to.OCP.single_phase(
-        step,
-        [0.5, 0.0, 0.0, 0.0],
-        40,
-        0.05,
-        [to.control_cost(2)],
-        terminal_constraints=[ring],
-        u_lower=-9.0,
-        u_upper=9.0,
-    )
-    ocp = to.free_time(ocp, (1.0, 3.0)).ocp if free else ocp
-    motions = [*direct_motions(ocp, to.constant_guess(ocp))]
-    assert len(motions) == 3
-    for motion in motions:
-        assert np.hypot(*motion.xs[-1, :2]) == pytest.approx(2.0, abs=1e-6)
-        path = motion.xs[1 if free else 0 :, :2]
-        np.testing.assert_allclose(np.diff(path, axis=0), 0.05 * motion.xs[-40:, 2:4], atol=1e-12)  # speeds
-        pushed = np.diff(motion.xs[-39:, 2:4], axis=0)  # by the controls
-        np.testing.assert_allclose(pushed, 0.05 * motion.us[-38:], atol=0.05)

@@ -12,7 +12,7 @@ from dynamics_backends.protocol import Array, MissingCapability
 from trajopt.problem.constraints import Constraint, chosen_coordinates
 from trajopt.problem.ocp import OCP, Phase
 from trajopt.problem.terms import CostTerm
-from trajopt.stage.engine import Engine, StageOperations, stages_of
+from trajopt.stage.engine import Engine, StageOperations, is_compiled, may_follow, stages_of
 from trajopt.stage.numpy_stages import NumpyStages
 from trajopt.stage.stages import Stages
 from trajopt.step.first_order_hold import HeldStep
@@ -84,6 +84,20 @@ def with_rows(ocp: OCP) -> list[tuple[Constraint, ...]]:
     if not ocp.manifold.is_flat:
         return groups
     return [tuple(c for c in group if chosen_coordinates(c) is None) for group in groups]
+
+
+def evaluated_stages(ocp: OCP) -> list[Stages]:
+    """Return the stage evaluators by phase and of the final knot.
+
+    Their constraints are all but bounds on state components of a vector space, which need no rows (:func:`with_rows`).
+    """
+    rows = with_rows(ocp)
+    return stages_of(ocp, StageOperations(path=rows[:-1], final=rows[-1]))
+
+
+def runs_compiled(ocp: OCP) -> bool:
+    """True if no part of a problem runs in NumPy."""
+    return is_compiled(ocp) and may_follow(evaluated_stages(ocp))
 
 
 def coordinate_bounds(ocp: OCP) -> Iterator[tuple[str, slice, list[int], Array, Array]]:

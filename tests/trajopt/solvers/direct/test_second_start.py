@@ -164,7 +164,7 @@ def test_an_epidemic_with_a_bound_on_the_infected():
 
 
 def test_a_feasible_goal_in_large_units_is_not_called_infeasible():
-    """A thousand kilometres in a thousand seconds, in metres, with accelerations in units of 1e6 m/s^2 within bounds, with drag."""
+    """A million meters in a thousand seconds, with accelerations in units of 1e6 m/s^2 within bounds, with drag."""
     line = to.FunctionMap(lambda x, u, t, p: [x[1], 1e6 * u[0] - 1e-7 * x[1] * np.sqrt(x[1] ** 2 + 1.0)], 2, 1)
     step = to.SampledSystem(to.make_backend(line, "forward_ad"), "rk4")
     cost = to.objective_term("fuel", lambda x, u, t, p: [1e6 * u[0] ** 2], line.manifold, nu=1)

@@ -1,0 +1,276 @@
+"""Direct motions: from x0 through the states that a problem asks for, from rest to rest.
+
+Final states are minima of the terminal cost and the violation of the terminal constraints,
+
+    min_a  l_N(x) + w/2 |g(x) - clip(g(x))|^2,      x = x0 (+) [a; 0],      a in the first half of the tangent
+
+by Levenberg-Marquardt steps from random displacements a. For an arm with a goal for its tool these are solutions of its inverse
+kinematics: steps have the smallest norm, so that the remaining freedom keeps its random values and the starts end in different
+branches. w makes the violation of the terminal constraints, with rows g and their bounds, count more than the cost. Way points
+are knots at which an equality on the state begins to hold: their states, from those before them, minimize the violation of the
+constraints there.
+
+A direct motion to a moves each component along a minimum-jerk curve (T. Flash, N. Hogan, The coordination of arm movements,
+J. Neuroscience 5, 1985), between way points too:
+
+    x_k = x0 (+) [s(t_k / T) a; v_k],   s(r) = 10 r^3 - 15 r^4 + 6 r^5,   v_(k+1) = (s_(k+1) - s_k) a / dt_k,
+    u_k = argmin_u |F_k(x_k, u) (-) x_(k+1)|^2, within the bounds,   cost sum_k l_k(x_k, u_k) + l_N(x_N)
+
+u is one Gauss-Newton step from the controls of the guess; for a robot with a motor in each joint it is the inverse dynamics. States
+without velocities (an odd tangent) move without v.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from dynamics_backends.protocol import Array
+from trajopt.problem.constraints import Constraint
+from trajopt.problem.guess import Guess
+from trajopt.problem.ocp import OCP
+from trajopt.solvers.direct.program_parts import coordinate_bounds, evaluated_stages, with_rows
+
+ITERATIONS = 8
+PRECISION = 3e-2
+"""Iterations end below this largest entry of a step [rad, m]. Final states that differ by more count as different."""
+DAMPING = 1e-3
+"""Damping relative to the largest diagonal entry of the Hessian."""
+LONGEST = 0.5
+"""Largest entry of a step [rad, m]."""
+WEIGHT, LEAST_WEIGHT = 1e3, 1e-3
+"""Weight w of the violation relative to the largest diagonal entry of the Hessian of the cost, and its smallest value."""
+
+
+class TerminalStates:
+    """Search for final states of small terminal cost and constraint violation."""
+
+    def __init__(self, ocp: OCP) -> None:
+        rows = with_rows(ocp)
+        self.ocp, self.half = ocp, (size_of(ocp) + 1) // 2
+        self.end = evaluated_stages(ocp)[-1]
+        bounds = [c.bounds(1) for c in rows[-1]]
+        self.lower, self.upper = (np.concatenate([b[i].ravel() for b in bounds] or [np.zeros(0)]) for i in (0, 1))
+        self.bounds = [
+            (chosen, lower[-1], upper[-1])
+            for _, knots, chosen, lower, upper in coordinate_bounds(ocp)
+            if knots.stop >= ocp.horizon
+        ]
+
+    def near(self, displacements: Array, iterations: int = ITERATIONS, precision: float = PRECISION) -> Array:
+        """Return displacements (M, half) near the given ones, of states with small terminal cost and constraint violation.
+
+        Displacements from x0 in the first half of its tangent. Takes at most ``iterations`` Levenberg-Marquardt steps whose
+        entries are at most LONGEST, within the bounds on state components of the last phase and the final knot, until the largest
+        entry of a step is below ``precision`` or a step is not finite.
+        """
+        found, moving = np.array(displacements, dtype=float), np.arange(len(displacements))
+        for _ in range(iterations):
+            steps = self._steps(found[moving])
+            longest = np.abs(steps).max(axis=1, initial=0.0)
+            usable = np.isfinite(longest)
+            moving, steps, longest = moving[usable], steps[usable], longest[usable]
+            moved = found[moving] + steps * np.minimum(1.0, LONGEST / np.maximum(longest, LONGEST))[:, None]
+            found[moving] = self._clipped(moved)
+            moving = moving[longest >= precision]
+            if not len(moving):
+                break
+        return found
+
+    def _steps(self, a: Array) -> Array:
+        """Return the Levenberg-Marquardt steps (M, half) at displacements a (M, half); all NaN if a matrix is singular.
+
+        Steps of the terminal cost plus w/2 times the squared violation of the terminal constraints (module header); no step is
+        tested for a decrease.
+        """
+        M, n, manifold = len(a), self.half, self.ocp.manifold
+        x = manifold.integrate(
+            np.repeat(self.ocp.x0[:, None], M, axis=1), np.vstack([a.T, np.zeros((manifold.ndx - n, M))])
+        )
+        H, gradient = np.empty((M, n, n)), np.empty((M, n))
+        for i, row in enumerate(np.ascontiguousarray(x.T)[:, None]):
+            found = self.end.first(row, np.zeros((1, 0)), row[:0])
+            H[i], gradient[i] = found.Q[0, :n, :n], found.lx[0, :n]
+            if not len(self.lower):
+                continue
+            violation = found.values.g[0] - np.clip(found.values.g[0], self.lower, self.upper)
+            if violation.any():
+                G = found.gx[0][violation != 0.0, :n]
+                weight = max(WEIGHT * float(np.diag(H[i]).max(initial=0.0)), LEAST_WEIGHT)
+                H[i] += weight * G.T @ G
+                gradient[i] += weight * G.T @ violation[violation != 0.0]
+        diagonal = np.abs(np.einsum("kii->ki", H)).max(axis=1, initial=0.0)
+        H[:, range(n), range(n)] += (DAMPING * diagonal + np.finfo(float).tiny)[:, None]
+        try:
+            return -np.linalg.solve(H, gradient[:, :, None])[:, :, 0]
+        except np.linalg.LinAlgError:
+            return np.full((M, n), np.nan)
+
+    def violation(self, a: Array) -> float:
+        """Return the largest violation of the terminal constraints at a displacement (half,).
+
+        On a vector space, bounds on components do not count.
+        """
+        x = moved(self.ocp, np.r_[a, np.zeros(self.ocp.manifold.ndx - self.half)][None, None])[0]
+        g = self.end.values(x, np.zeros((1, 0)), x[:0]).g[0]
+        return float(np.abs(g - np.clip(g, self.lower, self.upper)).max(initial=0.0))
+
+    def _clipped(self, a: Array) -> Array:
+        """Clip displacements a (M, half), in place, and return them.
+
+        Then x0 + a lies in the bounds of the last phase and the final knot on state components.
+        """
+        x0 = self.ocp.x0
+        for chosen, lower, upper in self.bounds:
+            own = [i for i, component in enumerate(chosen) if component < self.half]
+            at = [chosen[i] for i in own]
+            a[:, at] = np.clip(x0[at] + a[:, at], lower[own], upper[own]) - x0[at]
+        return a
+
+
+DRAWN, SPREAD = 16, 1.2
+"""Number of states that are searched together, from displacements with this standard deviation [rad, m]."""
+PRECISE, REACHED, ROUGHLY = 100, 1e-6, 1e-2
+"""Maximum number of steps to a state that satisfies the constraints, their tolerance, and a rough one."""
+MOST_WAY_POINTS, MOST_MOTIONS = 16, 3
+"""Maximum number of way points, as more describe a path, and of direct motions."""
+CONTROL_DAMPING = 1e-9
+"""Damping of the Gauss-Newton step for the controls, relative to the mean diagonal entry of its matrix."""
+
+
+class Destinations:
+    """States that a problem asks for, at its way points and at the end.
+
+    knots: their knots, the last one N.
+    """
+
+    def __init__(self, ocp: OCP) -> None:
+        way_points = way_points_of(ocp)
+        self.knots = [*way_points, ocp.horizon]
+        self._states = [*(TerminalStates(_problem_at(ocp, k)) for k in way_points), TerminalStates(ocp)]
+        self.half = self._states[-1].half
+
+    def near(self, displacements: Array, iterations: int = ITERATIONS, precision: float = PRECISION) -> list[Array]:
+        """Return the displacements (M, half) from x0 of states at each of the knots, the first ones near the given ones.
+
+        Others are searched from those before them. At way points, states that violate constraints by more than ROUGHLY give way to
+        the nearest of those that do not, also searched from the given displacements. Limits as in :meth:`TerminalStates.near`.
+        """
+        found, at = list[Array](), displacements
+        for states in self._states[:-1]:
+            several = displacements if not found else np.vstack([at, displacements])
+            reached = states.near(several, iterations, precision)
+            at, good = reached[: len(at)], [a for a in reached if states.violation(a) <= ROUGHLY]
+            if good:
+                at = np.array([good[int(np.argmin([np.abs(b - a).max() for b in good]))] for a in at])
+            found.append(at)
+        return [*found, self._states[-1].near(at, iterations, precision)]
+
+    def violation(self, points: Array) -> float:
+        """Return the largest violation of constraints by displacements (W, half), one for each of the knots."""
+        return max(states.violation(a) for states, a in zip(self._states, points, strict=True))
+
+
+def way_points_of(ocp: OCP) -> list[int]:
+    """Return the knots after x0 at which an equality on the state alone begins to hold, none if there are more than 16."""
+    found, before = set[int](), set[str]()
+    for phase, knots in zip(ocp.phases, ocp.phase_slices, strict=True):
+        last = set[str]()
+        for c in phase.constraints:
+            lower, upper = c.bounds(phase.knots)
+            equal = (lower == upper).any(axis=1) & (c.residual.nu == 0)
+            begins = equal & ~np.append(c.name in before, equal[:-1])
+            found |= {knots.start + int(k) for k in np.flatnonzero(begins)}
+            last |= {c.name} if equal[-1] else set()
+        before = last
+    way_points = sorted(found - {0})
+    return way_points if len(way_points) <= MOST_WAY_POINTS else []
+
+
+def _problem_at(ocp: OCP, knot: int) -> OCP:
+    """Return a problem without cost that ends at a knot, whose terminal constraints are those on the state there."""
+    i = next(i for i, knots in enumerate(ocp.phase_slices) if knots.start <= knot < knots.stop)
+    phase, k = ocp.phases[i], knot - ocp.phase_slices[i].start
+
+    def at_knot(c: Constraint) -> Constraint:
+        """Return a constraint with its bounds and parameters at the knot."""
+        values = {key: value[k] if value.ndim == 2 else value for key, value in c.parameters.items()}
+        return replace(c, lower=c.bounds(phase.knots)[0][k], upper=c.bounds(phase.knots)[1][k], parameters=values)
+
+    own = {key: value[:1].ravel() if value.ndim == 2 else value for key, value in phase.parameters.items()}
+    until = replace(phase, dt=np.diff(ocp.times[: knot + 1]), terms=(), constraints=(), parameters=own)
+    ends = tuple(at_knot(c) for c in phase.constraints if not c.residual.nu)
+    return replace(ocp, phases=(until,), terminal=(), terminal_constraints=ends, u_lower=None, u_upper=None)
+
+
+def direct_motions(ocp: OCP, guess: Guess) -> Iterator[Guess]:
+    """Yield up to MOST_MOTIONS direct motions to different states at the constraints, the cheapest first.
+
+    The states are found by at most PRECISE Levenberg-Marquardt steps from random states near x0, DRAWN for each of the
+    destinations; they satisfy the constraints to REACHED (:meth:`Destinations.violation`). guess: its controls are those from which
+    the controls of a motion are computed.
+    """
+    destinations = Destinations(ocp)
+    sizes = DRAWN * len(destinations.knots), destinations.half
+    drawn = SPREAD * np.random.default_rng(0).standard_normal(sizes)
+    points = np.array(destinations.near(drawn, PRECISE, 0.01 * REACHED))
+    xs, us, costs = direct_motions_through(ocp, guess.us, destinations.knots, points)
+    order = np.argsort(costs, kind="stable")
+    different = list[int]()
+    for i in order:
+        usable = np.isfinite(costs[i]) and destinations.violation(points[:, i]) <= REACHED
+        if usable and all(np.abs(points[:, i] - points[:, j]).max() > PRECISION for j in different):
+            different.append(i)
+    yield from (Guess(xs[i], us[i]) for i in different[:MOST_MOTIONS])
+
+
+def direct_motions_through(ocp: OCP, us: Array, knots: Sequence[int], points: Array) -> tuple[Array, Array, Array]:
+    """Return motions from x0 through displacements points (W, M, half) at W knots, of which the last one is N.
+
+    Returns states (M, N + 1, nx), controls (M, N, nu) and estimated costs (M,).
+
+    us (N, nu): controls, from which one Gauss-Newton step on the defects, clipped to the bounds, gives those of each motion. Costs
+    contain the terminal ones; constraints are ignored.
+    """
+    (_, M, half), N = points.shape, ocp.horizon
+    move, first = np.zeros((M, N + 1, ocp.manifold.ndx)), 0
+    for last, end in zip(knots, points, strict=True):
+        t, begin = ocp.times[first : last + 1] - ocp.times[first], move[:, first, :half].copy()
+        r = (t / t[-1] if t[-1] > 0.0 else np.ones_like(t))[:, None]
+        share = r**3 * (10.0 - 15.0 * r + 6.0 * r**2)
+        move[:, first : last + 1, :half] = begin[:, None] + (end - begin)[:, None] * share
+        first = last
+    if 2 * half == size_of(ocp):
+        dt = np.diff(ocp.times_of(np.repeat(ocp.x0[None], N + 1, axis=0)))[:, None]
+        np.divide(np.diff(move[:, :, :half], axis=1), dt, out=move[:, 1:, half : 2 * half], where=dt > 0.0)
+    xs, total = moved(ocp, move), np.zeros(M)
+    controls = np.repeat(us[None], M, axis=0)
+    *phases, end = evaluated_stages(ocp)
+    with np.errstate(all="ignore"):
+        for own, k in zip(phases, ocp.phase_slices, strict=True):
+            after = slice(k.start + 1, k.stop + 1)
+            found = [own.first(x[k], us[k], x[after], quadratic=False) for x in xs]
+            B, d = np.stack([f.B for f in found]), np.stack([f.values.d for f in found])
+            H = B.swapaxes(2, 3) @ B
+            diagonal = np.einsum("...ii->...i", H)
+            diagonal += CONTROL_DAMPING * diagonal.mean(axis=2, keepdims=True) + np.finfo(float).tiny
+            step = np.linalg.solve(H, B.swapaxes(2, 3) @ d[..., None])[..., 0]
+            u = us[k] - step
+            controls[:, k] = u if ocp.control_bounds is None else np.clip(u, *(b[k] for b in ocp.control_bounds))
+            total += [own.values(x[k], c[k], x[after]).cost.sum() for x, c in zip(xs, controls, strict=True)]
+        total += [end.values(x[-1:], us[:1, :0], x[:0]).cost[0] for x in xs]
+    return xs, controls, total
+
+
+def size_of(ocp: OCP) -> int:
+    """Return the number of tangent components of the state without its durations."""
+    return ocp.manifold.ndx - (ocp.phases[0].dynamics.nu if ocp.in_scaled_time else 0)
+
+
+def moved(ocp: OCP, move: Array) -> Array:
+    """Return the states (M, N + 1, nx) at displacements (M, N + 1, ndx) from x0."""
+    flat = move.reshape(-1, move.shape[-1]).T
+    xs = ocp.manifold.integrate(np.repeat(ocp.x0[:, None], flat.shape[1], axis=1), flat)
+    return np.ascontiguousarray(xs.T).reshape(*move.shape[:2], -1)
