@@ -17,7 +17,7 @@ along its normal), so that contact points touch the ground at the height of the 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
@@ -103,6 +103,55 @@ def _set_inertia(target: Any, model: Model, b: int) -> None:
     target.mass, target.explicitinertial = float(model.mass[b]), True
     target.ipos, target.iquat = link.R.T @ (model.com[b] - link.p), [1.0, 0.0, 0.0, 0.0]
     target.fullinertia = [*np.diag(inertia), inertia[0, 1], inertia[0, 2], inertia[1, 2]]
+
+
+def _between_bodies() -> tuple[Any, ...]:
+    """Types of MuJoCo's equalities that connect bodies, which the plant keeps."""
+    import mujoco
+
+    return mujoco.mjtEq.mjEQ_CONNECT, mujoco.mjtEq.mjEQ_WELD
+
+
+def _ancestors(body: Any) -> Iterator[str]:
+    """Names of the bodies that a body of a specification hangs on, up to the world."""
+    while body.parent is not None:
+        body = body.parent
+        yield body.name
+
+
+def fix_locked_joints(spec: Any, model: Model) -> None:
+    """Remove joints from a specification (mujoco.MjSpec) that are locked in the model, with their bodies at its values.
+
+    Bodies that the model omits, such as free objects, are removed with all that hangs on them. A free joint of a robot whose base
+    is fixed in the model, and a mimic joint, stay.
+    """
+    import mujoco
+
+    names = Names(spec.compile())
+    for body in spec.bodies:
+        body.name = names.bodies[body.id]
+        for joint in body.joints:
+            joint.name = names.joints[joint.id]
+    moved = [body for body in spec.bodies if any(joint.name not in model.joint_names for joint in body.joints)]
+    if not moved:
+        return
+    coupled = [e for e in spec.equalities if e.type not in _between_bodies()]
+    for unused in (*spec.keys, *spec.sensors, *spec.actuators, *coupled, *spec.tendons, *spec.pairs, *spec.excludes):
+        spec.delete(unused)  # what the plant does not use may name joints that are gone
+    places = {frame.name: frame for frame in model.frames if frame.kind == "link"}
+    world = Frame("world", -1, np.eye(3), np.zeros(3))
+    omitted = {body.name for body in moved if body.name not in places}
+    for body in [b for b in moved if not omitted & set(_ancestors(b))]:
+        child, parent = places.get(body.name), places.get(body.parent.name, world)
+        if child is None:
+            spec.delete(body)
+        elif child.body == parent.body and all(j.type != mujoco.mjtJoint.mjJNT_FREE for j in body.joints):
+            quaternion = np.zeros(4)
+            mujoco.mju_mat2Quat(quaternion, (parent.R.T @ child.R).ravel())
+            body.pos, body.quat = parent.R.T @ (child.p - parent.p), quaternion
+            body.alt.type = mujoco.mjtOrientation.mjORIENTATION_QUAT
+            for joint in list(body.joints):
+                spec.delete(joint)
 
 
 ROBOT, GROUND = 1, 2
@@ -235,7 +284,11 @@ def load_mujoco(
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(MISSING, name="mujoco") from error
     if is_mjcf(source):
-        simulated = copy(compiled(source).simulated) if ground is None else _grounded(_mjcf_spec(source), model, ground)
+        whole = compiled(source).simulated
+        if ground is None and set(Names(whole).joints) <= set(model.joint_names):
+            simulated = copy(whole)
+        else:
+            simulated = _grounded(_mjcf_spec(source), model, ground)
         states = MujocoStates(model, simulated, Names(simulated).joints)
     else:
         path = source_path(source)
@@ -244,8 +297,7 @@ def load_mujoco(
         states = MujocoStates(model, simulated)
     off = mujoco.mjtDisableBit
     simulated.opt.disableflags |= off.mjDSBL_LIMIT | off.mjDSBL_FRICTIONLOSS | off.mjDSBL_CONTACT | off.mjDSBL_ACTUATION
-    between_bodies = mujoco.mjtEq.mjEQ_CONNECT, mujoco.mjtEq.mjEQ_WELD
-    simulated.eq_active0[~np.isin(simulated.eq_type, between_bodies)] = 0
+    simulated.eq_active0[~np.isin(simulated.eq_type, _between_bodies())] = 0
     simulated.opt.integrator = mujoco.mjtIntegrator.mjINT_RK4
     simulated.opt.gravity[:] = model.gravity
     states.set_joints(simulated, model)
@@ -262,7 +314,8 @@ def _mjcf_spec(source: str | os.PathLike[str]) -> Any:
 
 
 def _grounded(spec: Any, model: Model, ground: MujocoGround | None) -> Any:
-    """Compiled MuJoCo model of a robot, with ground if given."""
+    """Compiled MuJoCo model of a robot, without the joints that are locked in the model, and with ground if given."""
+    fix_locked_joints(spec, model)
     if ground is not None:
         ground.add_to(spec, model)
     return spec.compile()
@@ -271,7 +324,8 @@ def _grounded(spec: Any, model: Model, ground: MujocoGround | None) -> Any:
 class MujocoPlant:
     """Robot in MuJoCo with time steps of at most ``step`` [s]; by RK4 without ground, by "implicitfast" with ground.
 
-    Limits, dry friction, equalities of joints and actuators of the file are not enforced; connected bodies stay connected.
+    Limits, dry friction, equalities of joints and actuators of the file are not enforced; connected bodies stay connected. Joints
+    that are locked in the model are fixed (:func:`fix_locked_joints`).
 
     source: path or text of its URDF or MJCF. x0 (nx,): initial state. forces: (nv, nu) maps the controls u (nu,) of the plan to
     joint forces (nv,), default the identity; pushes, forces (nv,), are added to these. limit: largest magnitude of the controls, a

@@ -41,7 +41,7 @@ class MujocoStates:
             missing = sorted(set(addresses) - set(model.joint_names))
             raise ValueError(
                 f"joints {missing} cannot be matched with MuJoCo's: the robot lacks them. Load it with the same base, and without "
-                "locked joints and omitted objects, which MuJoCo keeps free; or use another plant"
+                "joints that follow others, which MuJoCo keeps free; or use another plant"
             )
         if strange or set(addresses) != set(model.joint_names):
             different = strange or sorted(set(addresses) ^ set(model.joint_names))

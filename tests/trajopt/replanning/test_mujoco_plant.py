@@ -266,3 +266,43 @@ def test_only_feet_touch_the_ground_also_on_unnamed_bodies():
 def test_a_foot_on_a_fixed_body_is_refused():
     with pytest.raises(ValueError, match="the foot 'bolt' is fixed to the world"):
         load_mujoco(HOPPER, to.load_mjcf(HOPPER), MujocoGround(feet=("bolt",)))
+
+
+CELL = """<mujoco><compiler angle="radian"/><worldbody>
+<body name="arm" euler="0.3 0.1 0"><joint name="a" axis="0 0 1"/><geom type="box" size="0.1 0.05 0.2" pos="0 0 0.2"/>
+ <body pos="0.1 0 0.4" euler="0 0.5 0.2"><joint axis="0 1 0"/><geom type="capsule" size="0.04 0.15" pos="0 0 0.2"/>
+  <body name="wrist" pos="0 0 0.4" axisangle="1 0 0 0.4"><joint name="c" axis="1 0 0" pos="0.02 0 0.01"/>
+   <geom type="box" size="0.03 0.05 0.1"/>
+   <body name="finger" pos="0 0.1 0.1"><joint name="slide" type="slide" axis="0 1 0" range="0 0.1"/><geom size="0.03"/></body>
+   <body name="thumb" pos="0 -0.1 0.1"><joint name="mirrored" type="slide" axis="0 -1 0"/><geom size="0.03"/></body>
+  </body></body></body>
+<body name="cube" pos="1 0 0"><freejoint/><geom type="box" size="0.1 0.1 0.1"/>
+ <body name="lid" pos="0 0 0.1"><joint name="lid" axis="0 1 0"/><geom size="0.05"/></body></body></worldbody>
+<equality><joint joint1="mirrored" joint2="slide"/></equality>
+<actuator><motor joint="a"/><motor joint="c"/><position joint="slide"/></actuator>
+<keyframe><key qpos="0 0.1 0.2 0 0 1 0 0 1 0 0 0 0"/></keyframe></mujoco>"""
+
+
+@pytest.mark.filterwarnings("ignore::trajopt.MJCFWarning")
+@pytest.mark.parametrize("ground", [None, MujocoGround(feet=("wrist",))])
+def test_locked_joints_and_omitted_objects_are_gone(ground):
+    model = load_mjcf(CELL, base="fixed", locked={"c": 0.7, "slide": 0.04, "mirrored": 0.02})
+    assert model.joint_names == ("a", "body2_joint")
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal(4)
+    plant = MujocoPlant(CELL, model, x, 0.001, ground=ground)
+    for _ in range(4):
+        x, tau = rng.standard_normal(4), rng.standard_normal(2)
+        expected = forward_dynamics(model, x[:2], x[2:], tau - model.damping * x[2:])
+        np.testing.assert_allclose(plant.acceleration(x, tau), expected, rtol=1e-9, atol=1e-9)
+
+
+def test_locked_joints_of_a_urdf_are_gone():
+    urdf = robot_path("gen3").read_text(encoding="utf-8")
+    free = load_urdf(urdf)
+    model = load_urdf(urdf, locked={free.joint_names[1]: 0.8, free.joint_names[4]: -1.1})
+    rng = np.random.default_rng(1)
+    x, tau = rng.standard_normal(2 * model.nv), rng.standard_normal(model.nv)
+    plant = MujocoPlant(urdf, model, x, 0.001)
+    expected = forward_dynamics(model, x[: model.nq], x[model.nq :], tau - model.damping * x[model.nq :])
+    np.testing.assert_allclose(plant.acceleration(x, tau), expected, rtol=1e-8, atol=1e-8)
