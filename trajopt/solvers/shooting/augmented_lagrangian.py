@@ -48,6 +48,8 @@ CERTAIN_PENALTY = 1e4
 """Only above this penalty, relative to max(1, |cost|), does a minimizer of the penalized problem count as a stationary point of the
 violation.
 """
+IDLE = 2
+"""Number of failed inner solves in a row without a step, at the same penalties, after which the solve ends."""
 EXACT = 10.0
 """If the penalty terms exceed this multiple of the cost, the cost is recomputed: a subtraction would lose digits."""
 
@@ -104,14 +106,14 @@ def augmented_lagrangian(
     """Run inner solves of a problem until its constraints are satisfied: yield requests, and return status and last answer.
 
     From one inner solve to the next, the gradient tolerance falls, and penalties rise where errors fell too slowly. The solve
-    also ends if an inner solve fails, at the limits of the options, or if a penalty at its maximum would have to rise. problem:
-    returns the problem, called only to name a constraint in a message. constraints: number of constraints. violation: largest
-    constraint violation of the guess; if it is not finite, a first request without iterations evaluates the rollout of the guess.
-    The initial evaluation of each inner solve but the first counts as an iteration.
+    also ends if an inner solve fails, after IDLE of them without a step, at the limits of the options, or if a penalty at its
+    maximum would have to rise. problem: returns the problem, called only to name a constraint in a message. constraints: number
+    of constraints. violation: largest constraint violation of the guess; if it is not finite, a first request without iterations
+    evaluates the rollout of the guess. The initial evaluation of each inner solve but the first counts as an iteration.
     """
     o, began, made, updates, moved = options, start_of_solve(), 0, 0, None
     slow, last = [False] * constraints, (np.inf,) * constraints
-    tolerance = max(o.gradient_tolerance, FIRST_TOLERANCE)
+    tolerance, at, idle = max(o.gradient_tolerance, FIRST_TOLERANCE), None, 0
     # an infinite violation: first evaluate the rollout of the guess, whose values may be finite
     evaluates_guess = not np.isfinite(violation)
     while True:
@@ -137,6 +139,10 @@ def augmented_lagrangian(
         slow = [
             error > max(o.constraint_tolerance, SUFFICIENT * before) for error, before in zip(errors, last, strict=True)
         ]
+        same = at is not None and np.array_equal(at.xs, found.xs) and np.array_equal(at.us, found.us)
+        at, idle = found, idle + 1 if same and not any(slow) else 0
+        if idle == IDLE and not inner.success:
+            return ended(_final_status(inner, measured(), o))
         if any(grows and own >= o.max_constraint_penalty for grows, own in zip(slow, rho, strict=True)):
             # a minimizer is a stationary point of the violation up to the gradient of the cost over the penalty
             if inner.success:

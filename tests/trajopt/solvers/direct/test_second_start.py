@@ -145,8 +145,8 @@ def test_a_solve_continues_without_another_start():
     assert len(method.guesses) == 1 and found.iterations == 200 and found.status.message == "The end."
 
 
-def test_an_epidemic_with_a_bound_on_the_infected():
-    """SEIR: the violation is stationary after 11 iterations, with open defects; the rollout of the last controls is not."""
+def epidemic():
+    """SEIR model of an epidemic with a bound on the infected."""
 
     def spread(x, u, t, p):
         caught = 0.5 * (1.0 - u[0]) * x[0] * x[2]
@@ -155,12 +155,22 @@ def test_an_epidemic_with_a_bound_on_the_infected():
     step = to.SampledSystem(to.make_backend(to.FunctionMap(spread, 3, 1), "forward_ad"), "rk4")
     few = to.state_bounds(3, [-np.inf] * 3, [np.inf, np.inf, 0.03])
     cost = to.objective_term("distance", lambda x, u, t, p: [u[0] ** 2], step.manifold, nu=1)
-    ocp = to.OCP.single_phase(
+    return to.OCP.single_phase(
         step, [0.99, 0.005, 0.005], 150, 1.0, [cost], constraints=[few], u_lower=[0.0], u_upper=[0.9]
     )
-    found, expected = to.solve(ocp, solver="sqp"), to.solve(ocp, solver="ipm")
+
+
+def test_an_epidemic_with_a_bound_on_the_infected():
+    """The violation is stationary after 11 iterations, with open defects; the rollout of the last controls is not."""
+    found, expected = (to.solve(epidemic(), solver=solver) for solver in ("sqp", "ipm"))
     assert "A second start from the rollout of its last controls converged" in found.status.message
     np.testing.assert_allclose(found.cost, expected.cost, rtol=1e-7)
+
+
+def test_inner_solves_without_a_step_are_not_repeated():
+    """Without controls the epidemic grows without bound, and no step length is accepted at any penalty."""
+    found = to.solve(epidemic(), solver="slq", check=False)
+    assert found.status.code is StatusCode.LINE_SEARCH_FAILED and found.iterations < 100
 
 
 def test_a_feasible_goal_in_large_units_is_not_called_infeasible():
