@@ -269,8 +269,8 @@ class _Solves:
         self.seconds += time.perf_counter() - began
         self._records += len(solution.history)
         self.work = self._work()
-        first = solution.history[0].cost if solution.history else np.inf
-        return replace(solution, status=termination.fell_far(solution.status, first, float(solution.cost)))
+        costs = [record.cost for record in solution.history]
+        return replace(solution, status=termination.fell_far(solution.status, costs, float(solution.cost)))
 
     def with_margins(self, ocp: OCP, solution: Solution) -> tuple[Solution, OCP]:
         """Solve again with margins between the knots if ``between_knots`` is set; return the best solution and its problem.

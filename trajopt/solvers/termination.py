@@ -7,6 +7,7 @@ A message states the result first, then the errors with their tolerances, then t
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from math import isfinite
 from typing import NamedTuple
@@ -79,8 +80,9 @@ UNSOLVED_QP = Failure(
 
 UNBOUNDED_BELOW = 1e10
 """A problem is unbounded if the objective of a feasible point falls below minus this multiple of its start value (at least 1)."""
-LIKELY_UNBOUNDED = 1e6
-"""As UNBOUNDED_BELOW, for the objective at the end of a solve that failed."""
+LIKELY_UNBOUNDED, SETTLED = 1e6, 0.8
+"""As UNBOUNDED_BELOW, for the objective at the end of a solve that failed, unless it was the same within this factor after
+half of the iterations: an objective in small units settles at a large number."""
 MORE_ITERATIONS = (
     "Increase max_iterations if the errors are still decreasing; otherwise start from a better guess, or reduce the ratio between "
     "the largest and smallest weights. If the goal is out of reach, more iterations do not help."
@@ -346,10 +348,17 @@ def unbounded(iterations: int, objective: float) -> Status:
     return Status(StatusCode.UNBOUNDED, message, advice=BOUNDING)
 
 
-def fell_far(status: Status, first: float, last: float) -> Status:
-    """Return "unbounded" for a failure whose objective fell far below its finite value ``first``, else the status itself."""
+def fell_far(status: Status, costs: Sequence[float], last: float) -> Status:
+    """Return "unbounded" for a failure whose objective fell far below its finite first value, and goes on falling.
+
+    Else the status itself. costs: of the records. last: of the solution. See LIKELY_UNBOUNDED, SETTLED.
+    """
     stopped = status.success or status.code in (StatusCode.UNBOUNDED, StatusCode.INTERRUPTED, StatusCode.ERROR)
-    if stopped or not isfinite(first) or not last < -LIKELY_UNBOUNDED * max(1.0, abs(first)):
+    if stopped or not costs or not isfinite(first := costs[0]):
+        return status
+    fall = -last / max(1.0, abs(first))
+    settled = last / SETTLED < costs[len(costs) // 2] < SETTLED * last
+    if settled or not fall > LIKELY_UNBOUNDED:
         return status
     message = f"The objective seems unbounded: it fell from {first:.1e} to {last:.1e}. {status.message}"
     return Status(StatusCode.UNBOUNDED, message, advice=BOUNDING)

@@ -472,3 +472,18 @@ def test_a_constraint_that_a_change_makes_the_goal_violate_is_not_feasible(free)
         guess = to.interpolated_guess(ocp, [3.0, 0.0, 0.0, 0.0])
         found = to.solve_batch(ocp, {"disc.c": [[1.5, 0.3], [2.998, 0.495]]}, guess)
         assert [s.code for s in found.status] == [StatusCode.CONVERGED, StatusCode.NOT_FEASIBLE]
+
+
+def test_a_profit_in_small_units_is_not_unbounded():
+    """Catalyst mixing (J. Jackson 1968): the profit is 0.048, here times 1e8, from a guess with none."""
+
+    def mixing(x, u, t, p):
+        made = u[0] * (10.0 * x[1] - x[0])
+        return [made, -made - (1.0 - u[0]) * x[1]]
+
+    step = to.SampledSystem(to.FunctionMap(mixing, 2, 1), "rk4")
+    profit = to.objective_term("profit", lambda x, u, t, p: [1e8 * (x[0] + x[1] - 1.0)], 2)
+    ocp = to.OCP.single_phase(step, [1.0, 0.0], 100, 0.01, [], [profit], u_lower=[0.0], u_upper=[1.0])
+    for solver in ("ddp", "ipm"):
+        found = to.solve(ocp, solver=solver)
+        assert found.status.code is not StatusCode.UNBOUNDED and found.cost < -4e6
