@@ -9,6 +9,7 @@ not help, and more substeps if the replay fails (:mod:`trajopt.solvers.solve`).
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
@@ -192,9 +193,9 @@ def _from_best_start(
 
     A second competition on a finer grid, and the solve from the guess, need ``fallback``; the former follows if motions are
     feasible on the coarse grid, but all solves from them fail. Returns the cheapest success, else the last solution, with
-    iterations and records of all solves on the problem's grid; meta["starts"] describes the competitions. No further start
-    follows at a time limit or after Ctrl-C. Ctrl-C in the first competition returns the guess (:func:`not_begun`), in the second
-    one the last solution, as interrupted.
+    iterations and records of all solves on the problem's grid; meta["starts"] describes the competitions, which took
+    meta["starts_seconds"]. No further start follows at a time limit or after Ctrl-C. Ctrl-C in the first competition returns the
+    guess (:func:`not_begun`), in the second one the last solution, as interrupted.
     """
     limit = None if options.time_limit is None else TIME_SHARE * options.time_limit
     iterations = MAX_ITERATIONS if options.max_iterations is None else min(MAX_ITERATIONS, options.max_iterations)
@@ -204,9 +205,9 @@ def _from_best_start(
         """Run ``auto`` on the coarse problem with few iterations and a large tolerance."""
         return _in_turn(solve, coarse, WarmStart(guess), rough, cutoff, TOLERANCE)
 
-    solutions, records, tried = list[Solution](), list[dict[str, Any]](), False
+    solutions, records, tried, seconds = list[Solution](), list[dict[str, Any]](), False, 0.0
     for factor in FACTORS:
-        has_time = partial(enough_time, limit, start_of_solve())
+        has_time, began = partial(enough_time, limit, start_of_solve()), time.perf_counter()
         choice = choose_starts(ocp, warm.guess, options.starts, solve_roughly, has_time, factor)
         if choice.interrupted and not solutions:
             return not_begun(ocp, warm.guess)
@@ -215,6 +216,7 @@ def _from_best_start(
             solutions[-1] = replace(solutions[-1], status=status)
             break
         records += [start.record for start in choice.starts]
+        seconds += time.perf_counter() - began
         for guess, message in choice.guesses:
             if solutions and not enough_time(options.time_limit, start_of_solve()):
                 break
@@ -236,5 +238,5 @@ def _from_best_start(
         best,
         iterations=sum(s.iterations for s in solutions),
         history=tuple(record for s in solutions for record in s.history),
-        meta={**best.meta, "starts": records} if records else best.meta,
+        meta={**best.meta, "starts": records, "starts_seconds": seconds} if records else best.meta,
     )

@@ -53,6 +53,7 @@ def test_the_cheaper_optimum_is_found_from_a_guess_that_stands_still():
     assert "starts" not in alone.meta and [s["start"] for s in best.meta["starts"]][:2] == ["guess", "random motion 1"]
     assert "The solve began from the best of 4 starts on 8 knots, random motion" in best.status.message
     assert best.status.success and len(best.meta["attempts"]) == 1
+    assert "4 starts competed on a coarse time grid in" in best.report() and "competed" not in alone.report()
     again = to.solve(mass(), options={"starts": 4})  # the random motions are the same in each solve
     np.testing.assert_array_equal(best.us, again.us)
 
