@@ -427,16 +427,19 @@ class OCP:
 
         name: DYNAMICS for the dynamics of all phases with these parameters. changes: ``weight`` of a term, ``lower`` and
         ``upper`` of a constraint, and parameters by name. A value is a number, one row (n,) for all knots, rows (N, n) or
-        (N + 1, n) by knot of the problem, or rows (K, n) by knot of each phase. Terminal terms and constraints use the last row.
+        (N + 1, n) by knot of the problem, or rows (K, n) if the phases concerned have K knots each. Terminal terms and constraints
+        use the last row.
         Raises ValueError for an unknown name or value, or a wrong shape.
         """
-        lengths = {self.horizon, self.horizon + 1, *(phase.knots for phase in self.phases)}
+        named = self.parts_named(name)
+        numbers = {id(part) for part in named}
+        own = {p.knots for p in self.phases if numbers & {id(p), *map(id, p.terms), *map(id, p.constraints)}}
+        lengths = {self.horizon, self.horizon + 1, *(own if len(own) == 1 else ())}
         for key, value in changes.items():
             shape = np.shape(value)
             if len(shape) > 2 or (len(shape) == 2 and shape[0] not in lengths):
                 rows = f"(n,), (N = {self.horizon}, n) or (N + 1, n)"
                 raise ValueError(f"{name!r}: {key} has shape {shape}; expected {rows}")
-        named = self.parts_named(name)
 
         def rows_at(at: slice | int) -> dict[str, Any]:
             """Changes with the rows of some knots."""

@@ -17,7 +17,7 @@ along its normal), so that contact points touch the ground at the height of the 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
@@ -119,22 +119,27 @@ def _ancestors(body: Any) -> Iterator[str]:
         yield body.name
 
 
-def fix_locked_joints(spec: Any, model: Model) -> None:
+def fix_locked_joints(spec: Any, model: Model) -> Mapping[str, np.ndarray]:
     """Remove joints from a specification (mujoco.MjSpec) that are locked in the model, with their bodies at its values.
 
     Bodies that the model omits, such as free objects, are removed with all that hangs on them. A free joint of a robot whose base
-    is fixed in the model, and a mimic joint, stay.
+    is fixed in the model, a mimic joint, and a locked joint beside another one on its body stay. Returns the data of equalities
+    between bodies by name: places on the bodies, which MuJoCo would compute from the moved ones.
     """
     import mujoco
 
-    names = Names(spec.compile())
+    whole = spec.compile()
+    names = Names(whole)
+    for equality in spec.equalities:
+        equality.name = names.equalities[equality.id]
     for body in spec.bodies:
         body.name = names.bodies[body.id]
         for joint in body.joints:
             joint.name = names.joints[joint.id]
     moved = [body for body in spec.bodies if any(joint.name not in model.joint_names for joint in body.joints)]
     if not moved:
-        return
+        return {}
+    spec.compiler.fusestatic = False
     coupled = [e for e in spec.equalities if e.type not in _between_bodies()]
     for unused in (*spec.keys, *spec.sensors, *spec.actuators, *coupled, *spec.tendons, *spec.pairs, *spec.excludes):
         spec.delete(unused)  # what the plant does not use may name joints that are gone
@@ -148,10 +153,13 @@ def fix_locked_joints(spec: Any, model: Model) -> None:
         elif child.body == parent.body and all(j.type != mujoco.mjtJoint.mjJNT_FREE for j in body.joints):
             quaternion = np.zeros(4)
             mujoco.mju_mat2Quat(quaternion, (parent.R.T @ child.R).ravel())
+            body.set_frame(body.parent.add_frame())  # its own one may place it elsewhere
             body.pos, body.quat = parent.R.T @ (child.p - parent.p), quaternion
             body.alt.type = mujoco.mjtOrientation.mjORIENTATION_QUAT
             for joint in list(body.joints):
                 spec.delete(joint)
+    data = dict(zip(names.equalities, whole.eq_data, strict=True))
+    return {equality.name: data[equality.name] for equality in spec.equalities}
 
 
 ROBOT, GROUND = 1, 2
@@ -315,10 +323,13 @@ def _mjcf_spec(source: str | os.PathLike[str]) -> Any:
 
 def _grounded(spec: Any, model: Model, ground: MujocoGround | None) -> Any:
     """Compiled MuJoCo model of a robot, without the joints that are locked in the model, and with ground if given."""
-    fix_locked_joints(spec, model)
+    places = fix_locked_joints(spec, model)
     if ground is not None:
         ground.add_to(spec, model)
-    return spec.compile()
+    simulated = spec.compile()
+    for name, data in places.items():
+        simulated.equality(name).data[:] = data
+    return simulated
 
 
 class MujocoPlant:

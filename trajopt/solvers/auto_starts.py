@@ -104,7 +104,7 @@ def _with_other_starts(
     """Return ``found``, a solution of ``auto``; if it is infeasible, the first feasible one from other starts, if any.
 
     The starts are x0 at rest, if the guess moves, and then, for a compiled problem, the direct motions of
-    `~trajopt.solvers.direct_motions`, these with the first attempt only. Ctrl-C and the time limit end them. Iterations,
+    :mod:`~trajopt.solvers.direct_motions`, these with the first attempt only. Ctrl-C and the time limit end them. Iterations,
     records and attempts are those of all starts; the status names the start that succeeded, or all. No starts without
     ``fallback`` or constraints, or after a status in _FINAL.
     """

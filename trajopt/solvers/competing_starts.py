@@ -6,7 +6,7 @@ Then it competes with random motions (:func:`may_compete`, :func:`random_motions
 Each start is solved with several time steps merged into one (FACTORS), to TOLERANCE and within MAX_ITERATIONS iterations. A solve
 without constraints is stopped when its extrapolated cost stays above the cheapest one (:class:`Cutoff`). The competition ends
 when AGREEMENT starts lead to the cheapest objective, or UNANIMOUS ones if no start led to another result, or after ALL_ITERATIONS
-iterations if a motion is feasible, else after HOPELESS starts.
+iterations, fewer in large problems (ALL_WORK), or after HOPELESS starts without a feasible motion.
 
 The motions of solves that succeed, or that satisfy the dynamics and the constraints to FEASIBLE, and whose objectives are at most
 NEAR times the cheapest one, at most CONTINUED of them, are initial guesses on the time grid of the problem; the cheapest solution
@@ -47,6 +47,7 @@ from trajopt.results.status import StatusCode
 from trajopt.solvers.direct.program_parts import runs_compiled
 from trajopt.solvers.direct_motions import DRAWN, SPREAD, Destinations, moved
 from trajopt.solvers.measures import largest_violation
+from trajopt.stage.solver_cache import problem_size
 from trajopt.step.sensitivities import SampledSystem
 
 BEND = 0.5
@@ -71,9 +72,9 @@ def random_motions(ocp: OCP, guess: Guess, rng: np.random.Generator) -> Iterator
 FACTORS = (5, 2)
 """Numbers of time steps that are merged into one: the second one if motions on the first grid are feasible there only, as when
 they jump over an obstacle between its knots."""
-MAX_ITERATIONS, ALL_ITERATIONS = 50, 4000
-"""Maximum number of iterations of a coarse solve, and number of iterations of all of them after which no other one begins if a
-motion is feasible."""
+MAX_ITERATIONS, ALL_ITERATIONS, ALL_WORK = 50, 4000, 4e7
+"""Maximum number of iterations of a coarse solve, number of iterations of all of them after which no other one begins, and that
+number times the entries of second derivatives, which limits it for large problems: arms of 7 joints on 20 knots stay below."""
 TOLERANCE = 1e-4
 """Tolerance on the scaled KKT error of a coarse solve."""
 FEASIBLE = 1e-2
@@ -194,7 +195,10 @@ def solver_threads(ocp: OCP, solve: Solve) -> Iterator[Callable[[Guess, float], 
             cutoff = Cutoff(bound)
             cutoffs.append(cutoff)
             work = partial(copy_context().run, partial(solve, ocp, guess, cutoff))
-            finish = work if pool is None else pool.submit(work).result
+            try:
+                finish = work if pool is None else pool.submit(work).result
+            except RuntimeError:  # the interpreter ends, and starts no threads
+                finish = work
             return lambda: (finish(), cutoff.stopped)
 
         try:
@@ -239,9 +243,9 @@ def choose_starts(
     solve: rough solve of the coarse problem. count: maximum number of starts. has_time: True while another start may be tried.
     factor: number of time steps that are merged into one.
     Ends early if AGREEMENT starts agree on the cheapest objective, or UNANIMOUS ones if no start led to another result, after
-    ALL_ITERATIONS iterations if a motion is feasible, or after HOPELESS starts if none is. Only the guess is returned if its solve
-    succeeds in at most FEW iterations or is unbounded, or if the user interrupts any solve. The guess as given comes last if its
-    coarse motion is infeasible; otherwise its coarse solution competes.
+    ALL_ITERATIONS iterations or ALL_WORK, or after HOPELESS starts if no motion is feasible. Only the guess is returned if its
+    solve succeeds in at most FEW iterations or is unbounded, or if the user interrupts any solve. The guess as given comes last if
+    its coarse motion is infeasible; otherwise its coarse solution competes.
     """
     coarse = coarser(ocp, factor)
     try:
@@ -262,7 +266,7 @@ def _competed(coarse: OCP, guess: Guess, count: int, solve: Solve, has_time: Cal
     Raises KeyboardInterrupt if the user interrupts any solve.
     """
     starts, best, agreeing, bounded = list[Start](), np.inf, 0, not coarse.constraints()
-    motions = random_motions(coarse, guess, np.random.default_rng(0))
+    motions, most = random_motions(coarse, guess, np.random.default_rng(0)), ALL_WORK / problem_size(coarse)
     with solver_threads(coarse, solve) as begin:
         begun = deque([begin(guess, np.inf)])
         while begun:
@@ -277,7 +281,7 @@ def _competed(coarse: OCP, guess: Guess, count: int, solve: Solve, has_time: Cal
             elif objective < best:
                 agreeing = 1
             best = min(best, objective)
-            if starts[0].decides or _is_over(starts, agreeing):
+            if starts[0].decides or _is_over(starts, agreeing, most):
                 break
             bound = best - SAME * abs(best) if bounded and np.isfinite(best) else np.inf
             while len(begun) < QUEUED and len(starts) + len(begun) < count and has_time():
@@ -285,13 +289,14 @@ def _competed(coarse: OCP, guess: Guess, count: int, solve: Solve, has_time: Cal
     return starts
 
 
-def _is_over(starts: Sequence[Start], agreeing: int) -> bool:
-    """True if no other start is solved: enough agree on the cheapest objective, or too many were needed without that."""
-    feasible = any(np.isfinite(start.objective) for start in starts)
-    if not feasible:
-        return len(starts) >= HOPELESS
-    used_up = sum(start.found.iterations for start in starts) >= ALL_ITERATIONS
-    return used_up or agreeing >= (UNANIMOUS if agreeing == len(starts) else AGREEMENT)
+def _is_over(starts: Sequence[Start], agreeing: int, most: float) -> bool:
+    """True if no other start is solved: enough agree on the cheapest objective, or too many were needed without that.
+
+    most: number of iterations by ALL_WORK.
+    """
+    used_up = sum(start.found.iterations for start in starts) >= min(ALL_ITERATIONS, most)
+    hopeless = len(starts) >= HOPELESS and not any(np.isfinite(start.objective) for start in starts)
+    return used_up or hopeless or agreeing >= (UNANIMOUS if agreeing == len(starts) else AGREEMENT)
 
 
 def _chosen(starts: list[Start]) -> list[Start]:

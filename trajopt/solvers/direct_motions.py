@@ -47,9 +47,9 @@ WEIGHT, LEAST_WEIGHT = 1e3, 1e-3
 class TerminalStates:
     """Search for final states of small terminal cost and constraint violation."""
 
-    def __init__(self, ocp: OCP) -> None:
+    def __init__(self, ocp: OCP, half: int | None = None) -> None:
         rows = with_rows(ocp)
-        self.ocp, self.half = ocp, (size_of(ocp) + 1) // 2
+        self.ocp, self.half = ocp, (size_of(ocp) + 1) // 2 if half is None else half
         self.end = evaluated_stages(ocp)[-1]
         bounds = [c.bounds(1) for c in rows[-1]]
         self.lower, self.upper = (np.concatenate([b[i].ravel() for b in bounds] or [np.zeros(0)]) for i in (0, 1))
@@ -134,8 +134,8 @@ DRAWN, SPREAD = 16, 1.2
 """Number of states that are searched together, from displacements with this standard deviation [rad, m]."""
 PRECISE, REACHED, ROUGHLY = 100, 1e-6, 1e-2
 """Maximum number of steps to a state that satisfies the constraints, their tolerance, and a rough one."""
-MOST_WAY_POINTS, MOST_MOTIONS = 16, 3
-"""Maximum number of way points, as more describe a path, and of direct motions."""
+MOST_WAY_POINTS, MOST_DRAWS, MOST_MOTIONS = 16, 3, 3
+"""Maximum number of way points, as more describe a path, of draws of DRAWN states, and of direct motions."""
 CONTROL_DAMPING = 1e-9
 """Damping of the Gauss-Newton step for the controls, relative to the mean diagonal entry of its matrix."""
 
@@ -147,26 +147,35 @@ class Destinations:
     """
 
     def __init__(self, ocp: OCP) -> None:
-        way_points = way_points_of(ocp)
-        self.knots = [*way_points, ocp.horizon]
-        self._states = [*(TerminalStates(_problem_at(ocp, k)) for k in way_points), TerminalStates(ocp)]
-        self.half = self._states[-1].half
+        way_points, end = way_points_of(ocp), TerminalStates(ocp)
+        self.knots, self.half = [*way_points, ocp.horizon], end.half
+        self._states = [*(TerminalStates(_problem_at(ocp, k), end.half) for k in way_points), end]
 
     def near(self, displacements: Array, iterations: int = ITERATIONS, precision: float = PRECISION) -> list[Array]:
         """Return the displacements (M, half) from x0 of states at each of the knots, the first ones near the given ones.
 
         Others are searched from those before them. At way points, states that violate constraints by more than ROUGHLY give way to
-        the nearest of those that do not, also searched from the given displacements. Limits as in :meth:`TerminalStates.near`.
+        the nearest of those that do not; if all do, states are searched from the given displacements. Limits as in
+        :meth:`TerminalStates.near`.
         """
         found, at = list[Array](), displacements
         for states in self._states[:-1]:
-            several = displacements if not found else np.vstack([at, displacements])
-            reached = states.near(several, iterations, precision)
-            at, good = reached[: len(at)], [a for a in reached if states.violation(a) <= ROUGHLY]
-            if good:
-                at = np.array([good[int(np.argmin([np.abs(b - a).max() for b in good]))] for a in at])
+            at = self._nearest(states, at, displacements, iterations, precision)
             found.append(at)
-        return [*found, self._states[-1].near(at, iterations, precision)]
+        different, rows = np.unique(at, axis=0, return_inverse=True)
+        return [*found, self._states[-1].near(different, iterations, precision)[rows.ravel()]]
+
+    @staticmethod
+    def _nearest(states: TerminalStates, at: Array, displacements: Array, iterations: int, precision: float) -> Array:
+        """Return displacements (M, half) of states at one way point near those at the one before, ``at`` (M, half)."""
+        different, rows = np.unique(at, axis=0, return_inverse=True)
+        reached = states.near(different, iterations, precision)
+        good = [a for a in reached if states.violation(a) <= ROUGHLY]
+        if not good and at is not displacements:
+            good = [a for a in states.near(displacements, iterations, precision) if states.violation(a) <= ROUGHLY]
+        if good:
+            reached = np.array([good[int(np.argmin([np.abs(b - a).max() for b in good]))] for a in reached])
+        return reached[rows.ravel()]
 
     def violation(self, points: Array) -> float:
         """Return the largest violation of constraints by displacements (W, half), one for each of the knots."""
@@ -208,12 +217,12 @@ def _problem_at(ocp: OCP, knot: int) -> OCP:
 def direct_motions(ocp: OCP, guess: Guess) -> Iterator[Guess]:
     """Yield up to MOST_MOTIONS direct motions to different states at the constraints, the cheapest first.
 
-    The states are found by at most PRECISE Levenberg-Marquardt steps from random states near x0, DRAWN for each of the
-    destinations; they satisfy the constraints to REACHED (:meth:`Destinations.violation`). guess: its controls are those from which
-    the controls of a motion are computed.
+    The states are found by at most PRECISE Levenberg-Marquardt steps from random states near x0, DRAWN for each of the first
+    MOST_DRAWS destinations; they satisfy the constraints to REACHED (:meth:`Destinations.violation`). guess: its controls are those
+    from which the controls of a motion are computed.
     """
     destinations = Destinations(ocp)
-    sizes = DRAWN * len(destinations.knots), destinations.half
+    sizes = DRAWN * min(len(destinations.knots), MOST_DRAWS), destinations.half
     drawn = SPREAD * np.random.default_rng(0).standard_normal(sizes)
     points = np.array(destinations.near(drawn, PRECISE, 0.01 * REACHED))
     xs, us, costs = direct_motions_through(ocp, guess.us, destinations.knots, points)

@@ -40,8 +40,8 @@ class MujocoStates:
         if not strange and set(addresses) > set(model.joint_names):
             missing = sorted(set(addresses) - set(model.joint_names))
             raise ValueError(
-                f"joints {missing} cannot be matched with MuJoCo's: the robot lacks them. Load it with the same base, and without "
-                "joints that follow others, which MuJoCo keeps free; or use another plant"
+                f"joints {missing} cannot be matched with MuJoCo's: the robot lacks them. Load it with the same base, without "
+                "joints that follow others, and without locked joints beside free ones on one body, which MuJoCo keeps free"
             )
         if strange or set(addresses) != set(model.joint_names):
             different = strange or sorted(set(addresses) ^ set(model.joint_names))

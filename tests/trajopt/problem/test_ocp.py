@@ -272,6 +272,11 @@ def test_rows_by_knot_are_split_among_the_phases():
     assert not first.parameters
     for i, phase in enumerate(others, start=1):
         np.testing.assert_array_equal(phase.parameters["mass"], masses[i * K :][:K])
+    short = replace(light, dt=light.dt[:2])
+    for name, knots in (("control", K), ("control", 2), ("dynamics", 2)):
+        with pytest.raises(ValueError, match=rf"has shape \({knots}, 1\); expected"):
+            changes = {"mass" if name == "dynamics" else "weight": np.ones((knots, 1))}
+            replace(ocp, phases=(short, heavy, heavy)).updated(name, **changes)
     each = ocp.updated("dynamics", mass=masses[:K])
     assert all((phase.parameters["mass"] == masses[:K]).all() for phase in each.phases[1:])
 

@@ -271,11 +271,12 @@ def test_a_foot_on_a_fixed_body_is_refused():
 CELL = """<mujoco><compiler angle="radian"/><worldbody>
 <body name="arm" euler="0.3 0.1 0"><joint name="a" axis="0 0 1"/><geom type="box" size="0.1 0.05 0.2" pos="0 0 0.2"/>
  <body pos="0.1 0 0.4" euler="0 0.5 0.2"><joint axis="0 1 0"/><geom type="capsule" size="0.04 0.15" pos="0 0 0.2"/>
-  <body name="wrist" pos="0 0 0.4" axisangle="1 0 0 0.4"><joint name="c" axis="1 0 0" pos="0.02 0 0.01"/>
+  <frame pos="0 0 0.1" euler="0.2 0 0.3">
+  <body name="wrist" pos="0 0 0.3" axisangle="1 0 0 0.4"><joint name="c" axis="1 0 0" pos="0.02 0 0.01"/>
    <geom type="box" size="0.03 0.05 0.1"/>
    <body name="finger" pos="0 0.1 0.1"><joint name="slide" type="slide" axis="0 1 0" range="0 0.1"/><geom size="0.03"/></body>
    <body name="thumb" pos="0 -0.1 0.1"><joint name="mirrored" type="slide" axis="0 -1 0"/><geom size="0.03"/></body>
-  </body></body></body>
+  </body></frame></body></body>
 <body name="cube" pos="1 0 0"><freejoint/><geom type="box" size="0.1 0.1 0.1"/>
  <body name="lid" pos="0 0 0.1"><joint name="lid" axis="0 1 0"/><geom size="0.05"/></body></body></worldbody>
 <equality><joint joint1="mirrored" joint2="slide"/></equality>
@@ -297,12 +298,36 @@ def test_locked_joints_and_omitted_objects_are_gone(ground):
         np.testing.assert_allclose(plant.acceleration(x, tau), expected, rtol=1e-9, atol=1e-9)
 
 
-def test_locked_joints_of_a_urdf_are_gone():
-    urdf = robot_path("gen3").read_text(encoding="utf-8")
-    free = load_urdf(urdf)
-    model = load_urdf(urdf, locked={free.joint_names[1]: 0.8, free.joint_names[4]: -1.1})
+HAND = """<robot name="hand"><link name="base"/>{links}
+<joint name="a" type="revolute"><parent link="base"/><child link="a"/><origin xyz="0.1 0 0.3" rpy="0.2 0 0"/><axis xyz="0 1 0"/>
+<limit lower="-2" upper="2" effort="9" velocity="9"/></joint>
+<joint name="plate" type="fixed"><parent link="a"/><child link="b"/><origin xyz="0.3 0.1 0" rpy="0 0.4 0.1"/></joint>
+<joint name="c" type="prismatic"><parent link="b"/><child link="c"/><origin xyz="0 0.2 0.1" rpy="0.3 0 0"/><axis xyz="1 0 0"/>
+<limit lower="0" upper="1" effort="9" velocity="9"/></joint></robot>"""
+LINK = """<link name="{0}"><inertial><origin xyz="0.05 0.02 0.1"/><mass value="1.2"/>
+<inertia ixx="0.03" iyy="0.04" izz="0.02" ixy="0" ixz="0" iyz="0"/></inertial></link>"""
+
+
+@pytest.mark.parametrize(("name", "locked"), [("gen3", {1: 0.8, 4: -1.1}), ("hand", {1: 0.3})])
+def test_locked_joints_of_a_urdf_are_gone(name, locked):
+    """The locked joint of the hand hangs on a fixed one."""
+    hand = HAND.format(links="".join(map(LINK.format, "abc")))
+    urdf = hand if name == "hand" else robot_path(name).read_text(encoding="utf-8")
+    joints = load_urdf(urdf).joint_names
+    model = load_urdf(urdf, locked={joints[i]: value for i, value in locked.items()})
     rng = np.random.default_rng(1)
     x, tau = rng.standard_normal(2 * model.nv), rng.standard_normal(model.nv)
     plant = MujocoPlant(urdf, model, x, 0.001)
     expected = forward_dynamics(model, x[: model.nq], x[model.nq :], tau - model.damping * x[model.nq :])
     np.testing.assert_allclose(plant.acceleration(x, tau), expected, rtol=1e-8, atol=1e-8)
+
+
+@pytest.mark.filterwarnings("ignore::trajopt.MJCFWarning")
+def test_connected_bodies_keep_their_places_beside_a_locked_joint():
+    rod = '<body name="{0}" pos="{1} 0 0"><joint name="{0}" axis="0 1 0"/><geom type="capsule" size="0.02 0.1"/>{2}</body>'
+    left = rod.format("left", "-0.3", rod.format("end", "0.2", ""))
+    connect = '<equality><connect body1="end" body2="right" anchor="0.1 0 0"/></equality>'
+    text = f"<mujoco><worldbody>{left}{rod.format('right', '0.3', '')}</worldbody>{connect}</mujoco>"
+    free, _ = load_mujoco(text, load_mjcf(text))
+    locked, _ = load_mujoco(text, load_mjcf(text, locked={"end": 0.6}))
+    np.testing.assert_allclose(locked.eq_data, free.eq_data, atol=1e-12)
