@@ -412,15 +412,22 @@ class OCP:
         Raises ValueError if there are none.
         """
         parts: list[CostTerm | Constraint] = [*self.terms(), *self.constraints()]
-        timed = [phase for phase in self.phases if phase.parameters]
-        named = [part for part in parts if part.name == name] or (timed if name == DYNAMICS else [])
+        phases = [phase for phase in self.phases if phase.parameters]
+        named = [part for part in parts if part.name == name] or (phases if name == DYNAMICS else [])
         if not named:
             kinds = "cost term or constraint" if self.constraints() else "cost term"
-            known = ", ".join(dict.fromkeys([*(part.name for part in parts), *(DYNAMICS for _ in timed[:1])]))
-            own = any(name in phase.parameters for phase in timed)
+            known = ", ".join(dict.fromkeys([*(part.name for part in parts), *[DYNAMICS] * bool(phases)]))
+            own = any(name in phase.parameters for phase in phases)
             hint = f"; {name!r} is a parameter of the dynamics: updated({DYNAMICS!r}, {name}=...)" if own else ""
             raise ValueError(f"no {kinds} is named {name!r}; known: {known}{hint}")
         return [*named]
+
+    def require_rows(self, name: str, key: str, value: Values, *knots: int) -> None:
+        """Raise ValueError unless a value is a number, one row, or has N, N + 1 or one of ``knots`` rows; name, key: its names."""
+        shape = np.shape(value)
+        if len(shape) > 2 or (len(shape) == 2 and shape[0] not in (self.horizon, self.horizon + 1, *knots)):
+            rows = f"(n,), (N = {self.horizon}, n) or (N + 1, n)"
+            raise ValueError(f"{name!r}: {key} has shape {shape}; expected {rows}")
 
     def updated(self, name: str, **changes: Values) -> OCP:
         """Copy of this problem with new values in every cost term and constraint with this name.
@@ -428,18 +435,13 @@ class OCP:
         name: DYNAMICS for the dynamics of all phases with these parameters. changes: ``weight`` of a term, ``lower`` and
         ``upper`` of a constraint, and parameters by name. A value is a number, one row (n,) for all knots, rows (N, n) or
         (N + 1, n) by knot of the problem, or rows (K, n) if the phases concerned have K knots each. Terminal terms and constraints
-        use the last row.
-        Raises ValueError for an unknown name or value, or a wrong shape.
+        use the last row. Raises ValueError for an unknown name or value, or a wrong shape.
         """
         named = self.parts_named(name)
-        numbers = {id(part) for part in named}
-        own = {p.knots for p in self.phases if numbers & {id(p), *map(id, p.terms), *map(id, p.constraints)}}
-        lengths = {self.horizon, self.horizon + 1, *(own if len(own) == 1 else ())}
+        ids = {id(part) for part in named}
+        own = {p.knots for p in self.phases if ids & {id(p), *map(id, p.terms), *map(id, p.constraints)}}
         for key, value in changes.items():
-            shape = np.shape(value)
-            if len(shape) > 2 or (len(shape) == 2 and shape[0] not in lengths):
-                rows = f"(n,), (N = {self.horizon}, n) or (N + 1, n)"
-                raise ValueError(f"{name!r}: {key} has shape {shape}; expected {rows}")
+            self.require_rows(name, key, value, *(own if len(own) == 1 else ()))
 
         def rows_at(at: slice | int) -> dict[str, Any]:
             """Changes with the rows of some knots."""

@@ -192,9 +192,7 @@ class MPC:
         for key, value in numbers.items():
             if not (np.isfinite(value).all() or (key in ("lower", "upper") and not np.isnan(value).any())):
                 raise ValueError(f"{name!r}: {key} is not finite")
-            if value.ndim == 2 and len(value) not in (problem.horizon, problem.horizon + 1):
-                rows = f"(n,), (N = {problem.horizon}, n) or (N + 1, n)"
-                raise ValueError(f"{name!r}: {key} has shape {value.shape}; expected {rows}")
+            problem.require_rows(name, key, value)
         valued = self._with_values(problem).updated(name, **numbers)  # raises for invalid values
         for part in valued.parts_named(name):
             if isinstance(part, Constraint) and (part.lower > part.upper).any():

@@ -123,8 +123,8 @@ def fix_locked_joints(spec: Any, model: Model) -> Mapping[str, np.ndarray]:
     """Remove joints from a specification (mujoco.MjSpec) that are locked in the model, with their bodies at its values.
 
     Bodies that the model omits, such as free objects, are removed with all that hangs on them. A free joint of a robot whose base
-    is fixed in the model, a mimic joint, and a locked joint beside another one on its body stay. Returns the data of equalities
-    between bodies by name: places on the bodies, which MuJoCo would compute from the moved ones.
+    is fixed in the model, a mimic joint, and a locked joint beside another one on its body stay. All bodies get names. Returns
+    MuJoCo's data of the equalities between bodies by name, with anchors that it would compute anew from the moved bodies.
     """
     import mujoco
 
@@ -260,20 +260,13 @@ def _foot_position(model: Model, foot: str) -> tuple[str, np.ndarray]:
 
 
 def _body(spec: Any, name: str, foot: str) -> Any:
-    """Body of a specification by its name in the model; unnamed bodies are found by their number (Names).
-
-    Raises ValueError for a body that MuJoCo does not have; ``foot`` is for the message.
-    """
+    """Body of a specification by its name. Raises ValueError for a body that MuJoCo does not have; ``foot`` is for the message."""
     result = spec.body(name)
-    if result is not None:
-        return result
-    names = Names(spec.compile())
-    if name not in names.bodies:
+    if result is None:
         raise ValueError(
             f"the foot {foot!r} is on the body {name!r}, which MuJoCo does not have; name a frame of another body"
         )
-    number = names.bodies.index(name)
-    return next(body for body in spec.bodies if body.id == number)
+    return result
 
 
 MISSING = "the plant 'mujoco' needs the package mujoco: pip install 'urdf-trajopt[sim]'"

@@ -107,11 +107,9 @@ def report_lines(solution: Reported) -> list[Line]:
         on = " from a coarse solution" if attempt.get("from_coarse") else on
         ended = f"{attempt['status']}, {attempt['iterations']} iterations"
         lines.append(Line(f"attempt {number}: {attempt['solver']}{on}, {ended}"))
-    if starts := meta.get("starts"):
-        took = f"in {meta['starts_seconds']:.3f} s" if "starts_seconds" in meta else ""
-        lines.append(
-            Line(f"{len(starts)} starts competed on a coarse time grid {took} (solver option starts = 1 omits them)")
-        )
+    if "starts_seconds" in meta:
+        count, seconds = len(meta["starts"]), meta["starts_seconds"]
+        lines.append(Line(f"{count} starts competed on a coarse time grid in {seconds:.3f} s (starts = 1 omits them)"))
     return [*lines, *check_lines(solution)]
 
 

@@ -45,7 +45,7 @@ from trajopt.results.records import Callback, IterationRecord
 from trajopt.results.solution import Solution
 from trajopt.results.status import StatusCode
 from trajopt.solvers.direct.program_parts import runs_compiled
-from trajopt.solvers.direct_motions import DRAWN, SPREAD, Destinations, moved
+from trajopt.solvers.direct_motions import DRAWN, SPREAD, Destinations, displaced_states
 from trajopt.solvers.measures import largest_violation
 from trajopt.stage.solver_cache import problem_size
 from trajopt.step.sensitivities import SampledSystem
@@ -66,7 +66,7 @@ def random_motions(ocp: OCP, guess: Guess, rng: np.random.Generator) -> Iterator
             move = np.zeros((1, len(times), ocp.manifold.ndx))
             move[0, :, :half] = np.column_stack([np.interp(times, times[knots], a) for a in points[:, i].T])
             move[0, :, :half] += bow * bends[i]
-            yield Guess(moved(ocp, move)[0], guess.us)
+            yield Guess(displaced_states(ocp, move)[0], guess.us)
 
 
 FACTORS = (5, 2)

@@ -49,7 +49,7 @@ class TerminalStates:
 
     def __init__(self, ocp: OCP, half: int | None = None) -> None:
         rows = with_rows(ocp)
-        self.ocp, self.half = ocp, (size_of(ocp) + 1) // 2 if half is None else half
+        self.ocp, self.half = ocp, (size_without_durations(ocp) + 1) // 2 if half is None else half
         self.end = evaluated_stages(ocp)[-1]
         bounds = [c.bounds(1) for c in rows[-1]]
         self.lower, self.upper = (np.concatenate([b[i].ravel() for b in bounds] or [np.zeros(0)]) for i in (0, 1))
@@ -113,7 +113,7 @@ class TerminalStates:
 
         On a vector space, bounds on components do not count.
         """
-        x = moved(self.ocp, np.r_[a, np.zeros(self.ocp.manifold.ndx - self.half)][None, None])[0]
+        x = displaced_states(self.ocp, np.r_[a, np.zeros(self.ocp.manifold.ndx - self.half)][None, None])[0]
         g = self.end.values(x, np.zeros((1, 0)), x[:0]).g[0]
         return float(np.abs(g - np.clip(g, self.lower, self.upper)).max(initial=0.0))
 
@@ -183,7 +183,7 @@ class Destinations:
 
 
 def way_points_of(ocp: OCP) -> list[int]:
-    """Return the knots after x0 at which an equality on the state alone begins to hold, none if there are more than 16."""
+    """Return the knots after x0 at which an equality on the state alone begins to hold; none beyond MOST_WAY_POINTS of them."""
     found, before = set[int](), set[str]()
     for phase, knots in zip(ocp.phases, ocp.phase_slices, strict=True):
         last = set[str]()
@@ -206,9 +206,10 @@ def _problem_at(ocp: OCP, knot: int) -> OCP:
     def at_knot(c: Constraint) -> Constraint:
         """Return a constraint with its bounds and parameters at the knot."""
         values = {key: value[k] if value.ndim == 2 else value for key, value in c.parameters.items()}
-        return replace(c, lower=c.bounds(phase.knots)[0][k], upper=c.bounds(phase.knots)[1][k], parameters=values)
+        lower, upper = c.bounds(phase.knots)
+        return replace(c, lower=lower[k], upper=upper[k], parameters=values)
 
-    own = {key: value[:1].ravel() if value.ndim == 2 else value for key, value in phase.parameters.items()}
+    own = {key: value[0] if value.ndim == 2 else value for key, value in phase.parameters.items()}
     until = replace(phase, dt=np.diff(ocp.times[: knot + 1]), terms=(), constraints=(), parameters=own)
     ends = tuple(at_knot(c) for c in phase.constraints if not c.residual.nu)
     return replace(ocp, phases=(until,), terminal=(), terminal_constraints=ends, u_lower=None, u_upper=None)
@@ -251,10 +252,10 @@ def direct_motions_through(ocp: OCP, us: Array, knots: Sequence[int], points: Ar
         share = r**3 * (10.0 - 15.0 * r + 6.0 * r**2)
         move[:, first : last + 1, :half] = begin[:, None] + (end - begin)[:, None] * share
         first = last
-    if 2 * half == size_of(ocp):
+    if 2 * half == size_without_durations(ocp):
         dt = np.diff(ocp.times_of(np.repeat(ocp.x0[None], N + 1, axis=0)))[:, None]
         np.divide(np.diff(move[:, :, :half], axis=1), dt, out=move[:, 1:, half : 2 * half], where=dt > 0.0)
-    xs, total = moved(ocp, move), np.zeros(M)
+    xs, total = displaced_states(ocp, move), np.zeros(M)
     controls = np.repeat(us[None], M, axis=0)
     *phases, end = evaluated_stages(ocp)
     with np.errstate(all="ignore"):
@@ -273,12 +274,12 @@ def direct_motions_through(ocp: OCP, us: Array, knots: Sequence[int], points: Ar
     return xs, controls, total
 
 
-def size_of(ocp: OCP) -> int:
+def size_without_durations(ocp: OCP) -> int:
     """Return the number of tangent components of the state without its durations."""
     return ocp.manifold.ndx - (ocp.phases[0].dynamics.nu if ocp.in_scaled_time else 0)
 
 
-def moved(ocp: OCP, move: Array) -> Array:
+def displaced_states(ocp: OCP, move: Array) -> Array:
     """Return the states (M, N + 1, nx) at displacements (M, N + 1, ndx) from x0."""
     flat = move.reshape(-1, move.shape[-1]).T
     xs = ocp.manifold.integrate(np.repeat(ocp.x0[:, None], flat.shape[1], axis=1), flat)

@@ -12,10 +12,9 @@ from trajopt.problem.guess import Guess
 from trajopt.problem.ocp import OCP
 from trajopt.results.records import Callback
 from trajopt.results.solution import Solution
-from trajopt.solvers.direct.program_parts import runs_compiled
+from trajopt.solvers.direct.program_parts import may_expand_again
 from trajopt.solvers.feedback import tracking_gains
 from trajopt.solvers.options import IPMOptions
-from trajopt.solvers.time_limits import has_passed
 from trajopt.solvers.window.interior import solve_interior
 from trajopt.solvers.window.interior_workspace import Workspace, workspace
 from trajopt.stage.solver_cache import SolverCache, borrowed
@@ -43,7 +42,7 @@ def ipm(
     ):  # the status reports non-finite numbers
         space = prepared(ocp, guess, options, own)
         found = solve_interior(space, guess, options, callback, multipliers)
-        if has_passed(options.time_limit) and not runs_compiled(ocp):
+        if not may_expand_again(ocp, options.time_limit):
             return found
         final = space.program.final_equalities(space.at)
         return replace(found, K=tracking_gains(ocp, found.xs, found.us, final, space.feedback()))

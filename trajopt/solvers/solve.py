@@ -25,7 +25,7 @@ from trajopt.results.records import Callback
 from trajopt.results.solution import LAST_CONTROL, Solution
 from trajopt.results.status import STOPPED, StatusCode
 from trajopt.solvers import termination
-from trajopt.solvers.direct.program_parts import runs_compiled
+from trajopt.solvers.direct.program_parts import may_expand_again
 from trajopt.solvers.goal_tolerance import with_goal_tolerance, with_goals_of
 from trajopt.solvers.measures import Measures
 from trajopt.solvers.methods.delegation import Continued, iterations_of, not_begun
@@ -49,7 +49,7 @@ from trajopt.solvers.success import (
     unchecked,
     with_end_held,
 )
-from trajopt.solvers.time_limits import enough_time, has_passed, interrupting, start_of_solve, timed_solve
+from trajopt.solvers.time_limits import enough_time, interrupting, start_of_solve, timed_solve
 from trajopt.stage.evaluation import StageEvaluator
 from trajopt.stage.not_compiled import gathered
 from trajopt.stage.solver_cache import SolverCache, borrowed
@@ -373,7 +373,7 @@ class _Solves:
         limit = self._options.time_limit
         if solution.status.code is StatusCode.INTERRUPTED:
             return _without_replay(solution, "the solve was interrupted")
-        if not has_passed(limit) or runs_compiled(ocp):
+        if may_expand_again(ocp, limit):
             with interrupting(limit):
                 found = checked(ocp, solution, self._options, tight)
         if found is not None:

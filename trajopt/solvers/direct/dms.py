@@ -14,14 +14,13 @@ from trajopt.results.records import Callback
 from trajopt.results.solution import LAST_CONTROL, Solution
 from trajopt.results.status import StatusCode
 from trajopt.solvers import termination
-from trajopt.solvers.direct.program_parts import runs_compiled
+from trajopt.solvers.direct.program_parts import may_expand_again
 from trajopt.solvers.direct.transcription import Transcription
 from trajopt.solvers.feedback import tracking_gains
 from trajopt.solvers.nlp import nlp_diagnosis
 from trajopt.solvers.nlp.ipopt import Multipliers, solve_ipopt
 from trajopt.solvers.nlp.nlp import NLPSolution
 from trajopt.solvers.options import DMSOptions, SQPOptions
-from trajopt.solvers.time_limits import has_passed
 
 
 def dms(
@@ -73,14 +72,14 @@ def trajectory_solution(program: Transcription, found: NLPSolution, options: DMS
         worst, in_rollout = nlp_diagnosis.cause_of_violation(program, found.w, program.simulated(found.w))
         if worst is not None:
             status = termination.infeasible_nearby(found.iterations, worst, in_rollout=in_rollout)
-    N, late = ocp.horizon, has_passed(options.time_limit) and not runs_compiled(ocp)
+    N, has_gains = ocp.horizon, may_expand_again(ocp, options.time_limit)
     meta: dict[str, Any] = {"hessian": options.hessian}
     if len(us) > N:
         meta[LAST_CONTROL] = us[N].tolist()
     return Solution(
         xs,
         us[:N],
-        np.zeros((N, ocp.nu, ocp.manifold.ndx)) if late else tracking_gains(ocp, xs, us[:N]),
+        tracking_gains(ocp, xs, us[:N]) if has_gains else np.zeros((N, ocp.nu, ocp.manifold.ndx)),
         np.zeros((N, ocp.nu)),
         status,
         found.objective,

@@ -12,6 +12,7 @@ from dynamics_backends.protocol import Array, MissingCapability
 from trajopt.problem.constraints import Constraint, chosen_coordinates
 from trajopt.problem.ocp import OCP, Phase
 from trajopt.problem.terms import CostTerm
+from trajopt.solvers.time_limits import has_passed
 from trajopt.stage.engine import Engine, StageOperations, is_compiled, may_follow, stages_of
 from trajopt.stage.numpy_stages import NumpyStages
 from trajopt.stage.stages import Stages
@@ -98,6 +99,11 @@ def evaluated_stages(ocp: OCP) -> list[Stages]:
 def runs_compiled(ocp: OCP) -> bool:
     """True if no part of a problem runs in NumPy."""
     return is_compiled(ocp) and may_follow(evaluated_stages(ocp))
+
+
+def may_expand_again(ocp: OCP, time_limit: float | None) -> bool:
+    """False after a time limit [s] if a part of the problem runs in NumPy, where one expansion may take as long again."""
+    return not has_passed(time_limit) or runs_compiled(ocp)
 
 
 def coordinate_bounds(ocp: OCP) -> Iterator[tuple[str, slice, list[int], Array, Array]]:

@@ -113,7 +113,7 @@ def augmented_lagrangian(
     """
     o, began, made, updates, moved = options, start_of_solve(), 0, 0, None
     slow, last = [False] * constraints, (np.inf,) * constraints
-    tolerance, at, idle = max(o.gradient_tolerance, FIRST_TOLERANCE), None, 0
+    tolerance, previous, idle = max(o.gradient_tolerance, FIRST_TOLERANCE), None, 0
     # an infinite violation: first evaluate the rollout of the guess, whose values may be finite
     evaluates_guess = not np.isfinite(violation)
     while True:
@@ -139,8 +139,8 @@ def augmented_lagrangian(
         slow = [
             error > max(o.constraint_tolerance, SUFFICIENT * before) for error, before in zip(errors, last, strict=True)
         ]
-        same = at is not None and np.array_equal(at.xs, found.xs) and np.array_equal(at.us, found.us)
-        at, idle = found, idle + 1 if same and not any(slow) else 0
+        same = previous is not None and all(map(np.array_equal, (previous.xs, previous.us), (found.xs, found.us)))
+        previous, idle = found, idle + 1 if same and not any(slow) else 0
         if idle == IDLE and not inner.success:
             return ended(_final_status(inner, measured(), o))
         if any(grows and own >= o.max_constraint_penalty for grows, own in zip(slow, rho, strict=True)):

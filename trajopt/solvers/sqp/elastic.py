@@ -28,7 +28,9 @@ if TYPE_CHECKING:
 else:
     sp = deferred("scipy.sparse")
 PROXIMITY = 1e-6
-"""Diagonal of H of the QP for the smallest violation, relative to the largest entry of each column of A (at least 1), or of A."""
+"""Diagonal of H of the QP for the smallest violation, relative to the largest entry of each column of A (at least 1), so that it
+does not depend on the units of the variables; and smallest shift of H in a step on the violation, relative to the largest entry of
+A."""
 SHARE = 0.5
 """Fraction of the attainable decrease of the linearized violation that an elastic step must reach (Byrd et al. 2008, eq. 3.7)."""
 GROWTH = 10.0
