@@ -24,6 +24,7 @@ MEASURES = ("gradient", "defect", "kkt", "violation")
 _ONE = {f"{name}s": name for name in ("solve_time", *MEASURES)} | {
     "attempts": "attempts",
     "goal_tolerances": "goal_tolerance",
+    "replays": "replay",
     "last_controls": LAST_CONTROL,
 }
 """Key in the metadata of a solution for each per-problem list in the metadata of a batch."""
@@ -61,6 +62,8 @@ class BatchSolution:
     - "attempts" of the solver "auto", by problem
     - "last_controls" (n, nu): controls at the last knot with a first-order hold, NaN for problems without a solution; else absent
     - "goal_tolerances" (n,): tolerance of relaxed goals, None for problems without relaxation; absent without any
+    - "replays" (n,): results of the replays (:meth:`trajopt.validation.replay.Replay.as_meta`), None for failures; absent unless
+      requested
     - "stopped": True if Ctrl-C ended the batch
     """
 

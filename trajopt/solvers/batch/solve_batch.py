@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
@@ -25,6 +26,7 @@ from trajopt.solvers.goal_tolerance import SHARE, by_tolerance, nearly_met, rela
 from trajopt.solvers.options import AutoOptions, MethodOptions, SLQOptions, scaled_kkt_tolerance
 from trajopt.solvers.problem_batch import Batch
 from trajopt.solvers.registry import SOLVERS, attempt_options, chosen_options
+from trajopt.solvers.solve import checked_motion
 from trajopt.solvers.success import with_end_held
 from trajopt.stage.engine import is_compiled
 
@@ -46,17 +48,20 @@ def solve_batch(
     gains: bool = False,
     threads: int | None = None,
     check: bool = True,
+    replay: bool = False,
 ) -> BatchSolution:
     """Solve many problems that differ only in values; each solution equals that of :func:`trajopt.solve` with ``check=False``.
 
     The exception is "auto", which tries no coarse time grids here for problems solved together. Statuses cover feasibility and
-    optimality as the solver measures them. Only single solves check goals and replay solutions.
+    optimality as the solver measures them; with ``replay`` the motions and goals, too.
 
     ocp: the problem whose values change, a :class:`~trajopt.solvers.problem_batch.Batch`, or a list of problems. batch: the
     values that differ, as for a Batch. guess: one guess for all problems, stacked arrays (n, N + 1, nx) and (n, N, nu), or a list
     of guesses; default each problem's x0 at every knot, and zero controls. options, solver: as in :func:`trajopt.solve`.
     callback: receives the number of finished problems and of all problems. gains: return K and k. threads: at least 1; default
-    TRAJOPT_THREADS, else the number of processors. check: validate the problems, as :func:`trajopt.solve` does.
+    TRAJOPT_THREADS, else the number of processors. check: validate the problems, as :func:`trajopt.solve` does. replay: check
+    the motion of each success as :func:`trajopt.solve` does: replay, inequalities between the knots, and goals. This may take as
+    long as the solves.
 
     How a batch is solved (``meta["how"]``) depends on the solver:
 
@@ -95,9 +100,7 @@ def solve_batch(
     require_structure(problems)
     name, chosen = chosen_options(solver, options)
     if chosen.between_knots:
-        _LOG.warning(
-            "between_knots has no effect in batches, which are not checked between the knots: solve one by one"
-        )
+        _LOG.warning("between_knots has no effect in batches, which add no margins: solve one by one")
     guesses = _guesses_of(problems, guess)
     flaws = invalid_values(problems, guesses)
     if check:
@@ -106,11 +109,12 @@ def solve_batch(
 
     def run(valid: Batch, own: tuple[Array, Array], report: Callable[[int], None] | None) -> BatchSolution:
         """Solve the valid problems, and failed ones again with relaxed goals."""
-        found = _solved(valid, own, name, chosen, report, gains=gains, threads=threads)
-        return _with_goal_tolerance(valid, own, found, name, chosen, gains=gains, threads=threads)
+        found = _solved(valid, own, name, chosen, report, gains=with_gains, threads=threads)
+        return _with_goal_tolerance(valid, own, found, name, chosen, gains=with_gains, threads=threads)
 
+    with_gains = gains or replay
     with deferred_interrupts():
-        found = solve_valid_problems(flaws, problems, guesses, run, on_finished, gains=gains)
+        found = solve_valid_problems(flaws, problems, guesses, run, on_finished, gains=with_gains)
         meta = {**found.meta, "problem": problems.ocp.name, "solver": name, "options": asdict(chosen)}
         if problems.ocp.in_scaled_time:
             found = replace(found, times=np.stack([problems[i].times_of(xs) for i, xs in enumerate(found.xs)]))
@@ -119,7 +123,24 @@ def solve_batch(
         if problems.ocp.implied:
             status = tuple(with_end_held(problems[i], s, found.xs[i, -1]) for i, s in enumerate(status))
         whole = with_culprits(problems, replace(found, status=status, meta=meta, **seen), flaws)
+        whole = _with_motions_checked(problems, whole, chosen) if replay else whole
+        whole = whole if gains else replace(whole, K=None, k=None)
         return replace(whole, meta={**whole.meta, "stopped": True}) if interrupted() else whole
+
+
+def _with_motions_checked(batch: Batch, found: BatchSolution, options: Any) -> BatchSolution:
+    """Return a batch with the statuses of its successes by the checks of their motions, and meta["replays"], until Ctrl-C.
+
+    options: of the solver. The time of the checks is added to meta["seconds"].
+    """
+    began, status, replays = time.perf_counter(), list(found.status), list[Any]([None] * len(found))
+    for i in np.flatnonzero(found.success).tolist():
+        if interrupted():
+            break
+        solution = checked_motion(batch[i], found[i], options)
+        status[i], replays[i] = solution.status, solution.meta["replay"]
+    meta = {**found.meta, "replays": replays, "seconds": found.meta["seconds"] + time.perf_counter() - began}
+    return replace(found, status=tuple(status), meta=meta)
 
 
 def _without_steps_back(callback: BatchCallback, count: int) -> Callable[[int], None]:

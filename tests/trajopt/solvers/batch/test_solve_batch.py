@@ -359,6 +359,25 @@ def test_optima_of_no_cost_are_one():
     assert [len(optimum.starts) for optimum in found.optima] == [4]
 
 
+def slowed(scheme):
+    """Reaches of a pendulum by weak torques; return the problem and starts near the goal, far from it, and in between."""
+    pendulum = to.FunctionMap(lambda x, u, t, p: [x[1], u[0] - 5.0 * sm.sin(x[0])], 2, 1)
+    step = to.SampledSystem(to.make_backend(pendulum, "forward_ad"), scheme)
+    terminal = [to.state_cost(pendulum.manifold, [0.0, 0.0], 1.0)]
+    goal = to.state_goal(pendulum.manifold, [0.0, 0.0])
+    ocp = to.OCP.single_phase(step, [0.0, 0.0], 15, 0.2, [to.control_cost(1, weight=1e-2)], terminal, goals=[goal])
+    return ocp, np.array([[0.0, 0.0], [0.02, 0.0], [2.5, 0.0], [1.0, 4.0]])
+
+
+@pytest.mark.parametrize("solver", ["slq", "ddp", "ipm", "dms"])
+def test_with_replay_statuses_are_those_of_checked_solves(solver):
+    ocp, x0 = slowed("euler")
+    found = to.solve_batch(ocp, {"x0": x0}, solver=solver, replay=True, threads=1)
+    alone = [to.solve(replace(ocp, x0=x), solver=solver).status.code for x in x0]
+    assert [s.code for s in found.status] == alone and len(set(alone)) > 1
+    assert found.K is None and found[3].meta["replay"]["open"]["ratio"] > 1.0
+
+
 def test_an_error_of_all_problems_is_raised(monkeypatch):
     failing(monkeypatch)
     ocp = pendulum_swing_up(20, BY_DIFFERENCES)
