@@ -54,8 +54,9 @@ class RunningWeights(BaseWeights):
 
 @dataclass(frozen=True, kw_only=True)
 class FinalWeights(RunningWeights):
-    """Terminal weights of the state."""
+    """Terminal weights of the state. That of the position lets even a jump end at its goal."""
 
+    position: Triple = (1e5, 1e5, 1e4)
     linear_velocity: float = 10.0
 
 
