@@ -61,6 +61,24 @@ tracing = threading.RLock()
 """Lock around creation and evaluation of symbols: CasADi's symbols are not thread-safe."""
 
 
+@contextmanager
+def numpy_by_methods() -> Iterator[None]:
+    """Context in which NumPy functions call the methods of arrays' elements, whatever CasADi's global NumPy mode is.
+
+    In its other modes CasADi takes over these functions, some by operations that tapes do not have.
+    """
+    options = ca.GlobalOptions
+    if not hasattr(options, "setNumpyMode"):  # CasADi before 3.7.3
+        yield
+        return
+    given = options.getNumpyMode()
+    options.setNumpyMode(0)
+    try:
+        yield
+    finally:
+        options.setNumpyMode(given)
+
+
 Straight = Callable[..., Sequence[Scalar]]
 """Function of scalars that returns scalars, defined once in a module; functions of one trace need different names."""
 

@@ -18,6 +18,7 @@ import functools
 import logging
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from contextlib import nullcontext
 from pathlib import Path
 from traceback import extract_tb
 from typing import Any
@@ -30,7 +31,7 @@ from dynamics_backends.scalars import entry_functions as entry_functions
 from dynamics_backends.scalars.entries import Entries, Entry, NoNumber, count, from_rows, unboxed
 from dynamics_backends.scalars.functions import has_power
 from dynamics_backends.scalars.points import evaluated_at, on_numbers
-from dynamics_backends.symbols import ca
+from dynamics_backends.symbols import ca, numpy_by_methods
 
 PACKAGES = ("dynamics_backends", "trajopt")
 """Packages whose functions accept rows of any number type; their lines are not reported as user code."""
@@ -156,9 +157,10 @@ class UserFunction:
         try:
             if "float" not in self._modes:
                 self._decide(*_numbers(*given))
-            if kind in self._modes:
-                return self._call_in_mode(self._modes[kind], given)
-            return self._first_that_works(kind, given)
+            with numpy_by_methods() if kind == "symbols" else nullcontext():
+                if kind in self._modes:
+                    return self._call_in_mode(self._modes[kind], given)
+                return self._first_that_works(kind, given)
         except NoNumber:  # its message is complete
             raise
         except Exception as error:

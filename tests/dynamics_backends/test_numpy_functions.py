@@ -3,6 +3,7 @@
 import logging
 import math
 
+import casadi as ca
 import numpy as np
 import pytest
 from scipy.special import expit
@@ -92,6 +93,30 @@ def test_elementwise_functions(method, engine):
     for i, name in enumerate(ELEMENTWISE):
         np.testing.assert_allclose(j.value[:, i], values[:, i], rtol=EXACT, atol=EXACT, err_msg=name)
         np.testing.assert_allclose(j.fx[:, i], slopes[:, i], rtol=tolerance, atol=tolerance, err_msg=name)
+
+
+@pytest.fixture(params=[-1, 1])
+def numpy_mode(request):
+    """Sets a mode of CasADi in which it takes over NumPy functions, and sets the old one again."""
+    options = ca.GlobalOptions
+    if not hasattr(options, "setNumpyMode"):
+        pytest.skip("CasADi before 3.7.3 has no such modes")
+    given = options.getNumpyMode()
+    options.setNumpyMode(request.param)
+    yield request.param
+    options.setNumpyMode(given)
+
+
+@pytest.mark.parametrize("name", ["hypot", "arcsinh"])
+def test_a_function_in_any_numpy_mode_of_casadi(name, numpy_mode):
+    """CasADi's own functions of these names have no instructions of tapes."""
+    f, slope = ELEMENTWISE[name]
+    backend = make_backend(FunctionMap(lambda x, u, t, p: [f(x[0], x[1])], 2, 0, 1), "forward_ad", engine="compiled")
+    j = backend.jacobians(X, np.zeros((4, 0)))
+    np.testing.assert_allclose(j.fx[:, 0], [slope(a, b) for a, b in X], rtol=EXACT, atol=EXACT)
+    lam = np.ones((4, 1))
+    assert np.isfinite(backend.hessian_contraction(X, np.zeros((4, 0)), 0.0, None, lam)[1].xx).all()
+    assert ca.GlobalOptions.getNumpyMode() == numpy_mode
 
 
 @pytest.mark.parametrize("engine", ENGINES)
