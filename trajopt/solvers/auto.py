@@ -49,6 +49,8 @@ ASTRAY = (StatusCode.LINE_SEARCH_FAILED, StatusCode.NOT_POSITIVE_DEFINITE, Statu
 ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth")
 FEASIBLE = 1e-6
 """Tolerance on dynamics and constraints for the solution of a failed attempt to count as feasible."""
+LAST_ITERATIONS = 1000
+"""Maximum number of iterations of the last attempt, after which nothing follows, unless the options set one."""
 COARSE = (10, 20)
 """Approximate numbers of knots of coarse time grids, in order."""
 
@@ -176,7 +178,8 @@ def attempts(ocp: OCP, *, coarse: bool = True, relaxed: bool = True) -> Iterator
         last = Attempt("dms", ocp, {} if curved else {"hessian": "gauss_newton"})
     else:
         last = Attempt("sqp", ocp, {})
-    yield from (last, last._replace(fresh=True))
+    yield last
+    yield last._replace(fresh=True, needs={**last.needs, "max_iterations": LAST_ITERATIONS})
 
 
 def _coarse_to_fine(attempt: Attempt) -> Iterator[Attempt]:

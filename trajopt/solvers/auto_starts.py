@@ -63,11 +63,10 @@ def _run_attempts(
     """Run ``auto`` as in :func:`auto`; each attempt numbers its records in the history from 0."""
     if options.starts == 1 or warm.multipliers or warm.barrier is not None:
         return _in_turn(solve, ocp, warm, options, callback)
-    if may_compete(ocp, warm.guess):
-        found = _from_best_start(solve, ocp, warm, options, callback)
-    else:
-        found = _in_turn(solve, ocp, warm, options, callback)
-    if found.status.success and warm.guess.stands_still and is_unmoved(found, warm.guess):
+    competed = may_compete(ocp, warm.guess)
+    found = (_from_best_start if competed else _in_turn)(solve, ocp, warm, options, callback)
+    stayed = warm.guess.stands_still and is_unmoved(found, warm.guess)
+    if found.status.success and (stayed or (not competed and _has_unmoved_control(ocp, found, warm.guess))):
         found = _off_saddle_point(solve, ocp, warm, found, options, callback)
     return _with_other_starts(solve, ocp, warm.guess, found, options, callback)
 
@@ -82,19 +81,34 @@ def is_unmoved(found: Solution, guess: Guess) -> bool:
     return bool(same or np.abs(found.xs - found.xs[0]).max() <= UNMOVED)
 
 
+def _has_unmoved_control(ocp: OCP, found: Solution, guess: Guess) -> bool:
+    """True if a control within its bounds kept its values of the guess, to UNMOVED, over all time steps.
+
+    The motion may then be symmetric.
+    """
+    steps = [np.full(phase.knots, phase.dynamics.takes_time) for phase in ocp.phases]
+    free = np.concatenate(steps)[:, None] & np.ones(guess.us.shape, dtype=bool)
+    if ocp.control_bounds is not None:
+        lower, upper = ocp.control_bounds
+        free &= (guess.us > lower + UNMOVED) & (guess.us < upper - UNMOVED)
+    same = (np.abs(found.us - guess.us) <= UNMOVED).all(axis=0, where=free)
+    return bool((same & free.any(axis=0)).any())
+
+
 def _off_saddle_point(
     solve: SolveAttempt, ocp: OCP, warm: WarmStart, found: Solution, options: AutoOptions, callback: Callback | None
 ) -> Solution:
-    """Return ``found``, a solution that is the guess itself, or if cheaper or unbounded, the solution from the guess, pushed.
+    """Return ``found``, a solution with controls of the guess, or if cheaper or unbounded, the solution from the guess, pushed.
 
-    At a symmetric guess the gradient may be zero although the cost falls to both sides.
+    At a symmetric guess gradients may be zero although the cost falls to both sides.
     """
     again = _in_turn(solve, ocp, replace(warm, guess=pushed(ocp, warm.guess)), options, callback)
     if again.status.code is StatusCode.UNBOUNDED:
         return again
     if not (again.status.success and again.cost < found.cost - LOWER * max(1.0, abs(found.cost))):
         return found
-    message = f"{again.status.message} The guess is a saddle point (cost {found.cost:.4g}): the solve began beside it."
+    where = "The guess is" if is_unmoved(found, warm.guess) else "From the guess, solves end at"
+    message = f"{again.status.message} {where} a saddle point (cost {found.cost:.4g}): the solve began beside it."
     return replace(again, status=replace(again.status, message=message))
 
 

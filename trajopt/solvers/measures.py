@@ -1,6 +1,7 @@
 """Violation and optimality error of a trajectory, evaluated at the trajectory, independent of the solver.
 
-Feasibility: the defects F_k(x_k, u_k) (-) x_(k+1), the bounds on controls and the constraints, each in its unit.
+Feasibility: the defects F_k(x_k, u_k) (-) x_(k+1), the bounds on controls and the constraints, each in its unit, relative to states
+and bounds beyond 1.
 
 Stationarity: the gradient of the Lagrangian in the controls, with the multipliers y, z of the solver,
 
@@ -82,7 +83,7 @@ def measures(
     K (N, nu, ndx): feedback gains, which stabilize the recursion of the costates.
 
     multipliers: of a solution, by the names that :class:`~trajopt.results.solution.Solution` documents; missing ones are zero.
-    tolerance: on defects, bounds and constraint rows, relative to bounds beyond 1. of_guess: cost of the guess.
+    tolerance: on defects, bounds and constraint rows, relative to states and bounds beyond 1. of_guess: cost of the guess.
     """
     with np.errstate(all="ignore"):
         return _Measured(ocp, xs, us, multipliers).measures(K, tolerance, of_guess)
@@ -92,7 +93,7 @@ def largest_violation(ocp: OCP, xs: Array, us: Array, tolerance: float) -> Viola
     """Return the violation with the largest ratio to its tolerance: of x0, dynamics, control bounds or constraints.
 
     Returns None if all hold exactly. Constraints on the state at knot 0 do not count, as x0 is given. tolerance: in their units,
-    relative to bounds beyond 1. xs (N + 1, nx), us (N, nu): a finite trajectory.
+    relative to states and bounds beyond 1. xs (N + 1, nx), us (N, nu): a finite trajectory.
     """
     with np.errstate(all="ignore"):
         return _Measured(ocp, xs, us, {}).violation(tolerance)
@@ -150,8 +151,9 @@ class _Measured:
         )
         for knots, group, part in self.parts:
             if part.values.d.size:
+                allowed = tolerance * self._state_sizes(slice(knots.start + 1, knots.stop + 1))
                 text = "the dynamics have a defect in {} of {:.2g} at knot {}"
-                yield from _worst(np.abs(part.values.d), tolerance, ocp.state_names, knots.start, text)
+                yield from _worst(np.abs(part.values.d), allowed, ocp.state_names, knots.start, text)
             for c, g, imposed in self._rows(knots, group, part.values.g):
                 yield from _constraint_violations(c, g, imposed, knots.start, tolerance)
         for knots, c, chosen in self.bounds:
@@ -162,6 +164,11 @@ class _Measured:
             allowed = tolerance * np.maximum(1.0, np.abs(clipped))
             text = "the bound on {} is violated by {:.2g} at knot {}"
             yield from _worst(np.abs(self.us - clipped), allowed, ocp.control_names, 0, text)
+
+    def _state_sizes(self, knots: slice) -> Array:
+        """Return the size of each tangent direction of the states at these knots, |x| and at least 1; 1 on a Lie group."""
+        x = self.xs[knots]
+        return np.maximum(1.0, np.abs(x)) if self.ocp.manifold.ndx == x.shape[1] else np.ones((len(x), 1))
 
     def _rows(
         self, knots: slice, group: tuple[Constraint, ...], values: Array

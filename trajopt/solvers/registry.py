@@ -182,7 +182,7 @@ def attempt_options(attempt: Attempt, options: AutoOptions) -> Any:
     _, kind, preset = SOLVERS[attempt.solver]
     common = {key: getattr(options, key) for key in ("max_iterations", "gradient_tolerance", "constraint_tolerance")}
     known = {f.name for f in fields(kind)}
-    return kind(**{**preset, **{k: v for k, v in common.items() if v is not None and k in known}, **attempt.needs})
+    return kind(**{**preset, **attempt.needs, **{k: v for k, v in common.items() if v is not None and k in known}})
 
 
 SOLVERS: Registry[tuple[Any, Any, Mapping[str, Any]]] = Registry(

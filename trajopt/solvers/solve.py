@@ -27,7 +27,7 @@ from trajopt.results.status import STOPPED, StatusCode
 from trajopt.solvers import termination
 from trajopt.solvers.direct.program_parts import may_expand_again
 from trajopt.solvers.goal_tolerance import with_goal_tolerance, with_goals_of
-from trajopt.solvers.measures import Measures
+from trajopt.solvers.measures import Measures, largest_violation
 from trajopt.solvers.methods.delegation import Continued, iterations_of, not_begun
 from trajopt.solvers.options import (
     AutoOptions,
@@ -214,6 +214,24 @@ def _solved(
     return replace(solution, status=status), tight
 
 
+NEARLY_FEASIBLE = 1e-3
+"""Largest relative violation of a point whose objective tells of an unbounded problem."""
+
+
+def _may_be_unbounded(ocp: OCP, solution: Solution) -> bool:
+    """True if the objective may be unbounded at feasible points, to judge by the last iterate.
+
+    It is bounded if all controls have bounds: then the states that can be reached are bounded, too. A finite iterate tells nothing
+    if it violates dynamics or constraints by more than NEARLY_FEASIBLE, relative to states and bounds beyond 1.
+    """
+    if ocp.control_bounds is not None and np.isfinite(ocp.control_bounds).all():
+        return False
+    if not (np.isfinite(solution.xs).all() and np.isfinite(solution.us).all()):
+        return True
+    worst = largest_violation(ocp, solution.xs, solution.us, NEARLY_FEASIBLE)
+    return worst is None or worst.ratio <= 1.0
+
+
 def _not_left(solver: str, ocp: OCP, guess: Guess, solution: Solution) -> Iterator[str]:
     """Yield a finding if a solver returns a guess that stands still, unless its cost is least: zero, of squares alone.
 
@@ -270,7 +288,10 @@ class _Solves:
         self._records += len(solution.history)
         self.work = self._work()
         costs = [record.cost for record in solution.history]
-        return replace(solution, status=termination.fell_far(solution.status, costs, float(solution.cost)))
+        status = termination.fell_far(solution.status, costs, float(solution.cost))
+        if status is solution.status or not _may_be_unbounded(ocp, solution):
+            return solution
+        return replace(solution, status=status)
 
     def with_margins(self, ocp: OCP, solution: Solution) -> tuple[Solution, OCP]:
         """Solve again with margins between the knots if ``between_knots`` is set; return the best solution and its problem.

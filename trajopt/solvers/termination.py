@@ -348,12 +348,23 @@ def unbounded(iterations: int, objective: float) -> Status:
     return Status(StatusCode.UNBOUNDED, message, advice=BOUNDING)
 
 
+_NOT_UNBOUNDED = (
+    StatusCode.UNBOUNDED,
+    StatusCode.INTERRUPTED,
+    StatusCode.ERROR,
+    StatusCode.INFEASIBLE,
+    StatusCode.LOCALLY_INFEASIBLE,
+)
+"""Statuses that a falling objective does not change."""
+
+
 def fell_far(status: Status, costs: Sequence[float], last: float) -> Status:
     """Return "unbounded" for a failure whose objective fell far below its finite first value, and goes on falling.
 
-    Else the status itself. costs: of the records. last: of the solution. See LIKELY_UNBOUNDED, SETTLED.
+    Else, and for a problem found infeasible, the status itself. costs: of the records. last: of the solution. See LIKELY_UNBOUNDED,
+    SETTLED.
     """
-    stopped = status.success or status.code in (StatusCode.UNBOUNDED, StatusCode.INTERRUPTED, StatusCode.ERROR)
+    stopped = status.success or status.code in _NOT_UNBOUNDED
     if stopped or not costs or not isfinite(first := costs[0]):
         return status
     fall = -last / max(1.0, abs(first))

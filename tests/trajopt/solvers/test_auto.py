@@ -10,6 +10,7 @@ import pytest
 import shooting_cases as cases
 
 import trajopt as to
+from dynamics_backends import scalar as sm
 from dynamics_backends.names import UnknownName
 from trajopt.results.status import StatusCode
 from trajopt.solvers import auto as module
@@ -278,6 +279,17 @@ def test_a_saddle_point_in_the_states_is_left(control):
     ocp = to.OCP.single_phase(cart, [0.0, 0.0], 20, 0.1, [to.control_cost(1, weight=0.01)], [well])
     found = to.solve(ocp, to.constant_guess(ocp, control))
     assert found.status.success and found.cost < 0.01 and "saddle point" in found.status.message
+
+
+def test_a_symmetric_motion_of_one_control_is_left():
+    """A hill on the straight way: the force across it is zero on the ridge, from which the cost falls to both sides."""
+    mass = to.FunctionMap(lambda x, u, t, p: [x[2], x[3], u[0], u[1]], 4, 2, second_order=True)
+    hill = to.objective_term("hill", lambda x, u, t, p: 3.0 * sm.exp(-((x[0] - 2.0) ** 2) - x[1] ** 2), 4)
+    goal = to.residual_constraint("goal", lambda x, u, t, p: [x[0] - 4.0, x[1], x[2], x[3]], 4, 4)
+    step, costs = to.SampledSystem(mass, "rk4"), [to.control_cost(2, weight=0.01), hill]
+    ocp = to.OCP.single_phase(step, np.zeros(4), 20, 0.2, costs, terminal_constraints=[goal])
+    found = to.solve(ocp, to.interpolated_guess(ocp, np.array([4.0, 0.0, 0.0, 0.0])))
+    assert found.status.success and found.cost < 0.3 and "saddle point" in found.status.message
 
 
 def test_a_maximum_without_bounds_is_unbounded():

@@ -414,6 +414,37 @@ def test_an_objective_that_falls_without_bound_is_unbounded(solver):
     assert status.code is StatusCode.UNBOUNDED and "bounds" in status.advice
 
 
+def test_an_infeasible_problem_with_a_large_profit_is_not_unbounded():
+    """A force within 1 N cannot move 1 kg by 1 m in 1 s; its profit grows with the distance."""
+    step = to.SampledSystem(to.FunctionMap(lambda x, u, t, p: [x[1], u[0]], 2, 1), "rk4")
+    profit = to.objective_term("profit", lambda x, u, t, p: [-1e9 * x[0]], 2)
+    goal = to.bounded(to.state_cost(2, [1.0, 0.0]), name="goal")
+    limits = {"u_lower": -1.0, "u_upper": 1.0}
+    ocp = to.OCP.single_phase(step, [0.0, 0.0], 20, 0.05, [profit], terminal_constraints=[goal], **limits)
+    for solver in ("auto", "ipm"):
+        assert to.solve(ocp, solver=solver).status.code is StatusCode.LOCALLY_INFEASIBLE
+    assert to.solve(ocp, solver="slq").status.code is not StatusCode.UNBOUNDED
+
+
+def test_iterates_far_from_feasible_are_not_unbounded():
+    """An isoperimetric problem (optimum -1.4), which slq leaves far behind."""
+    step = to.SampledSystem(to.FunctionMap(lambda x, u, t, p: [u[0], u[0] ** 2], 2, 1), "rk4")
+    area = to.objective_term("area", lambda x, u, t, p: [-1e3 * x[0]], 2)
+    ends = to.bounded(to.state_cost(2, [0.0, 4.0]), name="ends")
+    ocp = to.OCP.single_phase(step, [0.0, 0.0], 40, 0.05, [area], terminal_constraints=[ends])
+    assert to.solve(ocp, solver="slq").status.code is not StatusCode.UNBOUNDED
+
+
+def test_defects_are_relative_to_large_states():
+    """A duration that ends at its bound of 1e6 s is clipped to it, by 1e-10 of its size."""
+    step = to.SampledSystem(to.FunctionMap(lambda x, u, t, p: [u[0]], 1, 1, second_order=True), "rk4")
+    full = to.bounded(to.state_cost(1, [1.0]), name="full")
+    base = to.OCP.single_phase(step, [0.0], 40, 1.25e4, [to.control_cost(1, weight=2e6)], terminal_constraints=[full])
+    free = to.free_time(base, (1e5, 1e6), 0.0)
+    found = to.solve(free.ocp, free.with_durations(to.constant_guess(base)), solver="ipm")
+    assert found.status.success and found.times[-1] == pytest.approx(1e6, rel=1e-9)
+
+
 def test_a_stationary_guess_that_a_solver_does_not_leave_is_reported():
     """The double well has its maximum at u = 0."""
     step = to.SampledSystem(to.FunctionMap(lambda x, u, t, p: [x[1], u[0]], 2, 1), "rk4")
