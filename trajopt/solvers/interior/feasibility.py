@@ -7,6 +7,10 @@ is that of :mod:`trajopt.solvers.interior.newton` for H = damping, with -w inste
 equations are soft. A point where |J'c + zu - zl| is small against |c| is a stationary point of the violation, a certificate that
 no point nearby is feasible. Restoration ends there, or as soon as the filter accepts an iterate with less violation, or if it
 makes no progress.
+
+Controls in a large unit have short columns J_i of J. Their damping is relative to |J_i|^2, and their entries of J'c to |J_i|, if
+|J_i| < 1: the certificate does not depend on the unit, as it does not for states and slacks, whose columns have a one (of -x_next
+and -s).
 """
 
 from __future__ import annotations
@@ -42,6 +46,8 @@ IDLE, SAME = 40, 0.98
 """Restoration gives up if IDLE steps leave more than the fraction SAME of |c|."""
 SLOW = 0.5
 """Progress is slow if all steps, at the rate of the last IDLE steps, would leave more than this fraction of |c|."""
+SHORTEST_COLUMN = 1e-8
+"""Lower bound of |J_i|: a control with a shorter column hardly changes a residual."""
 AWAY, WEIGHT = 1e-2, 0.1
 """Initial barrier parameter as a fraction of |c|_infinity, and the maximum weight of all bounds as a fraction of |c|^2.
 A larger barrier parameter would push iterates to the middle of the bounds rather than to feasible points."""
@@ -123,8 +129,9 @@ class Restoration:
         self._set_multipliers(c)
         with self.journal.timed("derivatives"):
             self.program.second(p, 0.0, self.z)
+        weights = self._columns(p) ** 2
         while damping <= MAX_DAMPING:
-            step = self.system.toward_feasibility(p, self.z, self.mu, damping, self.step)
+            step = self.system.toward_feasibility(p, self.z, self.mu, damping, weights, self.step)
             if step is not None and np.isfinite(step.v).all():
                 slope = self._predicted_slope(step, c)
                 alpha = step.alpha
@@ -163,9 +170,28 @@ class Restoration:
         return float(np.linalg.norm(self._residuals(p)))
 
     def _slope(self, p: Point) -> float:
-        """Return the largest absolute entry of J'c + zu - zl at a point; overwrites the multipliers lam, y, f of self.z with c."""
+        """Return the largest absolute entry of J'c + zu - zl at a point, those of controls relative to :meth:`_columns`.
+
+        Overwrites the multipliers lam, y, f of self.z with c.
+        """
+        program, z = self.program, self.z
         self._set_multipliers(self._residuals(p))
-        return self.system.slope(p, self.z)
+        controls = slice((program.N + 1) * program.n, (program.N + 1) * program.n + program.N * program.m)
+        own = (z.zu - z.zl)[controls].reshape(program.N, program.m) + np.einsum("kij,ki->kj", p.B, z.lam)
+        np.add.at(own, self._knots, p.gu[: len(self._knots)] * z.y[: len(self._knots), None])
+        relative = np.where(program.held, 0.0, np.abs(own) / self._columns(p))
+        return max(self.system.slope(p, z), float(relative.max(initial=0.0)))
+
+    def _columns(self, p: Point) -> Array:
+        """Return the lengths |J_i| (N, nu) of the columns of the controls at a point, between SHORTEST_COLUMN and 1."""
+        squares = (p.B**2).sum(axis=1)
+        np.add.at(squares, self._knots, p.gu[: len(self._knots)] ** 2)
+        return np.clip(np.sqrt(squares), SHORTEST_COLUMN, 1.0)
+
+    @property
+    def _knots(self) -> Array:
+        """Knot of each constraint row before the final knot."""
+        return np.repeat(np.arange(self.program.N), np.diff(self.program.row[: self.program.N + 1]))
 
     def _set_multipliers(self, c: Array) -> None:
         """Store the residuals c as the multipliers lam, y, f of self.z, so that J' times multipliers gives J'c."""

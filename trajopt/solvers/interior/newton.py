@@ -132,13 +132,19 @@ class NewtonSystem:
         data = StepData(address(v), *z.addresses)
         return Step(v, z, 0.0, 0.0, 0.0, ctypes.addressof(data), data)
 
-    def toward_feasibility(self, p: Point, z: Multipliers, mu: float, damping: float, step: Step) -> Step | None:
+    def toward_feasibility(
+        self, p: Point, z: Multipliers, mu: float, damping: float, weights: Array, step: Step
+    ) -> Step | None:
         """Return the Levenberg-Marquardt step of 1/2 |residuals|^2 plus the barrier, in the memory of ``step``.
 
-        Returns None if the factorization fails.
+        weights (N, nu): damping of the controls, relative to ``damping``, which is that of the states. Returns None if the
+        factorization fails.
         """
         self.lq.soften()
         self.condense(p, z, mu, 0.0, FEASIBILITY, 1.0)
+        np.einsum("kii->ki", self.lq.R)[:] -= damping * (
+            1.0 - weights
+        )  # the factorization adds the damping to all variables
         if self.kernels.factor_damped(self._ref, damping, 1.0) >= 0:
             return None
         return self.solve(p, z, 0.99, step)

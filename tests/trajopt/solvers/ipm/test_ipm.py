@@ -338,6 +338,34 @@ def test_an_unreachable_goal_is_named():
     assert "Relax the named constraint" in s.status.advice
 
 
+@pytest.mark.parametrize("unit", [1.0, 1e5])
+def test_the_unit_of_a_control_does_not_make_a_problem_infeasible(unit):
+    """Least distancing in an epidemic, so that at most a twentieth is infected at a time, until a third is left susceptible."""
+
+    def rates(x, u, t, p):
+        infected = 0.3 * (1.0 - u[0] / unit) * x[0] * x[1]
+        return [-infected, infected - 0.1 * x[1]]
+
+    beds = to.residual_constraint("beds", lambda x, u, t, p: [x[1]], 2, 1, -np.inf, 0.05)
+    herd = to.residual_constraint("herd", lambda x, u, t, p: [x[0]], 2, 1, -np.inf, 1.0 / 3.0)
+    step = to.SampledSystem(to.FunctionMap(rates, 2, 1, second_order=True), "rk4")
+    rows = {"constraints": [beds], "terminal_constraints": [herd], "u_lower": 0.0, "u_upper": 0.8 * unit}
+    ocp = to.OCP.single_phase(step, [0.999, 0.001], 100, 2.0, [to.control_cost(1, weight=2.0 * unit**-2)], **rows)
+    s = to.solve(ocp, solver="ipm")
+    assert s.status.success and s.cost == pytest.approx(24.302448, rel=1e-6), s.status
+
+
+@pytest.mark.parametrize("unit", [1.0, 1e5])
+def test_an_unreachable_goal_is_found_in_any_unit_of_the_control(unit):
+    """A mass of 1 kg that moves by 1 m in 0.5 s, with forces up to 1 N."""
+    step = to.SampledSystem(to.FunctionMap(lambda x, u, t, p: [x[1], u[0] / unit], 2, 1, second_order=True), "rk4")
+    goal = to.bounded(to.state_cost(2, [1.0, 0.0]), name="goal")
+    limits = {"u_lower": -unit, "u_upper": unit}
+    effort = [to.control_cost(1, weight=unit**-2)]
+    ocp = to.OCP.single_phase(step, [0.0, 0.0], 20, 0.025, effort, terminal_constraints=[goal], **limits)
+    assert to.solve(ocp, solver="ipm").status.code is StatusCode.LOCALLY_INFEASIBLE
+
+
 @pytest.mark.parametrize(("residual", "sides", "dt"), [
     (lambda x, u, t, p: [x[0] * x[0]], (-np.inf, -0.5), 0.05),
     (lambda x, u, t, p: [x[0] * x[0] + x[2] * x[2]], (-np.inf, -0.5), 0.05),
