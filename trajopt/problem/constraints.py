@@ -331,8 +331,9 @@ def velocity_limits(model, manifold: Manifold, fraction: float = 1.0, name: str 
 def link_points(model, frame: str, spacing: float) -> tuple[LinkPoint, ...]:
     """Points along the links that lead to a frame, at most ``spacing`` [m] apart.
 
-    The points lie on straight lines between consecutive joints, and from the last joint to the frame. The fixed point of the first
-    joint is omitted. Raises UnknownName if the model has no such frame, ValueError for a spacing that is not positive.
+    The points lie on straight lines between consecutive joints, and from the last joint to the frame. The origin of a body is among
+    them if its joint slides: the rod that such a joint draws out is not covered. The fixed point of a first joint that turns is
+    omitted. Raises UnknownName if the model has no such frame, ValueError for a spacing that is not positive.
     """
     if not spacing > 0:
         raise ValueError(f"spacing = {spacing!r}; expected a positive length [m]")
@@ -343,12 +344,19 @@ def link_points(model, frame: str, spacing: float) -> tuple[LinkPoint, ...]:
         body = int(model.parent[body])
     points = []
     for body, tip in reversed(ends):
-        count = int(np.ceil(np.linalg.norm(tip) / spacing - 1e-9))
+        count, slides = (
+            int(np.ceil(np.linalg.norm(tip) / spacing - 1e-9)),
+            body >= 0 and model.joint_types[body] not in TURNING,
+        )
         points += [
-            LinkPoint(body, _triple(tip * (i / count)), f"{model.body_names[body]} {i}/{count}")
-            for i in range(1, count + 1)
+            LinkPoint(body, _triple(tip * (i / max(count, 1))), f"{model.body_names[body]} {i}/{max(count, 1)}")
+            for i in range(0 if slides else 1, count + 1)
         ]
     return tuple(points)
+
+
+TURNING = ("revolute", "spherical")
+"""Joints that keep the origin of their body in place."""
 
 
 def _triple(v: Array) -> tuple[float, float, float]:

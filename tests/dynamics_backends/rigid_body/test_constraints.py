@@ -12,6 +12,7 @@ from dynamics_backends.names import UnknownName
 from dynamics_backends.protocol import Batch
 from dynamics_backends.registry import make_backend
 from dynamics_backends.rigid_body.algorithms import kinematics
+from dynamics_backends.rigid_body.model.model_builder import JointSpec, ModelBuilder
 from dynamics_backends.rigid_body.model.state import state_manifold
 from problems.robots import load_robot
 from trajopt import (
@@ -97,6 +98,22 @@ def test_points_are_spread_along_the_links_up_to_the_frame():
         link_points(model, "hand", 0.2)
     with pytest.raises(ValueError, match="positive length"):
         link_points(model, "ee", 0.0)
+
+
+@pytest.mark.parametrize("kind", ["prismatic", "revolute"])
+def test_points_include_origins_that_slide(kind):
+    """Joints in one place: those that slide move apart, and the frame at the last one moves with them."""
+    builder = ModelBuilder("gantry")
+    for i, axis in enumerate(np.eye(3)):
+        joint = JointSpec(kind, axis=tuple(axis))
+        builder.add_body(f"b{i}", f"b{i - 1}" if i else None, joint, mass=1.0, inertia=np.eye(3))
+    model = builder.build()
+    points = link_points(model, "b2", 0.2)
+    assert [p.body for p in points] == ([0, 1, 2] if kind == "prismatic" else [])
+    if points:
+        inside = sphere_obstacle(model, state_manifold(model), points, [0.3, 0.2, 0.1], 0.05)
+        q = np.array([[0.3, 0.2, 0.1, 0.0, 0.0, 0.0]])
+        np.testing.assert_allclose(value(inside, q)[0, -1], -0.025, atol=1e-12)
 
 
 def test_clearance_is_the_distance_near_the_surface():
