@@ -251,10 +251,11 @@ def _solved(made: Sequence[Attempt], found: Sequence[Solution], account: Sequenc
 def _best(
     made: Sequence[Attempt], found: Sequence[Solution], account: Sequence[Mapping[str, Any]], problem: Callable[[], OCP]
 ) -> int:
-    """Return the index of the cheapest solution that solved the problem, else of the cheapest feasible one, else of the last one.
+    """Return the index of the cheapest solution that solved the problem, else of the cheapest feasible one, else of a failed one.
 
-    Solutions on coarse grids do not count. If the last attempt ended by Ctrl-C or a time limit, or with a single attempt on the
-    problem's grid, feasible ones that failed do not count either. account: report entries of the attempts.
+    That is the last one with a certificate of local infeasibility, or if there is none, the last one. Solutions on coarse grids do
+    not count. If the last attempt ended by Ctrl-C or a time limit, or with a single attempt on the problem's grid, feasible ones
+    that failed do not count either. account: report entries of the attempts.
     """
 
     def cheapest(numbers: Sequence[int], default: int) -> int:
@@ -265,7 +266,8 @@ def _best(
     solved = _solved(made, found, account)
     if solved or len(whole) == 1 or found[-1].status.code in STOPPED:
         return cheapest(solved, whole[-1])
-    return cheapest([i for i in whole if is_feasible(problem(), found[i])], whole[-1])
+    certified = [i for i in whole if found[i].status.code is StatusCode.LOCALLY_INFEASIBLE]
+    return cheapest([i for i in whole if is_feasible(problem(), found[i])], [*whole, *certified][-1])
 
 
 def _status(status: Status, account: Sequence[Mapping[str, Any]], number: int, limit: float | None) -> Status:

@@ -58,7 +58,7 @@ from trajopt.step.sensitivities import missing_curvature
 from trajopt.validation.between_knots import BetweenKnots, between_knots, may_be_violated
 from trajopt.validation.evaluation_warnings import explained
 from trajopt.validation.holonomic_constraints import open_constraints, redundancy_notes
-from trajopt.validation.limit_violations import durations_at_bounds, weak_postures
+from trajopt.validation.limit_violations import durations_at_bounds, impossible_goal, weak_postures
 from trajopt.validation.validation import (
     ERROR,
     START_TOLERANCE,
@@ -165,8 +165,12 @@ def _solved(
             _require(requirement_errors(ocp, solver, chosen))
         warm = replace(warm, guess=warm.guess._replace(xs=ocp.manifold.without_jumps(ocp.x0, warm.guess.xs)))
         solves = _Solves(SOLVERS[solver][0], chosen, callback, lambda: replace(slow, parts=[*slow.parts]))
-        solution, held = solves.plain(ocp, warm), ocp
-        if solves.has_time():
+        reason, held = impossible_goal(ocp, 2.0 * chosen.goal_tolerance) if check else "", ocp
+        if reason:
+            solution = replace(not_begun(ocp, warm.guess), status=termination.impossible(reason))
+        else:
+            solution = solves.plain(ocp, warm)
+        if solves.has_time() and not reason:
             solution, held = with_goal_tolerance(ocp, warm, solution, solves.plain, chosen.goal_tolerance)
         tight = problem = held
         if margins:

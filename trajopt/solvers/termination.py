@@ -280,6 +280,11 @@ def infeasible(bounds: CrossedBounds, advice: str = "Correct the bounds.") -> St
     return Status(StatusCode.INFEASIBLE, message, component=name, advice=advice)
 
 
+def impossible(reason: str) -> Status:
+    """Status "infeasible" of a problem with a goal that no motion meets; reason: a sentence without its period."""
+    return Status(StatusCode.INFEASIBLE, f"No motion meets the goal: {reason}.")
+
+
 def infeasible_qp() -> Status:
     """Status "infeasible" of a real-time iteration whose linearized constraints no step satisfies."""
     advice = "Relax the constraints by a penalized slack, or try another qp_solver."

@@ -357,6 +357,29 @@ def too_fast(ocp: OCP) -> Iterator[str]:
         )
 
 
+OUTSIDE = 1e-5
+"""Violation of a constraint by a given final state, relative to bounds beyond 1, up to which motions may be feasible."""
+
+
+def impossible_goal(ocp: OCP, tolerance: float = 0.0) -> str:
+    """Return the reason why no motion meets a goal for the whole state, or "".
+
+    It violates another terminal constraint, also one of :func:`violated_at_end`, or velocity limits exclude it (:func:`too_fast`).
+    tolerance: on violations, as OUTSIDE, if larger.
+    """
+    goal, t, tolerance = fixed_state(ocp.terminal_constraints), float(ocp.t[-1]), max(OUTSIDE, tolerance)
+    if goal is None:
+        return ""
+    for c in ocp.terminal_constraints:
+        lower, upper = (b[-1] for b in c.bounds(1))
+        excess = violations_at(replace(c, lower=lower, upper=upper), goal, t)
+        size = np.maximum(1.0, np.fmax(*(np.where(np.isfinite(b), np.abs(b), 0.0) for b in (lower, upper))))
+        if np.isfinite(excess).all() and (excess > tolerance * size).any():
+            i = int(np.argmax(excess / size))
+            return f"{c.component_names[i]} is violated by {excess[i]:.2g} at the final state, which is given: move the goal"
+    return violated_at_end(ocp, goal, tolerance) or next(too_fast(ocp), "")
+
+
 AT_REST = 1e-5
 """Velocities [rad/s, m/s] at the end of a motion that count as rest."""
 

@@ -59,6 +59,7 @@ def redundant_constraints(
     combination of gammas by more than ``tolerance`` times 1 + max |gamma|. p: run-time parameters, each (n,). Raises ValueError
     for a contact with kp (not zero) but no reference.
     """
+    _require_set(constraints)
     J, gamma = rows_at(constraints, x, p)
     names = [(c.name, label) for c in constraints.bound for label in c.labels]
     independent: list[int] = []
@@ -154,6 +155,14 @@ def _active_rows(constraints: ConstraintSet, p: Mapping[str, Array] | None) -> A
     return np.repeat(active, [len(c.labels) for c in constraints.bound])
 
 
+def _require_set(constraints: ConstraintSet) -> None:
+    """Raise TypeError for another object, such as a system."""
+    if not isinstance(constraints, ConstraintSet):
+        raise TypeError(
+            f"constraints is a {type(constraints).__name__}; give the attribute ``constraints`` of the system"
+        )
+
+
 def closed_state(
     constraints: ConstraintSet, x: Array, p: Mapping[str, Array] | None = None, iterations: int = 50
 ) -> Array:
@@ -163,10 +172,7 @@ def closed_state(
     p: run-time parameters, each (n,). Raises ValueError if the steps do not converge: the constraints contradict each other, or x
     is too far from them. Raises ValueError for a contact without a reference, also if its kp is zero.
     """
-    if not isinstance(constraints, ConstraintSet):
-        raise TypeError(
-            f"constraints is a {type(constraints).__name__}; give the attribute ``constraints`` of the system"
-        )
+    _require_set(constraints)
     model, x = constraints.model, np.array(x, dtype=float)
     manifold = configuration_manifold(model)
     for count in range(iterations + 1):

@@ -10,6 +10,7 @@ import pytest
 
 import trajopt as to
 from dynamics_backends.registry import make_backend
+from trajopt import StatusCode
 from trajopt.config.registry import PROBLEMS
 from trajopt.validation.limit_violations import weak_postures
 
@@ -165,4 +166,29 @@ def test_a_goal_that_the_velocity_limits_exclude(duration, limited, warned):
     )
     found = [f.message for f in to.validate(ocp) if "velocity limit" in f.message]
     assert len(found) == warned
+    if warned:
+        status = to.solve(ocp).status
+        assert status.code is StatusCode.INFEASIBLE and found[0] in status.message
     assert all("takes at least 0.2 s" in text and "lasts 0.1 s" in text for text in found)
+
+
+@pytest.mark.parametrize("changed", [False, True])
+def test_a_goal_outside_the_joint_limits_is_infeasible_at_once(changed):
+    """The third joint turns by at most 2.9 rad; the goal is outside from the start, or by a change."""
+    model = to.load_robot("iiwa7")
+    body = to.FreeBody(model)
+    goals = [np.eye(14)[2] * angle for angle in (0.5, 3.5)]
+    ocp = to.OCP.single_phase(
+        to.SampledSystem(NUMPY(body, "analytic"), "rk4"),
+        np.zeros(14),
+        10,
+        0.1,
+        [to.control_cost(7)],
+        [],
+        constraints=[to.joint_limits(model, body.manifold)],
+        terminal_constraints=[to.bounded(to.state_cost(body.manifold, goals[0 if changed else 1]), name="goal")],
+        model=model,
+    )
+    found = to.solve(ocp.updated("goal", reference=goals[1]) if changed else ocp)
+    assert found.status.code is StatusCode.INFEASIBLE and found.iterations == 0
+    assert "is violated by 0.5" in found.status.message and "move the goal" in found.status.message
