@@ -5,8 +5,8 @@
                 two knots, margins at all knots follow, over at most ROUNDS_EVERYWHERE solves.
     substeps    double the substeps of the integrator if the replay fails, up to a factor of 2^DOUBLINGS.
 
-If no solve with margins holds between the knots, the solution with the smallest violation is returned. If no replay with more
-substeps holds, the first solution is.
+If no solve with margins holds between the knots, the last solution that reduced the violation clearly (PROGRESS) is returned, or
+the first one. If no replay with more substeps holds, the first solution is.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ MARGIN, ROUNDS, ROUNDS_EVERYWHERE = 1.2, 8, 4
 """Factor from the rise of a violation to its margin, and maximum numbers of solves with margins beside violations, and at all
 knots."""
 PROGRESS = 0.7
-"""Factor on the smallest ratio of a violation to its tolerance so far, to which a solve must reduce it if a margin would exceed the
-range between two bounds; such motions need shorter time steps."""
+"""Factor on the smallest ratio of a violation to its tolerance so far, to which a solve must reduce it to count as better, and if a
+margin would exceed the range between two bounds; such motions need shorter time steps."""
 TIMES, AT_LEAST = 10, 300
 """Solves with margins may take TIMES the iterations of the first solve, and AT_LEAST so many."""
 DOUBLINGS = 3
@@ -172,8 +172,8 @@ class Margins(_Improving):
 
         Margins beside the violations grow until a solve fails or for ROUNDS solves; then those at all knots grow likewise from the
         first solution, for ROUNDS_EVERYWHERE solves. Where bounds leave no room for them, each solve must reduce the violation. The
-        best solution is the one with the smallest violation, relative to its tolerance. None also for a first solution that failed,
-        after the iterations of :func:`most_iterations`, and without time left.
+        best solution is the last one that reduced the violation clearly, relative to its tolerance. None also for a first solution
+        that failed, after the iterations of :func:`most_iterations`, and without time left.
         """
         valid = solution.status.success or solution.status.code is StatusCode.VIOLATED_BETWEEN_KNOTS
         found = self._measure(solution) if valid else None
@@ -186,7 +186,7 @@ class Margins(_Improving):
                 )
             return None
         helps = found is not None and found.ratio <= PROGRESS * self._least
-        if found is not None and found.ratio < self._least:
+        if found is not None and (helps or self._first is None):
             self._accept(solution)
             self.rounds, self._least = self.solves, found.ratio
         if found is not None and self._first is None:

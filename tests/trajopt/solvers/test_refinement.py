@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import trajopt as to
+from trajopt import StatusCode
 from trajopt.config.build import build_task, solve_with_refinement
 from trajopt.config.config import read_config
 from trajopt.config.task import Refined
@@ -211,3 +212,27 @@ def test_margins_hold_in_tasks_that_are_solved_again():
     assert "between_knots = true" in found["without"].status.advice
     assert found["with"].status.success, found["with"].status
     assert found["with"].meta["rounds"] == 2 and found["with"].meta["margins"] >= 1
+
+
+def test_margins_that_do_not_help_leave_the_first_motion():
+    """A hoist lifts 20 t in minimum time at its limit of power, which the held force exceeds while the speed rises."""
+    lift = to.FunctionMap(lambda x, u, t, p: [x[1], u[0] / 2e4 - 9.81], 2, 1, second_order=True)
+    power = to.residual_constraint("power", lambda x, u, t, p: [u[0] * x[1]], 2, 1, upper=1.5e6, lower=-np.inf, nu=1)
+    speed = to.state_bounds(lift.manifold, [-np.inf, -1.0], [np.inf, 15.0])
+    top = to.residual_constraint("top", lambda x, u, t, p: [x[0] - 200.0, x[1]], 2, 2)
+    base = to.OCP.single_phase(
+        to.SampledSystem(lift, "rk4"),
+        [0.0, 0.0],
+        60,
+        0.5,
+        constraints=[power, speed],
+        terminal_constraints=[top],
+        u_lower=1e5,
+        u_upper=3e5,
+    )
+    free = to.free_time(base, (5.0, 60.0))
+    guess = free.with_durations(to.constant_guess(base, 1.96e5))
+    found = to.solve(free.ocp, guess, {"between_knots": True}, solver="ipm")
+    assert found.status.code is StatusCode.VIOLATED_BETWEEN_KNOTS and "do not help" in found.status.message
+    assert found.cost == pytest.approx(to.solve(free.ocp, guess, solver="ipm", check=False).cost, rel=1e-9)
+    assert found.cost < 28.0
