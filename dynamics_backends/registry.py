@@ -7,7 +7,7 @@ and evaluates its tape (:mod:`dynamics_backends.tape`).
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any
 
 from dynamics_backends.extensions import Registry
@@ -232,12 +232,11 @@ def _is_traced(map: Map, engine: str) -> bool:
     return engine != "numpy" and not isinstance(map, NeedsScheme)
 
 
-@lru_cache(maxsize=1)
 def library_driver() -> Driver:
-    """Driver of the package's library for recursions, shared by all backends."""
-    from dynamics_backends.tape.driver import LibraryDriver
+    """Driver of the package's library for recursions on real arrays."""
+    from dynamics_backends.tape.driver import by_library
 
-    return LibraryDriver()
+    return by_library
 
 
 def kinematics_of(model: Any, frame: int) -> Callable[[Any], Any]:

@@ -28,7 +28,6 @@ sys.path.insert(0, str(ROOT))
 from dynamics_backends.compiled.loops.kernel import (  # noqa: E402
     header,
     kernel_text,
-    packed_entry,
     prelude,
     template,
     templates,
@@ -49,7 +48,6 @@ from dynamics_backends.rigid_body.contact import contact_dynamics  # noqa: E402
 from dynamics_backends.rigid_body.derivatives import (  # noqa: E402
     fd_derivatives,
     fd_second_order,
-    fd_tensors,
     rnea_derivatives,
     rnea_second_order,
 )
@@ -59,18 +57,8 @@ from dynamics_backends.systems.bodies import rigid_body_map  # noqa: E402
 from trajopt import kernel_sources  # noqa: E402
 
 MODULES = (
-    *(
-        aba,
-        crba,
-        forward_dynamics,
-        kinematics,
-        rnea,
-        contact_dynamics,
-        fd_derivatives,
-        fd_second_order,
-        fd_tensors,
-    ),
-    *(rnea_derivatives, rnea_second_order, rigid_body_map),
+    *(aba, crba, forward_dynamics, kinematics, rnea, contact_dynamics),
+    *(fd_derivatives, fd_second_order, rnea_derivatives, rnea_second_order, rigid_body_map),
 )
 """Modules whose programs are built."""
 WITH_ROTORS = {"aba", "aba_external", "forward_dynamics", "fdsva", "fd_second_order", "contact_start"}
@@ -96,6 +84,7 @@ EXPORT int best_instruction_set(void)
 }
 """
 EXPORT = '#define EXPORT __attribute__((visibility("default")))\n'
+LOOP = 'const loop_t loop_{0} = {{"{0}", {0}_workspace, {0}_run}};'
 TABLE = """
 #include <string.h>
 {declared}
@@ -123,10 +112,7 @@ def sources() -> dict[str, str]:
     found = {}
     for program in programs():
         kernel = loop_kernel(program, sorted(JOINTS))
-        name = kernel.name
-        functions = ", ".join(f"{name}_{function}" for function in ("workspace", "run", "packed_workspace", "packed"))
-        loop = f'const loop_t loop_{name} = {{"{name}", {functions}}};'
-        found[f"loop_{name}"] = "\n".join([header("loops.h"), text_of(kernel), packed_entry(kernel), loop])
+        found[f"loop_{kernel.name}"] = "\n".join([header("loops.h"), text_of(kernel), LOOP.format(kernel.name)])
     found |= kernels_of_tapes()
     found["tape"] = "\n".join(
         [
@@ -156,8 +142,7 @@ def kernels_of_tapes() -> dict[str, str]:
             *map(template, ("lanes/function.h", "contact/stepped_solve.h")),
         ],
     }
-    loop = 'const loop_t loop_{0} = {{"{0}", 0, 0, {0}_packed_workspace, {0}_packed}};'
-    return {f"loop_{name}": "\n".join([*text, loop.format(name)]) for name, text in texts.items()}
+    return {f"loop_{name}": "\n".join([*text, LOOP.format(name)]) for name, text in texts.items()}
 
 
 def _loop_table(names: Iterable[str]) -> str:

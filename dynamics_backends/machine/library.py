@@ -100,11 +100,9 @@ def lanes() -> int:
 
 
 def loop(name: str) -> Any:
-    """Recursive algorithm of the library (loop_t of include/loops.h). Raises KeyError for a name that it does not contain."""
+    """Recursive algorithm of the library (loop_t of include/loops.h); None for a name that it does not contain."""
     found = library().loop_named(name.encode())
-    if found == ffi.NULL:
-        raise KeyError(name)
-    return found
+    return None if found == ffi.NULL else found
 
 
 def python_function(

@@ -1,47 +1,39 @@
-"""Driver of the package's library for rigid-body programs: loops that serve all robots; it needs no compiler."""
+"""Driver of the package's library for rigid-body programs on arrays: loops that serve all robots; it needs no compiler."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
+from itertools import islice
 from typing import Any
 from weakref import WeakKeyDictionary
 
-import numpy as np
-
-from dynamics_backends.compiled.loops.kernel import ModelKernel, library_kernel
-from dynamics_backends.compiled.loops.kernel_data import arrays_of, named
+from dynamics_backends.compiled.emit.trace import RESULT, Operand, Operation, Trace
+from dynamics_backends.compiled.loops.kernel_data import arrays_of, named, shapes_of
+from dynamics_backends.compiled.loops.unrolled import argument_sizes
 from dynamics_backends.rigid_body.model.model import Model
-from dynamics_backends.rigid_body.passes import drivers
 from dynamics_backends.rigid_body.passes.passes import Program
-from dynamics_backends.rigid_body.spatial.spatial import leaves
+from dynamics_backends.tape.kernel_driver import program_kernel
+from dynamics_backends.tape.tape import Tape
+
+_tapes: WeakKeyDictionary[Model, dict[str, Tape]] = WeakKeyDictionary()
 
 
-class LibraryDriver:
-    """Driver that evaluates programs on real arrays by kernels of the library, cached by model, else by :func:`.drivers.run`."""
+def by_library(program: Program, model: Model, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields of a program from real arrays (rows, N), by its kernel in the library, which must contain it."""
+    known = _tapes.setdefault(model, {})
+    if program.name not in known:
+        known[program.name] = kernel_tape(program, model)
+    results = known[program.name].rows(*arrays_of([arguments[name] for name in program.arguments]))
+    return named(program, model, results)
 
-    def __init__(self) -> None:
-        self._known: WeakKeyDictionary[Model, dict[str, ModelKernel | None]] = WeakKeyDictionary()
 
-    def __reduce__(self) -> tuple[type, tuple[()]]:
-        """Pickle as a new driver without cached kernels."""
-        return LibraryDriver, ()  # kernels belong to a process
-
-    def __structure__(self) -> tuple[()]:
-        """Empty structure: fingerprints of maps contain the class of the driver, but not its caches."""
-        return ()  # the results of a map do not depend on the driver
-
-    def __call__(self, program: Program, model: Model, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """Fields of a program by its kernel; :func:`.drivers.run` evaluates other numbers and programs without a kernel."""
-        values = [arguments[name] for name in program.arguments]
-        real = all(isinstance(x, np.ndarray) and not np.iscomplexobj(x) for value in values for x in leaves(value))
-        kernel = self._kernel(program, model) if real else None
-        if kernel is None:
-            return drivers.run(program, model, arguments)
-        return named(program, model, kernel(*arrays_of(values)))
-
-    def _kernel(self, program: Program, model: Model) -> ModelKernel | None:
-        """Cached kernel of a program for a model; None if the library does not contain the program."""
-        known = self._known.setdefault(model, {})
-        if program.name not in known:
-            known[program.name] = library_kernel(program, model)
-        return known[program.name]
+def kernel_tape(program: Program, model: Model) -> Tape:
+    """Tape that calls the kernel of a program in the library, for one model."""
+    kernel, shapes = program_kernel(program, model), shapes_of(program, model)
+    sizes = argument_sizes(program, model)
+    call = Operation(0, kernel.name, tuple((i, j) for i, size in enumerate(sizes) for j in range(size)))
+    results = [Operation(1 + i, RESULT, (0, float(i))) for i in range(kernel.outputs)]
+    indices = iter(range(1, 1 + kernel.outputs))
+    outputs: list[list[Operand]] = [list(islice(indices, math.prod(shape))) for shape in shapes]
+    return Tape.of(Trace([call, *results], outputs, {kernel.name: kernel}), sizes, shapes)

@@ -13,10 +13,10 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from dynamics_backends.compiled.emit.trace import Kernel, Tables, symbolic
-from dynamics_backends.compiled.loops.kernel import is_in_library
 from dynamics_backends.compiled.loops.kernel_data import double_tables, int_tables, shapes_of
-from dynamics_backends.compiled.loops.sparsity import sparse_outputs
+from dynamics_backends.compiled.loops.sparsity import zero_masks
 from dynamics_backends.compiled.loops.unrolled import argument_sizes, column_of
+from dynamics_backends.machine import library as machine
 from dynamics_backends.rigid_body.algorithms import ltl
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.rigid_body.passes.drivers import run
@@ -61,15 +61,15 @@ def _called(program: Program, model: Model, arguments: Mapping[str, Any]) -> dic
     """
     values = [arguments[name] for name in program.arguments]
     symbolic_values = any(hasattr(leaf, "is_symbolic") for value in values for leaf in _scalars(value))
-    if not symbolic_values or not is_in_library(program.name):
+    if not symbolic_values or machine.loop(program.name) is None:
         return run(program, model, arguments)
     known = _functions.setdefault(model, {})
     if program.name not in known:
-        known[program.name] = symbolic(_kernel(program, model))
+        known[program.name] = symbolic(program_kernel(program, model))
     numbers = known[program.name](ca.vertcat(*map(column_of, values)))
     scalars = iter([numbers[i] for i in range(numbers.numel())])
-    sparse = {name: s.positions(model) for name, s in sparse_outputs(program).items()}
-    return {name: _field(name, model, scalars, sparse.get(name)) for name in program.outputs}
+    zeros = zero_masks(program, model)
+    return {name: _field(name, model, scalars, zeros.get(name)) for name in program.outputs}
 
 
 def _scalars(value: Any) -> list[Any]:
@@ -79,7 +79,7 @@ def _scalars(value: Any) -> list[Any]:
     return leaves(value)
 
 
-def _kernel(program: Program, model: Model) -> Kernel:
+def program_kernel(program: Program, model: Model) -> Kernel:
     """Kernel of a program with the tables of a model, which are cached."""
     if model not in _tables:
         _tables[model] = int_tables(model), double_tables(model)
@@ -87,11 +87,11 @@ def _kernel(program: Program, model: Model) -> Kernel:
     return Kernel(program.name, _tables[model], sum(argument_sizes(program, model)), numbers)
 
 
-def _field(name: str, model: Model, scalars: Iterator[Any], positions: np.ndarray | None) -> Any:
+def _field(name: str, model: Model, scalars: Iterator[Any], zeros: np.ndarray | None) -> Any:
     """Field of this name, with components from the iterator ``scalars``, which is advanced.
 
     Fields of bodies or DoFs are lists of structs or scalars; a matrix is a list of its rows, each a column of symbols; the factor
-    of a mass matrix is an ltl.Factor. positions: -1 for the entries of a matrix that are replaced by zeros; None replaces none.
+    of a mass matrix is an ltl.Factor. zeros: mask of the entries of a matrix that are replaced by zeros; None replaces none.
     Raises ValueError for a tensor.
     """
     axis, kind, n = FIELDS[name].axis, FIELDS[name].kind, model.nv
@@ -102,8 +102,8 @@ def _field(name: str, model: Model, scalars: Iterator[Any], positions: np.ndarra
         return ltl.Factor(rows, [next(scalars) for _ in range(n)], ancestors)
     if axis is Axis.MATRIX:
         entries = [next(scalars) for _ in range(n * n)]
-        if positions is not None:
-            entries = [x if at >= 0 else 0.0 for x, at in zip(entries, positions, strict=True)]
+        if zeros is not None:
+            entries = [0.0 if zero else x for x, zero in zip(entries, zeros.ravel(), strict=True)]
         return [ca.vertcat(*entries[i * n : (i + 1) * n]) for i in range(n)]
     if axis is Axis.TENSOR:
         raise ValueError(f"{name}: tensors are not results of kernels in traces")

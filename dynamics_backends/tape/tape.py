@@ -183,7 +183,7 @@ class Tape:
 
 def _workspace(kernel: Kernel) -> int:
     """Number of vectors for the inputs, outputs and workspace of a kernel, with that of its tapes for _BLOCK blocks of lanes."""
-    own = machine.loop(kernel.name).packed_workspace(ffi.from_buffer("int[]", kernel.tables[0][0]))
+    own = machine.loop(kernel.name).workspace(ffi.from_buffer("int[]", kernel.tables[0][0]))
     return kernel.inputs + kernel.outputs + int(own) + _BLOCK * sum(tape.registers for tape in kernel.tapes)
 
 
@@ -193,7 +193,7 @@ def _called(kernel: Kernel) -> tuple[tuple[Any, ...], list[Any]]:
     ti = ffi.new("const int *[]", [ffi.from_buffer("int[]", t) for t in integers])
     td = ffi.new("const double *[]", [*(ffi.from_buffer("double[]", t) for t in doubles), ffi.NULL])
     tapes = ffi.new("const void *[]", [*(ffi.cast("void *", tape.address) for tape in kernel.tapes), ffi.NULL])
-    struct = machine.loop(kernel.name).packed, (ti, td, tapes), kernel.inputs, kernel.outputs
+    struct = machine.loop(kernel.name).run, (ti, td, tapes), kernel.inputs, kernel.outputs
     return struct, [ti, td, tapes, integers, doubles]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import time
 from collections.abc import Callable, Sequence
 from functools import cache, partial
@@ -11,27 +10,20 @@ from typing import Any
 
 import numpy as np
 
-from dynamics_backends.compiled.loops.kernel import Entry, ModelKernel, library_kernel, text_of
 from dynamics_backends.compiled.loops.kernel_data import shapes_of
-from dynamics_backends.compiled.loops.loops import USUAL_JOINTS, loop_kernel
 from dynamics_backends.compiled.loops.unrolled import argument_sizes, unrolled_trace
-from dynamics_backends.compiled.runtime.memory import bound
-from dynamics_backends.environment import CompilerError
-from dynamics_backends.machine.library import chosen_instructions, lanes
+from dynamics_backends.machine.library import loop
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.rigid_body.passes.passes import Program
 from dynamics_backends.symbols import tracing
+from dynamics_backends.tape.driver import kernel_tape
 from dynamics_backends.tape.tape import Tape
-from .compiled_code import compiled_library
+from .compiled_program import compiled_program
 
 Array = np.ndarray
 MIN_ROUND_TIME = 0.004
 """Minimum processor time of a call in one round [s]; the call is repeated until it takes this long."""
 SEED = 0
-PATIENCE = 60.0
-"""Maximum processor time of the compiler for a kernel [s]."""
-FUNCTIONS = (("run", "pppp ll p", None), ("workspace", "p", ctypes.c_long))
-"""Functions of a kernel: name, argument types, type of the result."""
 
 
 def interleaved_times(
@@ -73,14 +65,19 @@ def joined_samples(model: Model, n: int) -> Array:
 def program_call(
     program: Program, model: Model, batch: int, *, tape: bool = False, threads: int = 1
 ) -> Callable[[], Any]:
-    """Return a function that runs a program for a batch: by a kernel into preallocated arrays, or on a tape."""
+    """Return a function that runs a program for a batch: by its kernel, or on a tape without kernels.
+
+    A program that the library does not contain is compiled.
+    """
     q, v, x = samples(model, batch)
     known = {"q": q, "v": v, "mu": v - x, "lam": v - x}
     inputs = [known.get(name, x) for name in program.arguments]
     if tape:
         return partial(program_tape(program, model).rows, *inputs, threads=threads)
-    kernel = library_kernel(program, model) or _compiled(program, model)
-    return partial(kernel.write, inputs, kernel.results(batch), threads)
+    if loop(program.name) is not None:
+        return partial(kernel_tape(program, model).rows, *inputs, threads=threads)
+    compiled = compiled_program(program, model)
+    return partial(compiled.write, inputs, compiled.results(batch), threads)
 
 
 @cache
@@ -88,15 +85,3 @@ def program_tape(program: Program, model: Model) -> Tape:
     """Tape of a program, unrolled for one model; cached."""
     with tracing:
         return Tape.of(unrolled_trace(program, model), argument_sizes(program, model), shapes_of(program, model))
-
-
-def _compiled(program: Program, model: Model) -> ModelKernel:
-    """Kernel of a program that the package's library does not contain. Raises CompilerError."""
-    loops = loop_kernel(program, USUAL_JOINTS)
-    text = f"#define LANES {lanes()}\n{text_of(loops)}"
-    file = compiled_library(text, ("-O3", "-fno-math-errno", f"-march={chosen_instructions() or 'native'}"), PATIENCE)
-    if file is None:
-        raise CompilerError(f"{program.name} was not compiled within {PATIENCE:g} s")
-    library = ctypes.CDLL(str(file))
-    run, workspace = (bound(library, f"{loops.name}_{name}", types, returns) for name, types, returns in FUNCTIONS)
-    return ModelKernel(Entry(run, workspace, lanes()), model, loops.outputs, shapes_of(program, model), loops.sparse)

@@ -6,10 +6,9 @@ import tempfile
 from functools import lru_cache
 from pathlib import Path
 
-from dynamics_backends.compiled.loops.kernel import Entry, ModelKernel, text_of
-from dynamics_backends.compiled.runtime.memory import bound
 from dynamics_backends.environment import CompilerError, compiler_command
-from dynamics_backends.machine.library import chosen_instructions, lanes
+from dynamics_backends.machine.library import chosen_instructions
+from experiments.analysis.compiled_program import CompiledProgram, program_text
 
 FLAGS = ("-O1", "-fno-math-errno", "-fPIC", "-shared", "-std=gnu11", "-w")
 
@@ -29,9 +28,6 @@ def compiled_text(text, instructions=None):
         return ctypes.CDLL(str(built))
 
 
-def compiled_kernel(kernel, model, shapes):
-    """Block function of a generated source as a kernel for one model."""
-    library = compiled_text(text_of(kernel))
-    run = bound(library, f"{kernel.name}_run", "pppp ll p")
-    entry = Entry(run, bound(library, f"{kernel.name}_workspace", "p", ctypes.c_long), lanes())
-    return ModelKernel(entry, model, kernel.outputs, shapes, kernel.sparse)
+def compiled_kernel(kernel, model, sizes, shapes, zeros):
+    """Block function of a generated source as a compiled program for one model."""
+    return CompiledProgram(compiled_text(program_text(kernel)), model, sizes, shapes, zeros)

@@ -13,7 +13,7 @@ from dynamics_backends.machine.library import X86_64, library_file
 from dynamics_backends.rigid_body.derivatives.fd_derivatives import FDSVA
 from dynamics_backends.rigid_body.model.sample_models import chain
 from dynamics_backends.rigid_body.passes import drivers
-from dynamics_backends.tape.driver import LibraryDriver
+from dynamics_backends.tape.driver import by_library
 from dynamics_backends.user_input import InputError
 
 FOLDER = Path(dynamics_backends.__file__).parent
@@ -36,7 +36,7 @@ def test_every_instruction_set_gives_the_numbers_of_rows(name, monkeypatch):
         pytest.skip("this processor lacks the instructions")
     model, rng = chain(7, rng=3), np.random.default_rng(1)
     given = {key: rng.normal(size=(7, 13)) for key in ("q", "v", "tau")}
-    found, known = LibraryDriver()(FDSVA, model, given), drivers.run(FDSVA, model, given)
+    found, known = by_library(FDSVA, model, given), drivers.run(FDSVA, model, given)
     for output in FDSVA.outputs:
         np.testing.assert_allclose(found[output], known[output], rtol=1e-9, atol=1e-9)
 

@@ -19,7 +19,6 @@ from dataclasses import dataclass, field
 from dynamics_backends.compiled.emit.emit import Argument, step_function
 from dynamics_backends.compiled.emit.trace import Trace, trace
 from dynamics_backends.compiled.loops.kernel_data import INT_TABLES
-from dynamics_backends.compiled.loops.sparsity import Sparse, sparse_outputs
 from dynamics_backends.rigid_body.passes.passes import (
     FIELDS,
     TABLES as DOUBLE_TABLES,
@@ -63,8 +62,6 @@ ON_PATHS = {"add_to_diagonal": ("M",), "ltl_factor": ("M",), "ltl_solve_once": (
 """Matrices that a template reads only at entries whose row and column lie on a common path."""
 
 
-USUAL_JOINTS = ("revolute", "prismatic", "floating")
-"""Joint types of almost all robots, for measurements; kernels of the package's library support all joint types."""
 _FORWARD = ("down", "body", "dof")
 _PATHS = ("path", *TRIPLES.values())
 _SHARING = (_FORWARD, _PATHS, ("pair",), ("own_pair",))
@@ -78,8 +75,7 @@ class LoopKernel:
     """C source of a block function ``name(ti, td, inputs..., outputs..., w)`` and the sizes that a caller needs.
 
     input_sizes, output_sizes, workspace: C expressions in nb, nv and nq, numbers of vectors.
-    sparse: outputs of which only structurally nonzero entries are written. operations: operation counts of the step functions, by
-    number of the pass and joint type, "" for all.
+    operations: operation counts of the step functions, by number of the pass and joint type, "" for all.
     """
 
     name: str
@@ -89,7 +85,6 @@ class LoopKernel:
     input_sizes: list[str]
     output_sizes: list[str]
     workspace: str
-    sparse: dict[str, Sparse] = field(default_factory=dict)
     operations: dict[tuple[int, str], int] = field(default_factory=dict)
 
 
@@ -136,10 +131,7 @@ class _Writer:
         head = f"static void {self.name}({', '.join([*arguments, 'V* workspace'])})"
         source = "\n".join([*self.functions, head, "{", *body, "}", ""])
         sizes_in, sizes_out = ([self._size(f) for f in fields] for fields in (self.inputs, self.outputs))
-        sparse = sparse_outputs(self.program)
-        return LoopKernel(
-            self.name, source, self.inputs, self.outputs, sizes_in, sizes_out, total, sparse, self.operations
-        )
+        return LoopKernel(self.name, source, self.inputs, self.outputs, sizes_in, sizes_out, total, self.operations)
 
     def _is_live(self, output: str) -> bool:
         """True if a pass or the caller reads an output; other outputs are neither computed nor stored."""

@@ -1,12 +1,8 @@
-"""Sparsity of results: structurally zero entries.
-
-Zeros are written once, when an array is allocated; a kernel writes the blocks of consecutive entries that contain others.
-"""
+"""Sparsity of results: structurally zero entries."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from itertools import permutations
 
 import numpy as np
@@ -21,45 +17,19 @@ _ORDER = {Axis.MATRIX: 2, Axis.TENSOR: 3}
 """Number of indices of an entry."""
 
 
-@dataclass(frozen=True)
-class Sparse:
-    """Output with structural zeros.
-
-    positions: function of a model that returns the number of each entry, -1 for structural zeros. entries: number of entries, a C
-    expression in nv.
-    """
-
-    entries: str
-    positions: Callable[[Model], Array]
-
-    def table(self, model: Model, lanes: int) -> Array:
-        """Count and indices of nonzero blocks of ``lanes`` consecutive numbers, as int32."""
-        where = self.positions(model)
-        blocks = np.concatenate([where, np.full(-len(where) % lanes, -1)]).reshape(-1, lanes)
-        nonzero = np.flatnonzero((blocks >= 0).any(axis=1))
-        return np.array([len(nonzero), *nonzero], dtype=np.int32)
-
-
-def sparse_outputs(program: Program) -> dict[str, Sparse]:
-    """Sparsity of the program's output matrices and tensors by name, each entry at its own position.
+def zero_masks(program: Program, model: Model) -> dict[str, Array]:
+    """Masks (nv, ...) of the structural zeros of a program's output matrices and tensors, by name.
 
     Nonzero are the entries in MASKS; else those whose DoFs lie on one path if passes write single entries, or in one tree.
     """
     by_entry = {base_name(o) for p in program.passes if p.by_entry for o in p.outputs}
-    sparse = {}
+    zeros = {}
     for o in program.outputs:
         order = _ORDER.get(FIELDS[o].axis)
         if order is not None:
-            mask = MASKS.get(o) or (on_one_path if o in by_entry else _in_one_tree)
-            sparse[o] = Sparse(" * ".join(["nv"] * order), _in_place(mask, order))
-    return sparse
-
-
-def _in_place(mask: Callable[[Model, int], Array], order: int) -> Callable[[Model], Array]:
-    """Function of the positions of a model's entries, equal to their numbers, and -1 where the mask is False."""
-    return lambda model: np.where(
-        mask(model, order), np.arange(model.nv**order).reshape((model.nv,) * order), -1
-    ).ravel()
+            nonzero = MASKS.get(o) or (on_one_path if o in by_entry else _in_one_tree)
+            zeros[o] = ~np.broadcast_to(nonzero(model, order), (model.nv,) * order)
+    return zeros
 
 
 # -- structural zeros -----------------------------------------------------------------------------------------------------

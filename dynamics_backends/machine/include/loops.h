@@ -8,16 +8,12 @@ typedef struct {
     const void *const *tapes;
 } tables_t;
 
-/* A recursive algorithm. ti (integers) and td (doubles): tables of dynamics_backends/compiled/loops/kernel_data.py, ti[0] is head; in
-   and out: arrays by rows, of which the knots first .. last - 1 are read and written. workspace: vectors of workspace, aligned.
-   packed: the same on vectors over lanes, with all inputs in one array and all outputs in another. */
+/* A recursive algorithm. tables: those of dynamics_backends/compiled/loops/kernel_data.py, ti[0] is head; in and out: all inputs and all
+   outputs, vectors over lanes. workspace: vectors of workspace, aligned. */
 typedef struct {
     const char *name;
     long (*workspace)(const int *head);
-    void (*run)(const int *const *ti, const double *const *td, const double *const *in, double *const *out, long first, long last,
-                void *workspace);
-    long (*packed_workspace)(const int *head);
-    void (*packed)(const tables_t *tables, const void *in, void *out, void *workspace);
+    void (*run)(const tables_t *tables, const void *in, void *out, void *workspace);
 } loop_t;
 
 /* Algorithm of this name, or NULL. */

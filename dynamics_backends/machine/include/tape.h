@@ -31,7 +31,7 @@ enum tape_op {
 /* Terms of a sum, in the order of evaluation: + a b, - a b, + a, - a, + k a, + k. */
 enum tape_term { TAPE_PLUS_PRODUCT, TAPE_MINUS_PRODUCT, TAPE_PLUS, TAPE_MINUS, TAPE_PLUS_SCALED, TAPE_PLUS_CONSTANT };
 
-/* Kernel that tapes call: packed of loops.h. inputs, outputs: their numbers. */
+/* Kernel that tapes call: run of loops.h. inputs, outputs: their numbers. */
 typedef struct {
     void (*run)(const tables_t *tables, const void *in, void *out, void *workspace);
     tables_t tables;

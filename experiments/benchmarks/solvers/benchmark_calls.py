@@ -21,8 +21,8 @@ import numpy as np
 import platformdirs
 
 import trajopt as to
-from dynamics_backends.compiled.loops.kernel import library_kernel
 from dynamics_backends.rigid_body.derivatives.fd_derivatives import FDSVA
+from dynamics_backends.tape.driver import kernel_tape
 from experiments.benchmarks.solvers.crocoddyl_peer import crocoddyl_solve, environment
 from experiments.benchmarks.solvers.crocoddyl_problems import PROBLEMS, Data, our_problem
 from experiments.benchmarks.tables import markdown
@@ -109,8 +109,7 @@ def jacobians(name: str, repeats: int) -> list[str]:
     """Measure the time per knot [us] of backend.jacobians of a robot, and of its kernel."""
     model = to.load_robot(name)
     system = to.FreeBody(model)
-    backend, kernel = to.make_backend(system, "analytic"), library_kernel(FDSVA, model)
-    assert kernel is not None
+    backend, kernel = to.make_backend(system, "analytic"), kernel_tape(FDSVA, model).rows
     rng = np.random.default_rng(0)
     q = np.stack([model.random_configuration(rng) for _ in range(KNOTS)])
     v, tau = rng.standard_normal((2, KNOTS, model.nv))

@@ -79,9 +79,9 @@ ALWAYS_INLINE void constrained_columns(const constrained_t *k, int first, V *res
     }
 }
 
-static long constrained_solve_packed_workspace(const int *head) { return (head[0] + head[1]) * CONSTRAINED_PANEL; }
+static long constrained_solve_workspace(const int *head) { return (head[0] + head[1]) * CONSTRAINED_PANEL; }
 
-static void constrained_solve_packed(const tables_t *tables, const void *in, void *out, void *workspace)
+static void constrained_solve_run(const tables_t *tables, const void *in, void *out, void *workspace)
 {
     const int *const *ti = tables->ti, *head = ti[0];
     constrained_t k = {head[0], head[1], head[2], head[3]};

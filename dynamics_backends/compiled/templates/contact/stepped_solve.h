@@ -137,13 +137,13 @@ static const V *by_components(const V *from, int components, int c, V *restrict 
     return from;
 }
 
-static long stepped_solve_packed_workspace(const int *head)
+static long stepped_solve_workspace(const int *head)
 {
     const long n = head[0], c = head[1];
     return c * (25 + head[2]) + 2 * n * n + 3 * n;
 }
 
-static void stepped_solve_packed(const tables_t *tables, const void *in, void *out, void *workspace)
+static void stepped_solve_run(const tables_t *tables, const void *in, void *out, void *workspace)
 {
     const int *const *ti = tables->ti, *head = ti[0];
     const int n = head[0], c = head[1], parameters = head[2];

@@ -3,31 +3,6 @@
 #pragma once
 #include "ltl.h"
 
-/* Stride in doubles between the n numbers of consecutive knots: a multiple of the lanes, so that all are aligned. */
-#define PADDED(n) (((n) + LANES - 1) / LANES * LANES)
-
-/* LANES rows of n doubles each, PADDED(n) apart, <- blocks of LANES numbers of n vectors: blocks[0] is the number of blocks,
-   then their indices.
-   Other numbers of the rows are unchanged; the padding after the n of a row may hold any values, as may up to LANES vectors
-   after x. */
-static void unpack_blocks(const V *restrict x, long n, const int *restrict blocks, int count, double *restrict rows)
-{
-    const long stride = PADDED(n);
-    for (int b = 1; b <= blocks[0]; b++) {
-        const long i = (long)blocks[b] * LANES, rest = n - i < LANES ? n - i : LANES;
-#if LANES == 8 || LANES == 4
-        if (count == LANES) {
-            V t[LANES];
-            transpose(x + i, t);
-            for (int l = 0; l < LANES; l++) memcpy(rows + stride * l + i, &t[l], sizeof(V));
-            continue;
-        }
-#endif
-        for (int l = 0; l < count; l++)
-            for (long j = i; j < i + rest; j++) rows[stride * l + j] = ((const double *)x)[j * LANES + l];
-    }
-}
-
 /* Tree of DoFs: its branches, the body of each DoF, the parent of each body, and the first DoF of each body. */
 typedef struct { branches_t branches; const int *dof_body, *parent, *joint; } tree_t;
 /* Second derivatives of inverse dynamics: qq and vv symmetric, qv, and M_q[i][d][b] = d M_db / d q_i. */

@@ -8,9 +8,10 @@ from compiled_text import compiled_kernel
 from rigid_body_cases import foreign, state, tree
 from unrolled_programs import on_tape
 
-from dynamics_backends.compiled.loops.kernel import library_kernel
 from dynamics_backends.compiled.loops.kernel_data import shapes_of
 from dynamics_backends.compiled.loops.loops import loop_kernel
+from dynamics_backends.compiled.loops.sparsity import zero_masks
+from dynamics_backends.compiled.loops.unrolled import argument_sizes
 from dynamics_backends.rigid_body import batched
 from dynamics_backends.rigid_body.derivatives.fd_tensors import FDSVA_SO
 from dynamics_backends.rigid_body.derivatives.rnea_tensors import IDSVA_SO
@@ -35,10 +36,11 @@ each_program = pytest.mark.parametrize("program", PROGRAMS)
 
 @cache
 def kernel(program, name):
-    """The kernel of the library, or the compiled loops; both serve every joint type."""
+    """The compiled loops, which serve every joint type."""
     p, model = PROGRAMS[program], MODELS[name]()
-    found = library_kernel(p, model)
-    return compiled_kernel(loop_kernel(p, JOINT_TYPES), model, shapes_of(p, model)) if found is None else found
+    zeros = [zero_masks(p, model).get(o) for o in p.outputs]
+    loops = loop_kernel(p, JOINT_TYPES)
+    return compiled_kernel(loops, model, argument_sizes(p, model), shapes_of(p, model), zeros)
 
 
 def arguments(model, program, N, seed=0):

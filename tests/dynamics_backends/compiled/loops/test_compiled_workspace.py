@@ -9,6 +9,7 @@ from rigid_body_cases import state
 
 from dynamics_backends.compiled.loops.kernel_data import INT_TABLES, int_tables
 from dynamics_backends.compiled.loops.loops import LoopKernel, loop_kernel
+from dynamics_backends.compiled.loops.unrolled import argument_sizes
 from dynamics_backends.rigid_body import batched
 from dynamics_backends.rigid_body.derivatives.fd_derivatives import FDSVA
 from dynamics_backends.rigid_body.derivatives.fd_second_order import FD_SECOND_ORDER
@@ -76,7 +77,9 @@ def test_factorization_and_solution(name):
     model = MODELS[name]()
     q, b, _ = state(model, 0, 11)
     M = batched.mass_matrix(model, q)
-    (x,) = compiled_kernel(spoiled(SOLUTION), model, [(model.nv,)])(M.reshape(11, -1), b)
+    (x,) = compiled_kernel(spoiled(SOLUTION), model, [model.nv**2, model.nv], [(model.nv,)], [None])(
+        M.reshape(11, -1), b
+    )
     expected = np.linalg.solve(M, b[..., None])[..., 0]
     assert np.abs(x - expected).max() <= 1e-12 * np.linalg.cond(M).max() * np.abs(expected).max()
 
@@ -88,7 +91,8 @@ def test_derivatives_of_forward_dynamics(program, name):
     q, v, tau = state(model, 1, 11)
     known = {"q": q, "v": v, "tau": tau, "lam": tau[:, ::-1] - v}
     shapes = [(model.nv,) * ORDER.get(o, 2) for o in program.outputs]
-    kernel = compiled_kernel(spoiled(loop_kernel(program, sorted(JOINT_TYPES))), model, shapes)
+    loops, sizes = spoiled(loop_kernel(program, sorted(JOINT_TYPES))), argument_sizes(program, model)
+    kernel = compiled_kernel(loops, model, sizes, shapes, [None] * len(shapes))
     given = {n: np.ascontiguousarray(known[n]) for n in program.arguments}
     expected = rows(program, model, {n: x.T for n, x in given.items()})
     condition = np.linalg.cond(batched.mass_matrix(model, q)).max()

@@ -19,7 +19,6 @@ from dynamics_backends.rigid_body.contact.contact_dynamics import (
     RATES_AT,
     finished,
 )
-from dynamics_backends.rigid_body.passes import drivers
 from dynamics_backends.rigid_body.passes.drivers import rows
 from dynamics_backends.rigid_body.spatial.spatial import Force, Vec, leaves
 from dynamics_backends.systems.constraints.constraint_kinds import FrameContact, PointContact
@@ -28,7 +27,8 @@ from dynamics_backends.systems.contact.contact_forces import ConstraintForces, S
 from dynamics_backends.systems.contact.impact import Impact
 from dynamics_backends.systems.contact.soft_contact import SoftContact
 from dynamics_backends.systems.contact.stepped_contact import SteppedContact
-from dynamics_backends.tape.driver import LibraryDriver
+from dynamics_backends.tape import kernel_driver
+from dynamics_backends.tape.driver import by_library
 
 MODELS = {
     "fixed": lambda: tree("fixed172", 6),
@@ -49,13 +49,8 @@ each_model = pytest.mark.parametrize("name", MODELS)
 
 
 def on_kernels(map):
-    """Analytic backend in NumPy whose recursions are the library's kernels."""
-    return make_backend(map.with_recursions(LibraryDriver()), "analytic", engine="numpy")
-
-
-@pytest.fixture
-def driver():
-    return LibraryDriver()
+    """Analytic backend on tapes, which call the library's kernels."""
+    return make_backend(map, "analytic", engine="compiled")
 
 
 def given(model, N=5):
@@ -80,28 +75,30 @@ def assert_same(program, actual, expected):
 
 
 @each_model
-def test_all_parts(name, driver):
+def test_all_parts(name):
     model = MODELS[name]()
     start, between = given(model)
     expected = rows(CONTACT_START, model, start)
-    actual = driver(CONTACT_START, model, start)
+    actual = by_library(CONTACT_START, model, start)
     assert set(actual) == set(CONTACT_START.outputs)  # rows leave all fields behind
     assert_same(CONTACT_START, actual, expected)
-    assert_same(CONTACT_MOTION, driver(CONTACT_MOTION, model, start), expected)
-    for found in (driver(EQUATIONS_OF_MOTION, model, start), rows(EQUATIONS_OF_MOTION, model, start)):
+    assert_same(CONTACT_MOTION, by_library(CONTACT_MOTION, model, start), expected)
+    for found in (by_library(EQUATIONS_OF_MOTION, model, start), rows(EQUATIONS_OF_MOTION, model, start)):
         assert_same(EQUATIONS_OF_MOTION, found, expected)
     for program in SECOND_PARTS:
-        found, known = (finished(program, model, f, by, **between) for f, by in ((actual, driver), (expected, rows)))
+        found, known = (
+            finished(program, model, f, by, **between) for f, by in ((actual, by_library), (expected, rows))
+        )
         assert_same(program, found, known)
 
 
 @each_model
-def test_with_other_rotors(name, driver):
+def test_with_other_rotors(name):
     model = MODELS[name]()
     start, _ = given(model)
     arguments = {**start, "armature": np.random.default_rng(4).uniform(0.1, 0.5, (model.nv, 5))}
     program = CONTACT_START.with_argument("armature")
-    assert_same(program, driver(program, model, arguments), rows(program, model, arguments))
+    assert_same(program, by_library(program, model, arguments), rows(program, model, arguments))
 
 
 @pytest.mark.parametrize("case", SYSTEMS)
@@ -122,21 +119,21 @@ def test_derivatives_of_systems(case):
 
 
 def test_the_loops_serve_contact_without_a_compiler(monkeypatch):
-    """No program of a system under contact falls back to rows."""
-    by_rows = []
-    run = drivers.run
-    monkeypatch.setattr(drivers, "run", lambda p, *rest: by_rows.append(p.name) or run(p, *rest))
+    """No program of a system under contact is unrolled."""
+    unrolled = []
+    run = kernel_driver.run
+    monkeypatch.setattr(kernel_driver, "run", lambda p, *rest: unrolled.append(p.name) or run(p, *rest))
     x = standing_states(hyq(), FEET, 0, 2)
     for case in SYSTEMS:
         backend = on_kernels(SYSTEMS[case]())
         u = np.zeros((2, backend.map.nu))
         backend.f(x, u), backend.jacobians(x, u)
-    assert by_rows == []
+    assert unrolled == []
 
 
 def test_a_composed_map_lends_its_inner_one():
     forces = ConstraintForces(Holonomic(hyq(), [PointContact("lf_foot")]))
     margin = composed(forces, lambda y, p: [y[2]], names=("push",))
-    found = margin.with_recursions(LibraryDriver())
-    assert isinstance(found.inner.system.driver, LibraryDriver)
-    assert not isinstance(margin.inner.system.driver, LibraryDriver)
+    found = margin.with_recursions(by_library)
+    assert found.inner.system.driver is by_library
+    assert margin.inner.system.driver is not by_library
