@@ -13,7 +13,7 @@ from typing import Any
 from dynamics_backends.extensions import Registry
 from dynamics_backends.methods.analytic import Analytic, without_partials
 from dynamics_backends.methods.base import Method
-from dynamics_backends.methods.exact_methods import ComplexStep, ExactMethod, ForwardAD, StructuredAD
+from dynamics_backends.methods.exact_methods import ComplexStep, ForwardAD, StructuredAD
 from dynamics_backends.methods.finite_difference import (
     LARGEST_STEP as LARGEST_STEP,
     CentralDifference,
@@ -42,50 +42,21 @@ def _numeric(method: Callable[..., DynamicsBackend], map: Map, engine: str, **op
     return method(on_engine(map, engine), **options)
 
 
-def _exact(method: Callable[..., ExactMethod], map: Map, engine: str, **options: Any) -> DynamicsBackend:
-    """Backend of AD or complex steps; second derivatives come from the trace if the engine traces the map.
-
-    If the trace fails, they are a complex step of gradients by dual numbers.
-    """
+def _built_in(method: Callable[..., Method], map: Map, engine: str, **options: Any) -> Method:
+    """Backend of a method of this package; compiled code evaluates its derivatives if the engine traces the map."""
     backend = method(on_engine(map, engine), **options)
     if _is_traced(map, engine):
-        from dynamics_backends.tape.traced_hessian import TracedHessian
+        from dynamics_backends.tape.compiled_derivatives import CompiledDerivatives
 
-        backend.traced_hessian = TracedHessian(map)
+        backend.compiled = CompiledDerivatives()
     return backend
 
 
-def _by_differences(method: Callable[..., FiniteDifference], map: Map, engine: str, **options: Any) -> DynamicsBackend:
-    """Backend of finite differences; compiled code computes the Jacobians if the engine traces the map."""
-    backend = method(on_engine(map, engine), **options)
-    if _is_traced(map, engine):
-        from dynamics_backends.tape.traced_differences import TracedDifferences
+def _casadi_ad(map: Map, **options: Any) -> Method:
+    """Backend of CasADi's derivatives."""
+    from dynamics_backends.methods.casadi_ad import CasadiAD
 
-        backend.kernel = TracedDifferences()
-    return backend
-
-
-def _analytic(map: Map, engine: str, **options: Any) -> DynamicsBackend:
-    """Backend with the map's analytic derivatives, by a tape if the engine traces the map.
-
-    Raises MissingCapability for a map without analytic derivatives.
-    """
-    if _is_traced(map, engine) and isinstance(map, HasPartials):
-        from dynamics_backends.tape.traced_analytic import TracedAnalytic
-
-        return TracedAnalytic.of(map, **options)
-    return Analytic.of(on_engine(map, engine), **options)
-
-
-def _casadi_ad(map: Map, engine: str, **options: Any) -> DynamicsBackend:
-    """Backend of CasADi's derivatives, evaluated by CasADi's virtual machine for the engine numpy, else by the library's tapes."""
-    if engine == "numpy":
-        from dynamics_backends.methods.casadi_ad import CasadiAD
-
-        return CasadiAD(map, **options)
-    from dynamics_backends.tape.traced_casadi_ad import TracedCasadiAD
-
-    return TracedCasadiAD(on_engine(map, engine), **options)
+    return CasadiAD(map, **options)
 
 
 def _registered(name: str, factory: Any) -> Callable[..., DynamicsBackend]:
@@ -111,13 +82,13 @@ METHODS: Registry[Callable[..., DynamicsBackend]] = Registry(
     "backend",
     "backends",
     {
-        "analytic": _analytic,
-        "forward_ad": partial(_exact, ForwardAD),
-        "structured_ad": partial(_exact, StructuredAD),
-        "complex_step": partial(_exact, ComplexStep),
-        "casadi_ad": _casadi_ad,
-        "central_difference": partial(_by_differences, CentralDifference),
-        "forward_difference": partial(_by_differences, partial(FiniteDifference, scheme="forward")),
+        "analytic": partial(_built_in, Analytic.of),
+        "forward_ad": partial(_built_in, ForwardAD),
+        "structured_ad": partial(_built_in, StructuredAD),
+        "complex_step": partial(_built_in, ComplexStep),
+        "casadi_ad": partial(_built_in, _casadi_ad),
+        "central_difference": partial(_built_in, CentralDifference),
+        "forward_difference": partial(_built_in, partial(FiniteDifference, scheme="forward")),
     },
     _registered,
 )

@@ -40,9 +40,10 @@ from dynamics_backends.compiled.runtime.trace_cache import (
     remembered as remembered,
 )
 from dynamics_backends.compiled.sources.dynamics_source import (
-    differences_of as differences_of,
+    ALONG as ALONG,
     has_contraction as has_contraction,
     has_source as has_source,
+    partials_kernel as partials_kernel,
     question_of as question_of,
     straight_functions as straight_functions,
 )

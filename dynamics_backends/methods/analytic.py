@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dynamics_backends.methods.base import Method
+from dynamics_backends.methods.base import Method, SecondOrderMethod
 from dynamics_backends.protocol import (
     Array,
     Batch,
@@ -15,7 +15,6 @@ from dynamics_backends.protocol import (
     Map,
     Matrix,
     MissingCapability,
-    Parameters,
     Partials,
     unwrapped,
 )
@@ -27,15 +26,16 @@ class Analytic(Method):
     name = "analytic"
 
     def __init__(self, map: Map) -> None:
-        if not isinstance(map, HasPartials):
+        own = unwrapped(map)
+        if not isinstance(own, HasPartials):
             raise MissingCapability(without_partials(map))
         super().__init__(map)
-        self._own = map
+        self._own = own
 
     @classmethod
     def of(cls, map: Map) -> Analytic:
         """Create the method for a map, with second derivatives if the map has them."""
-        return AnalyticSecondOrder(map) if isinstance(map, HasContraction) else Analytic(map)
+        return AnalyticSecondOrder(map) if isinstance(unwrapped(map), HasContraction) else Analytic(map)
 
     def _jacobians(self, b: Batch) -> Jacobians:
         """Jacobians, batch first, by the map's ``partials``."""
@@ -48,23 +48,21 @@ class Analytic(Method):
         return Jacobians(value, batch_first(first.fx, n, ndx, size), batch_first(first.fu, n, nu, size))
 
 
-class AnalyticSecondOrder(Analytic):
+class AnalyticSecondOrder(Analytic, SecondOrderMethod):
     """:class:`Analytic` method of a map with second derivatives; raises MissingCapability if the map has none."""
 
     def __init__(self, map: Map) -> None:
         super().__init__(map)
-        if not isinstance(map, HasContraction):
+        own = unwrapped(map)
+        if not isinstance(own, HasContraction):
             raise MissingCapability(
-                f"{type(map).__name__} has no analytic second derivatives; choose backend = 'forward_ad'"
+                f"{type(own).__name__} has no analytic second derivatives; choose backend = 'forward_ad'"
             )
-        self._contracted = map.contracted
+        self._contracted = own.contracted
 
-    def hessian_contraction(
-        self, x: Array, u: Array, t: Array | float, p: Parameters | None, lam: Array
-    ) -> tuple[Jacobians, Hessians]:
-        """First derivatives, and the second derivatives of lam' f for lam (N, n_out)."""
-        b = Batch.of(self.map, x, u, t, p)
-        first, (xx, ux, uu) = self._contracted(*b, np.asarray(lam, float).T)
+    def _contraction(self, b: Batch, lam: Array) -> tuple[Jacobians, Hessians]:
+        """First derivatives, and the second derivatives of lam' f for lam (N, n_out), by the map's ``contracted``."""
+        first, (xx, ux, uu) = self._contracted(*b, lam.T)
         ndx, nu = self.map.manifold.ndx, self.map.nu
         second = Hessians(
             batch_first(xx, ndx, ndx, b.size), batch_first(ux, nu, ndx, b.size), batch_first(uu, nu, nu, b.size)

@@ -8,18 +8,34 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
-from dynamics_backends.protocol import Array, Batch, Jacobians, Map, Parameters, unwrapped
+from dynamics_backends.protocol import Array, Batch, Hessians, Jacobians, Map, Parameters, unwrapped
+
+
+class Compiled(Protocol):
+    """Derivatives by compiled code."""
+
+    def jacobians(self, method: Method, b: Batch) -> Jacobians | None:
+        """Value and first derivatives by a method; None if compiled code cannot evaluate them."""
+        ...
+
+    def contraction(self, method: Method, b: Batch, lam: Array) -> tuple[Jacobians, Hessians] | None:
+        """First derivatives, and the second derivatives of lam' f for lam (N, n_out); None as above."""
+        ...
 
 
 class Method:
-    """Derivative method applied to a map; subclasses implement :meth:`_jacobians` on rows."""
+    """Derivative method applied to a map; subclasses implement :meth:`_jacobians` on rows.
+
+    compiled: derivatives by compiled code, or None.
+    """
 
     name = ""
     engine = "numpy"
+    compiled: Compiled | None = None
     options: Mapping[str, Any] = MappingProxyType({})
 
     def __init__(self, map: Map) -> None:
@@ -40,7 +56,9 @@ class Method:
 
     def jacobians(self, x: Array, u: Array, t: Array | float = 0.0, p: Parameters | None = None) -> Jacobians:
         """Value (N, n_out), fx (N, n_out, ndx), fu (N, n_out, nu)."""
-        return self._jacobians(Batch.of(self.map, x, u, t, p))
+        b = Batch.of(self.map, x, u, t, p)
+        found = None if self.compiled is None else self.compiled.jacobians(self, b)
+        return self._jacobians(b) if found is None else found
 
     def _jacobians(self, b: Batch) -> Jacobians:
         """Value and partial derivatives, batch first; the base class raises TypeError."""
@@ -51,6 +69,22 @@ class Method:
         both = both.transpose(1, 0, 2)
         ndx = self.map.manifold.ndx
         return Jacobians(np.ascontiguousarray(value.T), both[:, :, :ndx], both[:, :, ndx:])
+
+
+class SecondOrderMethod(Method):
+    """Method with second derivatives; subclasses implement :meth:`_contraction` too."""
+
+    def hessian_contraction(
+        self, x: Array, u: Array, t: Array | float, p: Parameters | None, lam: Array
+    ) -> tuple[Jacobians, Hessians]:
+        """First derivatives, and the second derivatives of lam' f for lam (N, n_out)."""
+        b, lam = Batch.of(self.map, x, u, t, p), np.asarray(lam, float)
+        found = None if self.compiled is None else self.compiled.contraction(self, b, lam)
+        return self._contraction(b, lam) if found is None else found
+
+    def _contraction(self, b: Batch, lam: Array) -> tuple[Jacobians, Hessians]:
+        """First derivatives, and the second derivatives of lam' f; the base class raises TypeError."""
+        raise TypeError(f"{type(self).__name__} has no second derivatives")
 
 
 def perturbed(map: Map, b: Batch, steps: Array) -> Batch:

@@ -6,8 +6,8 @@
 Second derivatives, contracted with lam, are the Jacobian by that mode of the gradient of lam' f, which is a reverse sweep: forward
 over reverse, reverse over reverse, or by coloring of the symmetric pattern.
 
-A graph is generated once for each set of parameter sizes and order, and CasADi's virtual machine evaluates it knot by knot;
-:mod:`dynamics_backends.tape.traced_casadi_ad` evaluates it for blocks of knots.
+A graph is generated once for each set of parameter sizes and order, and CasADi's virtual machine evaluates it knot by knot; on the
+engine "compiled", a tape evaluates it for blocks of knots.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from typing import Any
 
 import numpy as np
 
-from dynamics_backends.methods.base import Method
+from dynamics_backends.methods.base import SecondOrderMethod
 from dynamics_backends.methods.finite_difference import CentralDifference
 from dynamics_backends.methods.symbolic_map import Symbols, TraceError, description, symbolic_value
-from dynamics_backends.protocol import Array, Batch, Hessians, Jacobians, Map, Parameters
+from dynamics_backends.protocol import Array, Batch, Hessians, Jacobians, Map
 from dynamics_backends.symbols import ca
 
 LARGE_GRAPH = 250_000
@@ -37,7 +37,7 @@ MODES: dict[str, Callable[[Any, Any], Any]] = {
 }
 
 
-class CasadiAD(Method):
+class CasadiAD(SecondOrderMethod):
     """CasADi's derivatives of any map, evaluated by its virtual machine; ``mode`` forward, reverse or auto.
 
     A map whose function does not work on symbols is differentiated by central differences, which is logged once. Raises ValueError
@@ -62,15 +62,12 @@ class CasadiAD(Method):
         """Settings that the derivatives depend on: the mode."""
         return (self.mode,)
 
-    def hessian_contraction(
-        self, x: Array, u: Array, t: Array | float, p: Parameters | None, lam: Array
-    ) -> tuple[Jacobians, Hessians]:
+    def _contraction(self, b: Batch, lam: Array) -> tuple[Jacobians, Hessians]:
         """First derivatives, and the second derivatives of lam' f for lam (N, n_out)."""
-        b = Batch.of(self.map, x, u, t, p)
         evaluate = self._evaluator(b, second=True)
         if isinstance(evaluate, CentralDifference):
-            return evaluate.hessian_contraction(x, u, t, p, lam)
-        value, both, H = evaluate([*b.arrays(), np.asarray(lam, float)])
+            return evaluate._contraction(b, lam)
+        value, both, H = evaluate([*b.arrays(), lam])
         n = self.map.manifold.ndx
         return self._split(value, both), Hessians(H[:, :n, :n], H[:, n:, :n], H[:, n:, n:])
 
@@ -134,7 +131,7 @@ class CasadiAD(Method):
 
     def _built(self, symbols: Symbols) -> Evaluate:
         """Evaluator of value and Jacobian. Raises TraceError if the map cannot be evaluated with symbols."""
-        return self._made("map_casadi_ad", list(symbols), self.expressions(symbols))
+        return interpreted("map_casadi_ad", list(symbols), self.expressions(symbols))
 
     def _built_second(self, symbols: Symbols) -> Evaluate:
         """Evaluator of value, Jacobian and Hessian of lam' f; logs a warning before a large graph.
@@ -143,8 +140,7 @@ class CasadiAD(Method):
         """
         lam = ca.SX.sym("lam", self.map.n_out)
         self._announce(symbols)
-        outputs = self.second_expressions(symbols, lam)
-        return self._made("map_casadi_ad_second", [*symbols, lam], outputs)
+        return interpreted("map_casadi_ad_second", [*symbols, lam], self.second_expressions(symbols, lam))
 
     def _announce(self, symbols: Symbols) -> None:
         """Log a warning if the value's operations times the directions exceed LARGE_GRAPH, which can take minutes."""
@@ -159,17 +155,10 @@ class CasadiAD(Method):
                 size,
             )
 
-    def _made(self, name: str, inputs: list[Any], outputs: Sequence[Any]) -> Evaluate:
-        """Function that evaluates the outputs (matrices) for a batch, by CasADi's virtual machine."""
-        return interpreted(name, inputs, [ca.vec(e.T) for e in outputs], [e.shape for e in outputs])
 
-
-def interpreted(name: str, inputs: list[Any], outputs: list[Any], shapes: list[tuple[int, int]]) -> Evaluate:
-    """Return a function that evaluates CasADi expressions for a batch, by CasADi's virtual machine.
-
-    outputs: matrices of these shapes, each as one column of its entries, row after row.
-    """
-    function = ca.Function(name, inputs, outputs)
+def interpreted(name: str, inputs: list[Any], outputs: Sequence[Any]) -> Evaluate:
+    """Return a function that evaluates matrices of CasADi expressions for a batch, by CasADi's virtual machine."""
+    function, shapes = ca.Function(name, inputs, [ca.vec(e.T) for e in outputs]), [e.shape for e in outputs]
 
     def evaluate(arguments: Sequence[Array]) -> list[Array]:
         """Outputs (N, rows, columns) from arguments (N, n)."""

@@ -10,12 +10,10 @@ exponential chart at x, so the Hessian is symmetric on a Lie group too. A tape c
 
 from __future__ import annotations
 
-from typing import Protocol
-
 import numpy as np
 
-from dynamics_backends.methods.base import Method, one_at_a_time, perturbed
-from dynamics_backends.protocol import Array, Batch, Hessians, Jacobians, Map, Parameters
+from dynamics_backends.methods.base import SecondOrderMethod, one_at_a_time, perturbed
+from dynamics_backends.protocol import Array, Batch, Hessians, Jacobians, Map
 from dynamics_backends.rigid_body.spatial.perturbed_transform import SpatialDual
 from dynamics_backends.scalars.dual import Dual
 
@@ -25,30 +23,12 @@ ENTRIES = 2**15
 """Maximum number of Hessian entries of the knots that are differentiated twice in one batch, which has at least one knot."""
 
 
-class TracedHessian(Protocol):
-    """Second derivatives of a map from its trace."""
+class ExactMethod(SecondOrderMethod):
+    """Method with exact first and second derivatives."""
 
-    def __call__(self, b: Batch, lam: Array) -> Array | None:
-        """Hessians (N, K, K) of lam' f in (dx, du), K = ndx + nu, for lam (N, n_out); None if the map cannot be traced."""
-        ...
-
-
-class ExactMethod(Method):
-    """Method with exact first and second derivatives. traced_hessian: second derivatives from the trace of the map, or None."""
-
-    traced_hessian: TracedHessian | None = None
-
-    def hessian_contraction(
-        self, x: Array, u: Array, t: Array | float, p: Parameters | None, lam: Array
-    ) -> tuple[Jacobians, Hessians]:
-        """First derivatives, and the second derivatives of lam' f for lam (N, n_out).
-
-        The latter are those of ``traced_hessian`` if it is set and can trace the map, else a complex step over dual numbers.
-        """
-        b, n, lam = Batch.of(self.map, x, u, t, p), self.map.manifold.ndx, np.asarray(lam, float)
-        H = None if self.traced_hessian is None else self.traced_hessian(b, lam)
-        if H is None:
-            H = contracted_hessian(self.map, b, lam)
+    def _contraction(self, b: Batch, lam: Array) -> tuple[Jacobians, Hessians]:
+        """First derivatives, and the second derivatives of lam' f for lam (N, n_out), a complex step over dual numbers."""
+        H, n = contracted_hessian(self.map, b, lam), self.map.manifold.ndx
         return self._jacobians(b), Hessians(H[:, :n, :n], H[:, n:, :n], H[:, n:, n:])
 
 

@@ -17,34 +17,22 @@ chart.
 
 from __future__ import annotations
 
-from typing import Protocol
-
 import numpy as np
 
-from dynamics_backends.methods.base import Method, one_at_a_time, perturbed
-from dynamics_backends.protocol import Array, Batch, Hessians, Jacobians, Map, Parameters
+from dynamics_backends.methods.base import Method, SecondOrderMethod, one_at_a_time, perturbed
+from dynamics_backends.protocol import Array, Batch, Hessians, Jacobians, Map
 
 EPS = float(np.finfo(float).eps)
 LARGEST_STEP = 0.1
 """Largest valid step (relative, or in radians and meters); larger differences do not approximate derivatives."""
 
 
-class DifferencesKernel(Protocol):
-    """Finite differences by compiled code."""
-
-    def __call__(self, method: FiniteDifference, b: Batch) -> Jacobians | None:
-        """Value and differences; None if the map cannot be evaluated by compiled code."""
-        ...
-
-
 class FiniteDifference(Method):
-    """Forward or central differences. kernel: compiled differences, or None.
+    """Forward or central differences.
 
     step: default eps^(1/2) (forward) or eps^(1/3) (central); it is multiplied by max(1, |x_k|) for components of vector spaces,
     angles of SO(2) and controls. Raises ValueError for another scheme, and for a step outside (0, LARGEST_STEP].
     """
-
-    kernel: DifferencesKernel | None = None
 
     def __init__(self, map: Map, *, scheme: str = "central", step: float | None = None) -> None:
         super().__init__(map)
@@ -64,9 +52,8 @@ class FiniteDifference(Method):
         return self.scheme, self.step
 
     def _jacobians(self, b: Batch) -> Jacobians:
-        """Value and differences by the compiled kernel if there is one that can evaluate the map, else by NumPy."""
-        found = None if self.kernel is None else self.kernel(self, b)
-        return self._differences(b, self._step_sizes(b, self.step)) if found is None else found
+        """Value and differences with the method's step."""
+        return self._differences(b, self._step_sizes(b, self.step))
 
     def _differences(self, b: Batch, h: Array) -> Jacobians:
         """Value and differences with steps h (ndx + nu, N)."""
@@ -94,7 +81,7 @@ class FiniteDifference(Method):
         return (at + step * np.maximum(1.0, np.abs(at))) - at
 
 
-class CentralDifference(FiniteDifference):
+class CentralDifference(FiniteDifference, SecondOrderMethod):
     """Central differences with second derivatives.
 
     step: of first and second derivatives; default eps^(1/3) for first and eps^(1/4) for second ones.
@@ -104,17 +91,15 @@ class CentralDifference(FiniteDifference):
         super().__init__(map, scheme="central", step=step)
         self.second_step = step or EPS ** (1 / 4)
 
-    def hessian_contraction(
-        self, x: Array, u: Array, t: Array | float, p: Parameters | None, lam: Array
-    ) -> tuple[Jacobians, Hessians]:
+    def _contraction(self, b: Batch, lam: Array) -> tuple[Jacobians, Hessians]:
         """First derivatives, and the second derivatives of lam' f for lam (N, n_out) by differences of differences."""
-        b, n = Batch.of(self.map, x, u, t, p), self.map.manifold.ndx
-        h = self._step_sizes(b, self.second_step)
+        n, h = self.map.manifold.ndx, self._step_sizes(b, self.second_step)
         steps = one_at_a_time(self.map, b, h)
         forward, backward = (self._gradients(perturbed(self.map, b, s), b.size, lam) for s in (steps, -steps))
         H = (forward - backward) / (2.0 * h.T[:, :, None])
         H = 0.5 * (H + H.transpose(0, 2, 1))
-        return self._jacobians(b), Hessians(H[:, :n, :n], H[:, n:, :n], H[:, n:, n:])
+        found = None if self.compiled is None else self.compiled.jacobians(self, b)
+        return found or self._jacobians(b), Hessians(H[:, :n, :n], H[:, n:, :n], H[:, n:, n:])
 
     def _gradients(self, many: Batch, size: int, lam: Array) -> Array:
         """Gradients (N, K, ndx + nu) of lam' f, at K points about each of N knots."""

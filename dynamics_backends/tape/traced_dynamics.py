@@ -66,8 +66,8 @@ def traced_dynamics(
     if second and curved_forces:
         parts["contracted"] = traced_forces.contracted_trace(calling)
     elif second:
-        exact = calling if isinstance(map, HasContraction) else plain
-        parts["contracted"] = exact.traced_contraction(mode)
+        closed = isinstance(map, HasContraction)
+        parts["contracted"] = calling.traced_contraction(None) if closed else plain.traced_contraction(mode)
     return TracedParts(parts, value.rows, step)
 
 

@@ -19,7 +19,7 @@ import pytest
 from click.testing import CliRunner
 
 import trajopt as to
-from dynamics_backends.tape.traced_analytic import TracedAnalytic, TracedAnalyticSecondOrder
+from dynamics_backends.methods.analytic import Analytic, AnalyticSecondOrder
 from experiments.cli import saving
 from experiments.cli.main import main
 from problems.robots import robot_path
@@ -461,14 +461,14 @@ def test_check_passes(config):
 
 
 def test_check_names_a_wrong_derivative(config, monkeypatch):
-    right = TracedAnalytic.jacobians
+    right = Analytic.jacobians
 
     def wrong(self, *arguments):
         found = right(self, *arguments)
         found.fx[:, 3, 0] *= 1.1
         return found
 
-    monkeypatch.setattr(TracedAnalytic, "jacobians", wrong)
+    monkeypatch.setattr(Analytic, "jacobians", wrong)
     result = run("check", config)
     assert result.exit_code == FAILED
     assert "worst: d vdot[elbow] / d q[shoulder], relative error" in result.output
@@ -476,14 +476,14 @@ def test_check_names_a_wrong_derivative(config, monkeypatch):
 
 
 def test_check_names_a_wrong_second_derivative(config, monkeypatch):
-    right = TracedAnalyticSecondOrder.hessian_contraction
+    right = AnalyticSecondOrder.hessian_contraction
 
     def wrong(self, *arguments):
         first, second = right(self, *arguments)
         second.xx[:, 1, 1] *= 1.1
         return first, second
 
-    monkeypatch.setattr(TracedAnalyticSecondOrder, "hessian_contraction", wrong)
+    monkeypatch.setattr(AnalyticSecondOrder, "hessian_contraction", wrong)
     result = run("check", config, "--points", "2")
     assert result.exit_code == FAILED
     assert "worst: d2 / d q[elbow] along a direction, relative error" in result.output

@@ -60,7 +60,6 @@ MAY_LOAD_CASADI = (
     *(f"dynamics_backends/compiled/emit/{name}.py" for name in ("trace", "pairs")),
     "dynamics_backends/compiled/loops/unrolled.py",
     *(f"dynamics_backends/compiled/sources/{name}_source.py" for name in ("traced", "manifold")),
-    *(f"dynamics_backends/tape/{name}.py" for name in ("traced_analytic", "traced_casadi_ad")),
     "trajopt/stage/source/term_source.py",
 )
 FILES = sorted(path.relative_to(ROOT).as_posix() for layer in LAYERS for path in (ROOT / layer).rglob("*.py"))

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 from dynamics_backends import scalar as sm
-from dynamics_backends.compiled.emit.trace import Trace, trace
+from dynamics_backends.compiled.emit.trace import Trace
 from dynamics_backends.symbols import ca
 
 
@@ -332,25 +332,6 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
     "FLOOR": _decision("floor"),
 }
 """Operations of a :class:`~dynamics_backends.compiled.emit.trace.Trace` that are defined on pairs, by name."""
-
-
-def on_pairs(t: Trace, pair: type[Pair], paired: Sequence[bool], lengths: Sequence[int]) -> Trace:
-    """Trace of a trace's operations on pairs; inputs i with paired[i] and all outputs alternate first and second numbers.
-
-    Other inputs have second numbers of zero. lengths: numbers of components of the new trace's inputs. Raises ValueError for an
-    operation that pairs do not have.
-    """
-
-    def evaluate(*inputs: list[Any]) -> list[list[Any]]:
-        """Outputs of the trace for symbols of its inputs."""
-
-        def component(i: int, j: int) -> Pair:
-            """Component j of input i as a pair, with a zero second number if the input is not paired."""
-            return pair(inputs[i][2 * j], inputs[i][2 * j + 1]) if paired[i] else pair(inputs[i][j])
-
-        return replayed(t, pair, component)
-
-    return trace(evaluate, lengths)
 
 
 def replayed(t: Trace, pair: type[Pair], component: Callable[[int, int], Pair]) -> list[list[Any]]:

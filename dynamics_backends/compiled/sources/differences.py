@@ -1,13 +1,13 @@
 """Partial derivatives of any function by finite differences, and by complex or dual numbers, in the package's library.
 
-The kernel of differences (templates/differences/partials_by_differences.h) calls the value, a tape.
+The kernels in templates/differences call the value, or the slope along one direction: a tape.
 """
 
 from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -16,53 +16,67 @@ from dynamics_backends.compiled.runtime.memory import address, code_of, structs_
 from dynamics_backends.compiled.sources.manifold_source import factor_array, factors_of
 from dynamics_backends.machine import library as machine
 from dynamics_backends.methods.finite_difference import FiniteDifference
-from dynamics_backends.protocol import unwrapped
+from dynamics_backends.protocol import Map, unwrapped
 
 POINTS = 8
 """Maximum number of points at which a tape is evaluated in one call: DIFFERENCES_POINTS in C."""
-_DIFFERENCES_KERNEL = "differences/partials_by_differences.h"
-_HEADERS = "lanes/function.h", "lanes/groups.h", _DIFFERENCES_KERNEL
-(_Differences,) = structs_in("\n".join(map(template, _HEADERS)), "differences_t")
+_KERNELS = "differences/partials_by_differences.h", "differences/partials_along.h"
+_HEADERS = "lanes/function.h", "lanes/groups.h", *_KERNELS
+_Differences, _Directions = structs_in("\n".join(map(template, _HEADERS)), "differences_t", "directions_t")
+Function = tuple[int | None, int | None, int | None]
+"""Members of function_t: addresses of a function, of its data, and of the function for several blocks."""
 
 
 def differences_source() -> str:
     """C source, for the package's library, of derivatives by finite differences and by complex and dual numbers, and of functions
     for many rows.
     """
-    kernels = *_HEADERS, "lanes/rows.h", "lanes/function_rows.h", "differences/partials_along.h"
-    return "\n".join([prelude(), *map(template, kernels)])
+    headers = "lanes/function.h", "lanes/groups.h", "lanes/rows.h", "lanes/function_rows.h"
+    return "\n".join([prelude(), *map(template, (*headers, *_KERNELS))])
 
 
-class Differences:
-    """Function dynamics_partials by differences, in the library, with its data.
+class PartialsKernel(NamedTuple):
+    """Function dynamics_partials in the library, which calls a tape.
 
-    function: addresses of this function and of its data. points: number of points that the workspace of the value must hold.
-    value: members of function_t of the value: addresses of the function, of its data, and of the function for several blocks.
-    sizes: components of its inputs x, u, ... rows: number of its results. lanes: SIMD lanes of the code that calls the functions.
+    function: addresses of this function and of its data. points: number of points that the workspace of the tape must hold. memory:
+    objects that must live as long as the function is called.
     """
 
-    def __init__(
-        self,
-        method: FiniteDifference,
-        value: tuple[int | None, int | None, int | None],
-        sizes: Sequence[int],
-        rows: int,
-        lanes: int,
-    ) -> None:
-        map, library = unwrapped(method.map), machine.kernels(lanes)
-        factors, components = factor_array(factors_of(map.manifold), lanes), np.array(sizes, np.int32)
-        self.data = _Differences(
-            *value,
-            ctypes.addressof(factors),
-            address(components),
-            *_numbers(method, sizes, rows),
-        )
-        self.points = 1 if value[2] is None else POINTS
-        self._memory = factors, components
-        self.function = code_of(library.partials_by_differences), ctypes.addressof(self.data)
+    function: tuple[int | None, int]
+    points: int
+    memory: Any
 
 
-def _numbers(method: FiniteDifference, sizes: Sequence[int], rows: int) -> tuple[Any, ...]:
-    """Members of differences_t behind its pointers: number of inputs, ndx, nu, rows, 1 for central differences, and the step."""
+def by_differences(
+    method: FiniteDifference, value: Function, sizes: Sequence[int], rows: int, lanes: int
+) -> PartialsKernel:
+    """Partial derivatives by the differences of a method.
+
+    value: function of the value. sizes: components of its inputs x, u, ... rows: number of its results. lanes: SIMD lanes of the
+    code that calls the functions.
+    """
     map = unwrapped(method.map)
-    return len(sizes), map.manifold.ndx, map.nu, rows, int(method.scheme == "central"), method.step
+    factors, components = factor_array(factors_of(map.manifold), lanes), np.array(sizes, np.int32)
+    counts = len(sizes), map.manifold.ndx, map.nu, rows, int(method.scheme == "central"), method.step
+    data = _Differences(*value, ctypes.addressof(factors), address(components), *counts)
+    return _kernel(machine.kernels(lanes).partials_by_differences, data, value, (factors, components))
+
+
+def by_directions(
+    map: Map, along: Function, step: float, sizes: Sequence[int], rows: int, lanes: int
+) -> PartialsKernel:
+    """Partial derivatives of a map by its slopes along all directions.
+
+    along: function of the value and the slope along a direction of the size ``step``, its last input. sizes, rows, lanes: as in
+    :func:`by_differences`, without the direction.
+    """
+    n, m = map.manifold.ndx, map.nu
+    components = np.array([*sizes, n + m], np.int32)
+    data = _Directions(*along, address(components), len(components), n, m, rows, step)
+    return _kernel(machine.kernels(lanes).partials_along, data, along, components)
+
+
+def _kernel(function: Any, data: Any, called: Function, memory: Any) -> PartialsKernel:
+    """Kernel from its C function and data, and the function that it calls."""
+    points = 1 if called[2] is None else POINTS
+    return PartialsKernel((code_of(function), ctypes.addressof(data)), points, (data, memory))

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 
 from dynamics_backends.compiled.emit.emit import TracedFunction
 from dynamics_backends.compiled.sources import traced_source
-from dynamics_backends.compiled.sources.differences import Differences
+from dynamics_backends.compiled.sources.differences import Function, PartialsKernel, by_differences, by_directions
 from dynamics_backends.compiled.sources.traced_source import TracedDynamics
 from dynamics_backends.methods.base import Method
 from dynamics_backends.methods.finite_difference import FiniteDifference
@@ -31,6 +31,8 @@ from dynamics_backends.protocol import (
     unwrapped,
 )
 
+ALONG = "dynamics_along"
+"""Name of the function of value and slope along a direction."""
 ALGEBRAS = {"complex_step": "complex", "forward_ad": "dual", "structured_ad": "dual"}
 BY_TRACE = ("casadi_ad", *ALGEBRAS, "forward_difference")
 """Methods whose compiled second derivatives come from the trace if the map defines none: exact methods, and forward_difference,
@@ -55,21 +57,25 @@ def question_of(backend: DynamicsBackend, sizes: Mapping[str, int]) -> tuple:
     return (backend.name, settings, unwrapped(backend.map), tuple(sizes.items()), traced_source.OPERATIONS_LIMIT)
 
 
-def differences_of(
+def partials_kernel(
     backend: DynamicsBackend,
-    value: tuple[int | None, int | None, int | None],
+    tapes: Mapping[str, Function],
+    step: float,
     sizes: Mapping[str, int],
     rows: int,
     lanes: int,
-) -> Differences | None:
-    """Function dynamics_partials of a backend of finite differences; None for other methods.
+) -> PartialsKernel | None:
+    """Function dynamics_partials of a backend of finite differences, or of complex or dual numbers; None for other methods.
 
-    value: addresses of dynamics_value, of its data and of its function for several blocks (function_t). sizes: components of the
-    parameters by name. rows: number of computed rows of xdot. lanes: SIMD lanes.
+    tapes: functions of the tapes "dynamics_value" and ALONG, if the method has them. step: size of a direction of ALONG. sizes:
+    components of the parameters by name. rows: number of computed rows of xdot. lanes: SIMD lanes.
     """
-    if not isinstance(backend, FiniteDifference):
-        return None
-    return Differences(backend, value, _input_sizes(backend, sizes), rows, lanes)
+    inputs = _input_sizes(backend, sizes)
+    if isinstance(backend, FiniteDifference):
+        return by_differences(backend, tapes.get("dynamics_value", (None, None, None)), inputs, rows, lanes)
+    if ALONG in tapes:
+        return by_directions(unwrapped(backend.map), tapes[ALONG], step, inputs, rows, lanes)
+    return None
 
 
 def _input_sizes(backend: DynamicsBackend, sizes: Mapping[str, int]) -> list[int]:

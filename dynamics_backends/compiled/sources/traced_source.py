@@ -12,7 +12,7 @@ from dynamics_backends.compiled.emit.pairs import ALGEBRAS, replayed
 from dynamics_backends.compiled.emit.trace import Trace, trace_expressions
 from dynamics_backends.methods.exact_methods import STEP
 from dynamics_backends.methods.symbolic_map import Symbols, complaint, description, refusal, symbolic_value
-from dynamics_backends.protocol import HasContraction, Map, Partials, is_second_order
+from dynamics_backends.protocol import Map, Partials, is_second_order
 from dynamics_backends.symbols import ca
 from dynamics_backends.systems.contact.stepped_contact import SteppedContact
 
@@ -31,10 +31,11 @@ class TooLong(ValueError):
 
 @dataclass(frozen=True, eq=False)
 class TracedDynamics:
-    """Traces of one map with parameters of these sizes, and of its derivatives."""
+    """Traces of one map with parameters of these sizes, and of its derivatives. all_rows: compute all rows of the value."""
 
     map: Map
     sizes: Mapping[str, int]
+    all_rows: bool = False
 
     @cached_property
     def symbols(self) -> Symbols:
@@ -49,10 +50,12 @@ class TracedDynamics:
 
     @cached_property
     def rows(self) -> int:
-        """Number of rows of xdot to compute: half of them, the last ones, if the first half is v, else all.
+        """Number of rows of the value to compute: all, or the last half if the first half is v, and not all are requested.
 
         The first half is v for a SteppedContact, and is compared with v for other second-order systems.
         """
+        if self.all_rows:
+            return self.map.n_out
         n, nx = self.map.manifold.ndx, self.map.manifold.nx
         if isinstance(self.map, SteppedContact):  # its value is an expression with kernels only
             return n // 2
@@ -123,14 +126,14 @@ class TracedDynamics:
         """Computed rows of the value and the derivatives of the map, by their names in C."""
         return _named(self._below_of(_columns(first)))
 
-    def traced_contraction(self, mode: str) -> TracedFunction:
+    def traced_contraction(self, mode: str | None) -> TracedFunction:
         """Trace of dynamics_contracted: computed rows of value, fx and fu, and xx, ux, uu of lam' f, with the last argument lam.
 
-        Analytic, or by CasADi's AD in this mode if the map has no second derivatives. Raises TraceError if the map cannot be
-        evaluated with symbols, TooLong for more than OPERATIONS_LIMIT operations.
+        Analytic (mode None), or by CasADi's AD in this mode. Raises TraceError if the map cannot be evaluated with symbols, TooLong
+        for more than OPERATIONS_LIMIT operations.
         """
         lam = ca.SX.sym("lam", self.map.n_out)
-        parts = self.both(lam) if isinstance(self.map, HasContraction) else self._both_by_ad(lam, mode)
+        parts = self.both(lam) if mode is None else self._both_by_ad(lam, mode)
         return self.traced("dynamics_contracted", _named([*self._below_of(parts[:3]), *parts[3:]]), {"lam": lam})
 
     def traced(self, name: str, outputs: Mapping[str, Any], more: Mapping[str, Any]) -> TracedFunction:

@@ -12,7 +12,7 @@ from dynamics_backends.registry import make_backend
 from dynamics_backends.systems.constraints.constraint_kinds import FrameContact, PointContact, PointLoop
 from dynamics_backends.systems.constraints.holonomic import Holonomic
 from dynamics_backends.systems.contact.impact import Impact
-from dynamics_backends.tape.traced_analytic import TracedAnalytic
+from dynamics_backends.tape.compiled_derivatives import CompiledDerivatives
 from trajopt import OCP, SampledSystem, control_cost, solve, state_cost
 
 GAINS = (25.0, 10.0)
@@ -35,7 +35,7 @@ SYSTEMS = {
 def assert_engines_agree(system, x, u, lam, p=None):
     """Compare to rounding, relative to each block or to a thousandth of the largest."""
     compiled, numpy = (make_backend(system, "analytic", engine=engine) for engine in ("compiled", "numpy"))
-    assert isinstance(compiled, TracedAnalytic)
+    assert isinstance(compiled.compiled, CompiledDerivatives)
     own, expected = (b.hessian_contraction(x, u, 0.0, p, lam) for b in (compiled, numpy))
     assert deviation(own[0], expected[0]) < 1e-11
     least = 1e-3 * np.abs(expected[1].xx).max()

@@ -66,7 +66,7 @@ def differences(scheme, x, u, t, p):
 def test_the_kernel_takes_the_differences(scheme, size):
     x, u, t, p = arguments(size)
     backend = make_backend(spinning(), f"{scheme}_difference", engine="compiled")
-    assert backend.kernel(backend, Batch.of(backend.map, x, u, t, p)) is not None
+    assert backend.compiled.jacobians(backend, Batch.of(backend.map, x, u, t, p)) is not None
     value, fx, fu = backend.jacobians(x, u, t, p)
     expected, slopes, h = differences(scheme, x, u, t, p)
     np.testing.assert_allclose(value, expected, rtol=1e-13, atol=1e-13)

@@ -6,15 +6,16 @@ import ctypes
 from typing import Any
 
 from dynamics_backends.compiled.interface import (
+    ALONG,
     TooLong,
     TraceError,
     Workspaces,
     bound,
     code_of,
-    differences_of,
     kernel_text,
     kernels,
     lanes_in_use,
+    partials_kernel,
     prelude,
     structs_in,
     template,
@@ -88,19 +89,19 @@ class Library:
         self.shape, self.lanes = shape, lanes_in_use()
         functions, workspace = FunctionsData(rows=taped.rows), 0
         functions.force_rows, functions.force_columns, functions.curved_forces = taped.forces
-        for name, values in taped.members(self.lanes).items():
+        found = {name: tape.function for name, tape in taped.tapes.items()}
+        partials = partials_kernel(backend, found, taped.step, dict(shape.parameters), taped.rows, self.lanes)
+        if partials is not None:
+            found.pop(ALONG, None)
+            found["dynamics_partials"] = (*partials.function, None)
+            workspace = partials.points * taped.registers
+        for name, values in found.items():
             for member, number in zip(("run", "self", "run_blocks"), values, strict=True):
                 setattr(functions, f"{name}_{member}", number)
-        value = functions.dynamics_value_run, functions.dynamics_value_self, functions.dynamics_value_run_blocks
-        registers = taped.registers
-        differences = differences_of(backend, value, dict(shape.parameters), functions.rows, self.lanes)
-        if differences is not None:
-            functions.dynamics_partials_run, functions.dynamics_partials_self = differences.function
-            workspace = max(workspace, differences.points * registers)
-        sizes = self.lanes, ctypes.addressof(functions), workspace, registers
+        sizes = self.lanes, ctypes.addressof(functions), workspace, taped.registers
         structure = Structure.of(unwrapped(backend.map), shape).data(*sizes)
         self.structure = at = ctypes.addressof(structure.data)
-        self._memory = structure, functions, differences, taped
+        self._memory = structure, functions, partials, taped
         stages = kernels(self.lanes)
         self.values = bound(stages, "stage_values", "pp ll pp")
         self.first = bound(stages, "stage_first", "pp ll pp")

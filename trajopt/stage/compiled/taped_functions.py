@@ -6,20 +6,15 @@ second process need not trace.
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
 from dynamics_backends.compiled.interface import (
     TracedFunction,
-    code_of,
-    kernels,
     operations_limit,
     question_of,
     remembered,
-    structs_in,
-    template,
 )
 from dynamics_backends.manifold import Manifold
 from dynamics_backends.protocol import Map, unwrapped
@@ -30,36 +25,19 @@ from trajopt.stage.source.constraint_source import constraint_source
 from trajopt.stage.source.stage_shape import StageShape
 from trajopt.stage.source.term_source import TermSource, term_source
 
-ALONG = "dynamics_along"
-(DirectionsData,) = structs_in(
-    "\n".join(map(template, ("lanes/function.h", "differences/partials_along.h"))), "directions_t"
-)
-
 
 class TapedFunctions(NamedTuple):
     """Functions of a phase: tapes by their names in functions_t.
 
-    rows: the dynamics compute the last ``rows`` rows of xdot. directions: struct directions_t of partial derivatives by complex
-    or dual numbers, whose tape is named :data:`ALONG`; None for other methods. forces: the members force_rows, force_columns and
-    curved_forces of functions_t, for contact forces that the running cost reads.
+    rows: the dynamics compute the last ``rows`` rows of xdot. step: size of a direction of the tape ALONG, which complex and dual
+    numbers have. forces: the members force_rows, force_columns and curved_forces of functions_t, for contact forces that the
+    running cost reads.
     """
 
     tapes: dict[str, Tape]
     rows: int
-    directions: Any = None
+    step: float = 0.0
     forces: tuple[int, int, int] = (0, 0, 0)
-
-    def members(self, lanes: int) -> dict[str, tuple[int | None, int, int | None]]:
-        """Return code, data and code for blocks (run, self, run_blocks) of the members of functions_t that have tapes, by name.
-
-        Code and data are addresses, None for no code. With ``directions``, "dynamics_partials" is the C function that calls the
-        tape :data:`ALONG`, and ``directions`` gets the addresses of this tape. lanes: SIMD width of this function.
-        """
-        found = {name: tape.function for name, tape in self.tapes.items()}
-        if self.directions is not None:
-            self.directions.along_run, self.directions.along_self, _ = found.pop(ALONG)
-            found["dynamics_partials"] = code_of(kernels(lanes).partials_along), ctypes.addressof(self.directions), None
-        return found
 
     @property
     def registers(self) -> int:
@@ -77,8 +55,7 @@ def taped_functions(backend: Any, shape: StageShape) -> TapedFunctions:
     terms = _other_terms(manifold, shape)
     running, forces = _running(map if returned_force_count(backend, sizes) else None, manifold, shape)
     own, rows, step = _dynamics(backend, shape, forces=forces[0] > 0, curved_forces=bool(forces[2]))
-    directions = DirectionsData(n=manifold.ndx, m=map.nu, rows=rows, step=step) if ALONG in own else None
-    return TapedFunctions(own | running | terms, rows, directions, forces)
+    return TapedFunctions(own | running | terms, rows, step, forces)
 
 
 def _dynamics(

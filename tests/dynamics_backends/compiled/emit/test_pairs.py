@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from dynamics_backends import scalar as sm
-from dynamics_backends.compiled.emit.pairs import ComplexPair, DualPair, on_pairs
-from dynamics_backends.compiled.emit.trace import trace_expressions
+from dynamics_backends.compiled.emit.pairs import ComplexPair, DualPair, replayed
+from dynamics_backends.compiled.emit.trace import trace, trace_expressions
 from dynamics_backends.scalars.dual import Dual
 from dynamics_backends.tape.tape import Tape
 
@@ -137,7 +137,8 @@ def test_rows():
 def on_tape(name: str, pair: type, z: np.ndarray) -> np.ndarray:
     """The tape of an expression on pairs, for pairs given as complex numbers."""
     symbol = ca.SX.sym("x")
-    t = on_pairs(trace_expressions([symbol], [TRACED[name][0](symbol)]), pair, [True], [2])
+    real = trace_expressions([symbol], [TRACED[name][0](symbol)])
+    t = trace(lambda parts: replayed(real, pair, lambda i, j: pair(*parts)), [2])
     return Tape.of(t, [2]).rows(z[:, None].view(float))[0].view(complex)[:, 0]
 
 
