@@ -2,25 +2,24 @@
 
 A value is a vector V over lanes, or a double if it is equal in all lanes. The code has one of two forms: one static function
 (:func:`step_function`), or straight-line code cut into functions of about CHUNK operations (:func:`chunked_function`). These pass
-values through a buffer, so that compile time grows linearly with the number of operations. Called functions precede their callers.
+values through a buffer, so that compile time grows linearly with the number of operations. Calls of functions are for tapes only.
 """
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from dynamics_backends.compiled.emit.trace import RESULT, Operand, Operation, Trace, by_inverses, by_selection
+from dynamics_backends.compiled.emit.trace import Operand, Operation, Trace
 
 CHUNK = 500
-"""Number of operations in one C function of straight-line code, which may be followed by the results of its last call."""
+"""Number of operations in one C function of straight-line code."""
 
 _INFIX = {"ADD": "{0} + {1}", "SUB": "{0} - {1}", "MUL": "{0} * {1}", "DIV": "{0} / {1}", "NEG": "-{0}"}
 _INFIX |= {"SQ": "{0} * {0}", "TWICE": "{0} + {0}", "INV": "1.0 / {0}"}
 _CALLS = {"SIN", "COS", "TAN", "EXP", "LOG", "SQRT", "TANH", "ATAN2", "ATAN", "FABS", "FMIN", "FMAX", "POW", "CONSTPOW"}
 _CALLS |= {"LT", "LE", "EQ", "NE", "NOT", "AND", "OR", "IF_ELSE_ZERO", "SIGN", "SINH", "COSH", "ASIN", "ACOS", "FLOOR"}
-_CALLS |= {"EXPM1", "LOG1P", "SELECT_LT"}
+_CALLS |= {"EXPM1", "LOG1P"}
 
 
 @dataclass(frozen=True)
@@ -36,42 +35,21 @@ def step_function(
     name: str, t: Trace, inputs: Sequence[Argument], outputs: Sequence[str], *, inline: bool = False
 ) -> str:
     """Source of a static C function ``name(inputs..., outputs...)`` for one trace, inlined or never inlined."""
-    return _function("ALWAYS_INLINE" if inline else "NOINLINE", name, t, inputs, outputs)
-
-
-def _function(attribute: str, name: str, t: Trace, inputs: Sequence[Argument], outputs: Sequence[str]) -> str:
-    """C function of a trace with an attribute (inlining), the inputs and the outputs as arguments."""
     body = _Body(inputs)
     lines = [body.statement(op) for op in t.operations]
     for output, operands in zip(outputs, t.outputs, strict=True):
         lines += [f"{output}[{i}] = {body.vector(x)};" for i, x in enumerate(operands)]
     arguments = [f"const {'V' if a.vector else 'double'}* restrict {a.name}" for a in inputs]
     arguments += [f"V* restrict {o}" for o in outputs]
+    attribute = "ALWAYS_INLINE" if inline else "NOINLINE"
     return f"{attribute} void {name}({', '.join(arguments)})\n{{\n" + "\n".join(lines) + "\n}\n"
 
 
-def _called(name: str, t: Trace) -> str:
-    """C source of the functions that a trace calls, other than kernels, one C function each; "" without any.
-
-    The C function of a called function F is void NAME_F(a, r), with its arguments a and its results r.
-    """
-    sizes = {op.name: len(op.operands) for op in t.operations if op.name in t.called}
-    functions = {key: f for key, f in t.called.items() if isinstance(f, Trace)}
-    texts = (
-        _function("NOINLINE", f"{name}_{key}", by_selection(by_inverses(functions[key])), [Argument("a", n)], ["r"])
-        for key, n in sizes.items()
-    )
-    return "".join(texts)
-
-
 class _Body:
-    """Writer of operands and statements as C text; records which values are vectors.
+    """Writer of operands and statements as C text; records which values are vectors."""
 
-    called: functions that operations call, by name; name: prefix of these names in C.
-    """
-
-    def __init__(self, inputs: Sequence[Argument], name: str = "", called: Mapping[str, Any] | None = None) -> None:
-        self.inputs, self.name, self.called = inputs, name, called or {}
+    def __init__(self, inputs: Sequence[Argument]) -> None:
+        self.inputs = inputs
         self.is_vector: dict[int, bool] = {}
 
     def operand(self, x: Operand) -> str:
@@ -95,9 +73,6 @@ class _Body:
 
         Raises ValueError for an operation that C code does not support.
         """
-        if op.name == RESULT:
-            call, component = op.operands
-            return f"r{call}[{component:.0f}]", True
         if op.name in _INFIX:
             vector = any(self.vectorial(x) for x in op.operands)
             return _INFIX[op.name].format(*[self.operand(x) for x in op.operands]), vector
@@ -107,18 +82,9 @@ class _Body:
 
     def statement(self, op: Operation) -> str:
         """C statement of an operation; records if its value is a vector."""
-        if op.name in self.called:
-            return self._call(op)
         text, vector = self.expression(op)
         self.is_vector[op.index] = vector
         return f"const {'V' if vector else 'double'} s{op.index} = {text};"
-
-    def _call(self, op: Operation) -> str:
-        """C statements of a call: arguments a, results r."""
-        i, function, results = op.index, f"{self.name}_{op.name}", len(self.called[op.name].outputs[0])
-        self.is_vector[i] = True
-        arguments = f"const V a{i}[] = {{{', '.join(map(self.vector, op.operands))}}}; V r{i}[{results}];"
-        return f"{arguments}\n{function}(a{i}, r{i});"
 
 
 def constant(x: float) -> str:
@@ -131,16 +97,14 @@ def constant(x: float) -> str:
 def chunked_function(name: str, t: Trace, inputs: Sequence[Argument], outputs: Sequence[str]) -> tuple[str, int]:
     """Straight-line code as ``name(inputs..., outputs..., V* w)``; returns the source and the length of the buffer w in vectors.
 
-    The code is cut into functions of CHUNK operations (:func:`_cut`), which pass values through w; called functions precede them.
-    Outputs that are mostly zero are cleared first.
+    The code is cut into functions of CHUNK operations, which pass values through w. Outputs that are mostly zero are cleared first.
     """
     chunks = _Chunks.of(t)
     cleared = {o: len(operands) for o, operands in zip(outputs, t.outputs, strict=True) if _mostly_zero(operands)}
     stores = _stores(chunks, outputs, t.outputs, cleared)
     arguments = [f"const {'V' if a.vector else 'double'}* restrict {a.name}" for a in inputs]
     arguments += [f"V* restrict {o}" for o in outputs] + ["V* restrict w"]
-    head, body = ", ".join(arguments), _Body(inputs, name, t.called)
-    source = [_called(name, t)]
+    head, body, source = ", ".join(arguments), _Body(inputs), []
     for c, local in enumerate(stores):
         text = "\n".join(_chunk_lines(chunks, c, local, body))
         source.append(f"NOINLINE void {name}_{c}({head})\n{{\n{text}\n}}\n")
@@ -167,25 +131,10 @@ class _Chunks:
     @classmethod
     def of(cls, t: Trace) -> _Chunks:
         """Cut a trace, and assign buffer positions to values that several functions use."""
-        operations = _cut(t.operations)
+        starts = range(0, max(len(t.operations), 1), CHUNK)
+        operations = [t.operations[start : start + CHUNK] for start in starts]
         home = {op.index: c for c, local in enumerate(operations) for op in local}
         return cls(operations, home, *_buffer_slots(operations, home))
-
-
-def _cut(operations: list[Operation]) -> list[list[Operation]]:
-    """Cut operations into at least one part of CHUNK operations; the last may be shorter.
-
-    Results of calls at the end of a part extend it, so that no part begins with one.
-    """
-    parts: list[list[Operation]] = []
-    first = 0
-    while first < len(operations) or not parts:
-        end = first + CHUNK
-        while end < len(operations) and operations[end].name == RESULT:
-            end += 1
-        parts.append(operations[first:end])
-        first = end
-    return parts
 
 
 Store = tuple[str, int, Operand]

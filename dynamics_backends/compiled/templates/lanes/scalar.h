@@ -49,7 +49,6 @@ static inline V v_ne(V a, V b) { return a != b; }
 static inline V v_not(V a) { return a == 0.0; }
 static inline V v_and(V a, V b) { return a != 0.0 && b != 0.0; }
 static inline V v_or(V a, V b) { return a != 0.0 || b != 0.0; }
-static inline V v_select_lt(V x, V y, V a, V b) { return x < y ? a : b; }
 static inline V v_if_else_zero(V c, V a) { return c != 0.0 ? a : 0.0; }
 static inline V v_fmin(V a, V b) { return a < b ? a : b; }
 static inline V v_fmax(V a, V b) { return a > b ? a : b; }

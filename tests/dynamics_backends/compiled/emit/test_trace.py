@@ -1,13 +1,11 @@
-"""Traces: equal operations are shared, different ones never; functions that are called are written once."""
+"""Traces: equal operations are shared, different ones never; functions that are called are traced once."""
 
 import operator
 
 import numpy as np
 import pytest
 
-from dynamics_backends import scalar as sm
-from dynamics_backends.compiled.emit.emit import CHUNK, Argument, chunked_function
-from dynamics_backends.compiled.emit.trace import RESULT, by_inverses, by_selection, trace
+from dynamics_backends.compiled.emit.trace import RESULT, trace
 from dynamics_backends.symbols import called, preserved_calls
 
 OPERATORS = {
@@ -18,10 +16,6 @@ OPERATORS = {
     "INV": lambda a: 1.0 / a,
     "SQ": lambda a: a * a,
     "TWICE": lambda a: 2.0 * a,
-    "LT": lambda a, b: float(a < b),
-    "NOT": lambda a: float(not a),
-    "IF_ELSE_ZERO": lambda a, b: b if a else 0.0,
-    "SELECT_LT": lambda x, y, a, b: a if x < y else b,
 }
 
 
@@ -84,30 +78,4 @@ def test_calls_are_preserved_only_on_request():
         assert nested(x)[0] == pytest.approx(evaluated(plain, [x]))
     assert not plain.called and list(found.called) == ["crossed"]
     assert found.count()["crossed"] == 401 and len(found.operations) < len(plain.operations)
-    for t in (found, by_inverses(found)):
-        np.testing.assert_allclose(evaluated(t, [x]), evaluated(plain, [x]), rtol=1e-12)
-
-
-def test_results_stand_behind_their_call():
-    """Code is cut into functions; each reads the results of its calls from their arrays."""
-    with preserved_calls():
-        found = trace(nested, [2])
-    text, _ = chunked_function("f", found, [Argument("x", 2)], ["y"])
-    parts = text.split("NOINLINE void ")[1:]
-    assert parts[0].startswith("f_crossed(const V* restrict a, V* restrict r)")
-    assert len(parts) > len(found.operations) / (CHUNK + 2)
-    assert sum(part.count("f_crossed(a") for part in parts[1:]) == 401
-    for part in parts[1:]:
-        arrays = {line.split(" V r")[1].split("[")[0] for line in part.splitlines() if " V r" in line}
-        assert {line.split(" = r")[1].split("[")[0] for line in part.splitlines() if " = r" in line} <= arrays
-
-
-def test_choices_are_one_operation():
-    def f(x):
-        a, b = sm.select(x[0] - x[1], x[0] * x[1], 3.0 + x[1]), sm.select(x[1], x[0], 0.0 * x[0])
-        return [[a, b, sm.select(a * a - b, b - x[1], a)]]
-
-    found = by_selection(trace(f, [2]))
-    assert found.count()["SELECT_LT"] >= 2
-    for x in ([1.7, -0.6], [-1.7, 0.6], [0.5, 0.5], [0.3, 2.0]):
-        np.testing.assert_allclose(evaluated(found, [x]), f(np.array(x))[0], rtol=1e-15)
+    np.testing.assert_allclose(evaluated(found, [x]), evaluated(plain, [x]), rtol=1e-12)
