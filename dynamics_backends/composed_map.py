@@ -78,7 +78,7 @@ class ComposedMap:
         """Value (rows) and derivatives of the inner map, and the derivatives of the outer function at this value."""
         own = self.inner.partials(x, u, t, self.inner_parameters(p))
         y = sm.stack(list(own.value)) if isinstance(own.value, list) else own.value
-        return own._replace(value=y), _slopes(self.outer, y, p)
+        return own._replace(value=y), outer_jacobian(self.outer, y, p)
 
     def _chained(self, own: Partials, slopes: list[dict[int, Scalar]], p: Given) -> Partials:
         """Value and derivatives of the composed map by the chain rule; fx or fu is [] if the inner map's is empty.
@@ -109,7 +109,7 @@ class CurvedComposedMap(ComposedMap):
             sum((lam[i] * row[j] for i, row in enumerate(slopes) if j in row), zero) for j in range(self.inner.n_out)
         ]
         xx, ux, uu = self._inner_second_derivatives(x, u, t, self.inner_parameters(p), sm.stack(through))
-        second = _outer_second_derivatives(self.outer, own.value, p, lam)
+        _, second = outer_hessian(self.outer, own.value, p, lam)
         if not second:
             return self._chained(own, slopes, p), Contraction(xx, ux, uu)
         in_x, in_u = (_weighted(second, M) for M in (own.fx, own.fu))
@@ -140,7 +140,7 @@ def _sum(left: Matrix, right: Mapping[int, Rows], more: Matrix) -> list[Rows]:
     return [row + sum((left[j][a] * along for j, along in right.items()), 0.0 * row) for a, row in enumerate(more)]
 
 
-def _slopes(outer: Outer, y: Rows, p: Given) -> list[dict[int, Scalar]]:
+def outer_jacobian(outer: Outer, y: Rows, p: Given) -> list[dict[int, Scalar]]:
     """Derivatives of ``outer`` by the rows of y (n, N), by forward AD, or by CasADi for symbols.
 
     Returns a list with a dict for each output: row of y -> derivative, without rows whose derivative is zero at all points.
@@ -155,27 +155,27 @@ def _slopes(outer: Outer, y: Rows, p: Given) -> list[dict[int, Scalar]]:
     return [{j: tangent[..., j] for j in range(n) if np.any(tangent[..., j])} for tangent in found]
 
 
-def _outer_second_derivatives(outer: Outer, y: Rows, p: Given, lam: Rows) -> dict[int, dict[int, Scalar]]:
-    """Second derivatives of lam' outer by the rows of y: row -> row -> derivative, without those that are zero at all points."""
+def outer_hessian(outer: Outer, y: Rows, p: Given, lam: Rows) -> tuple[list[Scalar], dict[int, dict[int, Scalar]]]:
+    """Gradient of lam' outer in the rows of y, and second derivatives: row -> row -> derivative, without those that are zero at
+    all points.
+    """
     n = len(y) if isinstance(y, np.ndarray) else y.shape[0]
     if hasattr(y, "is_symbolic"):
         symbol, weights = ca.SX.sym("y", n), ca.SX.sym("lam", lam.shape[0])
-        H = ca.hessian(ca.dot(weights, ca.vertcat(*outer(symbol, p))), symbol)[0]
-        H = ca.substitute(H, ca.vertcat(symbol, weights), ca.vertcat(y, lam))
+        H, gradient = ca.hessian(ca.dot(weights, ca.vertcat(*outer(symbol, p))), symbol)
+        H, gradient = ca.substitute([H, gradient], [symbol, weights], [y, lam])
         found = {j: {k: H[j, k] for k in range(n) if not H[j, k].is_zero()} for j in range(n)}
-    else:
-        H = [_second_derivatives_along(outer, y, p, lam, j) for j in range(n)]
-        found = {j: {k: H[j][..., k] for k in range(n) if np.any(H[j][..., k])} for j in range(n)}
-    return {j: row for j, row in found.items() if row}
+        return [gradient[j] for j in range(n)], {j: row for j, row in found.items() if row}
+    H = [_gradient(outer, y + 1j * STEP * np.eye(n)[:, [j]], p, lam).imag / STEP for j in range(n)]
+    found = {j: {k: row[..., k] for k in range(n) if np.any(row[..., k])} for j, row in enumerate(H)}
+    return list(np.moveaxis(_gradient(outer, y, p, lam), -1, 0)), {j: row for j, row in found.items() if row}
 
 
-def _second_derivatives_along(outer: Outer, y: Any, p: Given, lam: Rows, j: int) -> Any:
-    """Row j (N, n) of the Hessian of lam' outer in y, by a complex step over dual numbers."""
-    step = np.zeros(y.shape, complex)
-    step[j] = 1j * STEP
-    rows = outer(Dual.seed(y + step, np.eye(len(y))), p)
-    tangents = [lam[i][..., None] * row.tan.imag / STEP for i, row in enumerate(rows) if isinstance(row, Dual)]
-    return sum(tangents, np.zeros((*np.shape(y[0]), len(y))))
+def _gradient(outer: Outer, y: Any, p: Given, lam: Rows) -> Any:
+    """Gradient (N, n) of lam' outer at y (n, N), real or complex, by dual numbers."""
+    rows = outer(Dual.seed(y, np.eye(len(y))), p)
+    tangents = [lam[i][..., None] * row.tan for i, row in enumerate(rows) if isinstance(row, Dual)]
+    return sum(tangents, np.zeros((*np.shape(y[0]), len(y)), y.dtype))
 
 
 def composed(

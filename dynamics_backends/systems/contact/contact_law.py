@@ -5,22 +5,20 @@ velocity w [m/s]; the ground has the unit normal n.  Derivatives are partial in 
 :mod:`~dynamics_backends.systems.contact.ground_contact` derives g and n from the position.  Laws by name are in
 :mod:`~dynamics_backends.systems.contact.registry`.
 
-Friction laws depend on the slip
-
-    w_t = w - (n.w) n,     X = w_t.w_t,     y = s.w_t for a fixed s,
-
-whose derivatives in n and w are those of :class:`Slip`.  w_t is the tangential velocity.
+A law needs only its force: derivatives are by CasADi for symbols, by dual numbers for arrays.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import field
 from math import inf
 from typing import Any, NamedTuple, Protocol
 
+from dynamics_backends import scalar as sm
+from dynamics_backends.composed_map import outer_hessian, outer_jacobian
 from dynamics_backends.protocol import Parameters
-from dynamics_backends.rigid_body.spatial.spatial import Mat, Vec
+from dynamics_backends.rigid_body.spatial.spatial import Mat, Vec, leaves
 from dynamics_backends.scalar import Rows, Scalar
 
 LOADED = 0.1
@@ -65,8 +63,46 @@ def diagonal(s: Scalar) -> Mat:
     return Mat(Vec(s, 0.0, 0.0), Vec(0.0, s, 0.0), Vec(0.0, 0.0, s))
 
 
+def first_derivatives(law: Any, g: Scalar, n: Vec, w: Vec, p: Mapping[str, Rows]) -> Derivatives:
+    """First derivatives of a law's force in (g, n, w), by CasADi for symbols, by dual numbers for arrays."""
+    J = outer_jacobian(_components(law), _arguments(g, n, w), p)
+    columns = [Vec(*(row.get(j, 0.0) for row in J)) for j in range(7)]
+    return Derivatives(columns[0], Mat(*columns[1:4]), Mat(*columns[4:]))
+
+
+def second_derivatives(
+    law: Any, g: Scalar, n: Vec, w: Vec, s: Vec, p: Mapping[str, Rows]
+) -> tuple[Derivatives, SecondDerivatives]:
+    """First and second derivatives in (g, n, w) of s . force for a fixed vector s, as :func:`first_derivatives`."""
+    at = _arguments(g, n, w)
+    gradient, H = outer_hessian(_components(law), at, p, sm.stack([x + 0.0 * at[0] for x in leaves(s)]))
+    M = [[H.get(i, {}).get(j, 0.0) for j in range(7)] for i in range(7)]
+
+    def block(rows: slice, columns: range) -> Mat:
+        """Block of the Hessian."""
+        return Mat(*(Vec(*(row[j] for row in M[rows])) for j in columns))
+
+    in_n, in_w = range(1, 4), range(4, 7)
+    first = Derivatives(gradient[0], Vec(*gradient[1:4]), Vec(*gradient[4:]))
+    blocks = block(slice(1, 4), in_n), block(slice(1, 4), in_w), block(slice(4, 7), in_w)
+    return first, SecondDerivatives(M[0][0], Vec(*M[0][1:4]), Vec(*M[0][4:]), *blocks)
+
+
+def _arguments(g: Scalar, n: Vec, w: Vec) -> Rows:
+    """Rows (g, n, w), seven numbers."""
+    return sm.stack([g, *leaves(n), *leaves(w)])
+
+
+def _components(law: Any) -> Callable[[Rows, Mapping[str, Rows]], list[Scalar]]:
+    """Function of y = (g, n, w) and of the parameters that returns the components of a law's force."""
+    return lambda y, p: leaves(law.force(y[0], Vec(y[1], y[2], y[3]), Vec(y[4], y[5], y[6]), p))
+
+
 class ContactLaw(Protocol):
-    """Soft contact law, generic in the scalar type; p: run-time parameters by name, such as contact_stiffness -> (1, N)."""
+    """Soft contact law, generic in the scalar type; p: run-time parameters by name, such as contact_stiffness -> (1, N).
+
+    A subclass needs only ``force``; it may define the derivatives too, if theirs take fewer operations.
+    """
 
     def force(self, g: Scalar, n: Vec, w: Vec, p: Mapping[str, Rows]) -> Vec:
         """Force [N] on a point at the gap g [m] with the velocity w [m/s], where the ground has the normal n."""
@@ -74,29 +110,29 @@ class ContactLaw(Protocol):
 
     def slopes(self, g: Scalar, n: Vec, w: Vec, p: Mapping[str, Rows]) -> Derivatives:
         """First derivatives of the force in (g, n, w), without the force itself."""
-        ...
+        return first_derivatives(self, g, n, w, p)
 
     def second_derivatives(
         self, g: Scalar, n: Vec, w: Vec, s: Vec, p: Mapping[str, Rows]
     ) -> tuple[Derivatives, SecondDerivatives]:
         """First and second derivatives in (g, n, w) of s . force for a fixed vector s."""
-        ...
+        return second_derivatives(self, g, n, w, s, p)
 
 
 class StepLaw(Protocol):
     """Contact law evaluated at the velocity w of a point at the end of a step, from the gap g at its start.
 
     The step length is p[IMPLICIT_STEP] [s].  The force's derivative in w must be symmetric and negative semidefinite: the force
-    is the gradient of a concave function of w.
+    is the gradient of a concave function of w. A subclass needs only ``force`` and ``slower``.
     """
 
     def force(self, g: Scalar, n: Vec, w: Vec, p: Mapping[str, Rows]) -> Vec:
-        """Force [N] on a point during the step, from its gap g and normal n at the start and its velocity w at the end."""
+        """Force [N] on a point during the step, from its gap and normal n at the start and its velocity w at the end."""
         ...
 
     def slopes(self, g: Scalar, n: Vec, w: Vec, p: Mapping[str, Rows]) -> tuple[Vec, Derivatives]:
         """Force and its first derivatives in (g, n, w)."""
-        ...
+        return self.force(g, n, w, p), first_derivatives(self, g, n, w, p)
 
     def slower(self, time: float, p: Parameters) -> tuple[StepLaw, Parameters]:
         """Law and parameters whose force in steps shorter by ``time`` [s] is that of this law with p at the same gap, normal and
@@ -108,45 +144,7 @@ class StepLaw(Protocol):
         self, g: Scalar, n: Vec, w: Vec, s: Vec, p: Mapping[str, Rows]
     ) -> tuple[Derivatives, SecondDerivatives]:
         """First and second derivatives in (g, n, w) of s . force for a fixed vector s."""
-        ...
-
-
-class Slip(NamedTuple):
-    """Slip y = s.w_t for a fixed vector s, with first and second derivatives of X = w_t.w_t and y in the normal n and the
-    velocity w.
-
-    w_t = w - (n.w) n with a unit normal n; X is differentiated as w.w - (n.w)^2, which agrees for changes that keep n a unit
-    vector. Xnw and ynw have a row for each component of n. The second derivatives of y in (w, w) are zero and not stored.
-    """
-
-    y: Scalar
-    Xn: Vec
-    Xw: Vec
-    yn: Vec
-    yw: Vec
-    Xnn: Mat
-    Xnw: Mat
-    Xww: Mat
-    ynn: Mat
-    ynw: Mat
-
-    @classmethod
-    def at_velocity(cls, n: Vec, w: Vec, s: Vec) -> Slip:
-        """Slip y = s.w_t and derivatives of y and X = w_t.w_t at the unit normal n and the velocity w, for a fixed s."""
-        c, sn = n.dot(w), s.dot(n)
-        wt, st = w - n * c, s - n * sn
-        return cls(
-            y=s.dot(wt),
-            Xn=w * (-2.0 * c),
-            Xw=wt * 2.0,
-            yn=-(w * sn) - s * c,
-            yw=st,
-            Xnn=w.outer(w * -2.0),
-            Xnw=-(w.outer(n * 2.0)) - diagonal(2.0 * c),
-            Xww=diagonal(2.0) - n.outer(n * 2.0),
-            ynn=-(w.outer(s)) - s.outer(w),
-            ynw=-(s.outer(n)) - diagonal(sn),
-        )
+        return second_derivatives(self, g, n, w, s, p)
 
 
 def require_positive(law: object, *names: str, or_zero: bool = False) -> None:

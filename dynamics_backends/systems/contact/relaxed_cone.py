@@ -22,12 +22,11 @@ from dataclasses import dataclass, replace
 
 from dynamics_backends import scalar as sm
 from dynamics_backends.protocol import IMPLICIT_STEP, Parameters
-from dynamics_backends.rigid_body.spatial.spatial import Mat, Vec
+from dynamics_backends.rigid_body.spatial.spatial import Vec
 from dynamics_backends.scalar import Rows, Scalar
 from dynamics_backends.systems.contact.contact_law import (
     Derivatives,
-    SecondDerivatives,
-    Slip,
+    StepLaw,
     diagonal,
     in_unit,
     parameter,
@@ -39,7 +38,7 @@ _DISSIPATION = "contact_dissipation"
 
 
 @dataclass(frozen=True)
-class RelaxedCone:
+class RelaxedCone(StepLaw):
     """Relaxed contact law for time steps with stiffness k [N/m], dissipation tau [s], friction mu, relaxation kappa [J], creep
     eps [m/s].
 
@@ -61,7 +60,11 @@ class RelaxedCone:
 
     def force(self, g: Scalar, n: Vec, w: Vec, p: Mapping[str, Rows]) -> Vec:
         """Force [N] on the point during the step, from the gap g at its start and the velocity w at its end."""
-        return self.slopes(g, n, w, p)[0]
+        mu, eps = parameter(p, "contact_friction", self.friction), parameter(p, "contact_creep", self.creep)
+        c = n.dot(w)
+        wt = w - n * c
+        size = sm.sqrt(wt.dot(wt) + eps * eps)
+        return (n - wt * (mu / size)) * self._normal(g + self._time(p) * (c - mu * (size - eps)), p)[0]
 
     def slopes(self, g: Scalar, n: Vec, w: Vec, p: Mapping[str, Rows]) -> tuple[Vec, Derivatives]:
         """Force [N] and its first derivatives in the gap g, the normal n and the velocity w."""
@@ -71,58 +74,12 @@ class RelaxedCone:
         wt = w - n * c
         inverse = 1.0 / sm.sqrt(wt.dot(wt) + eps * eps)
         slip = wt * inverse
-        N, fall, _ = self._normal(g + T * (c - mu * (1.0 / inverse - eps)), p)
+        N, fall = self._normal(g + T * (c - mu * (1.0 / inverse - eps)), p)
         along, grip = n - slip * mu, N * mu * inverse
         turned = diagonal(N + grip * c) + n.outer(w * grip) - slip.outer(slip * (grip * c))
         in_n = along.outer((w + slip * (mu * c)) * (fall * T)) + turned
         in_w = along.outer(along * (fall * T)) + n.outer(n * grip) + slip.outer(slip * grip)
         return along * N, Derivatives(along * fall, in_n, in_w + scaled(diagonal(grip), -1.0))
-
-    def second_derivatives(
-        self, g: Scalar, n: Vec, w: Vec, s: Vec, p: Mapping[str, Rows]
-    ) -> tuple[Derivatives, SecondDerivatives]:
-        """First and second derivatives in (g, n, w) of s . force = N Q for a fixed s, with Q = s.n - mu (s.w_t) / eta.
-
-        g: gap, n: normal, w: velocity, w_t = w - (n.w) n, eta = sqrt(w_t.w_t + eps^2), N: normal force.
-        """
-        mu, eps = parameter(p, "contact_friction", self.friction), parameter(p, "contact_creep", self.creep)
-        T, c, slip = self._time(p), n.dot(w), Slip.at_velocity(n, w, s)
-        wt = w - n * c
-        size = wt.dot(wt) + eps * eps
-        grip = mu / sm.sqrt(size)
-        rise, fall = 0.5 * grip, -0.5 * grip / size  # derivatives of mu eta and of mu / eta = grip in X = w_t.w_t
-        curvature = -1.5 * fall / size
-        N, N1, N2 = self._normal(g + T * (c - grip * size + mu * eps), p)
-        Q = s.dot(n) - grip * slip.y
-        Qn, Qw = s - slip.Xn * (fall * slip.y) - slip.yn * grip, -(slip.Xw * (fall * slip.y)) - slip.yw * grip
-        Yn, Yw = (w - slip.Xn * rise) * T, (n - slip.Xw * rise) * T
-
-        def block(Ya: Vec, Yb: Vec, Yab: Mat, Qa: Vec, Qb: Vec, Qab: Mat) -> Mat:
-            """Second derivative of N(Y) Q in a and b, each n or w, from those of Y (the relaxed gap y) and Q."""
-            return Ya.outer(Yb * (N2 * Q) + Qb * N1) + Qa.outer(Yb * N1) + scaled(Yab, N1 * Q) + scaled(Qab, N)
-
-        def lift(Xa: Vec, Xb: Vec, Xab: Mat) -> Mat:
-            """Second derivative of -T mu eta in a and b, each n or w, from those of X = w_t.w_t."""
-            return scaled(Xa.outer(Xb * (0.5 * fall)) + scaled(Xab, rise), -T)
-
-        def slid(Xa: Vec, Xb: Vec, Xab: Mat, ya: Vec, yb: Vec) -> Mat:
-            """Second derivative of -mu y / eta with the slip y = s.w_t, in a and b, without the term of y's second derivative."""
-            M = Xa.outer(Xb * (curvature * slip.y) + yb * fall) + ya.outer(Xb * fall) + scaled(Xab, fall * slip.y)
-            return scaled(M, -1.0)
-
-        Ynw = lift(slip.Xn, slip.Xw, slip.Xnw) + diagonal(T)
-        Qnn = slid(slip.Xn, slip.Xn, slip.Xnn, slip.yn, slip.yn) + scaled(slip.ynn, -grip)
-        Qnw = slid(slip.Xn, slip.Xw, slip.Xnw, slip.yn, slip.yw) + scaled(slip.ynw, -grip)
-        Qww = slid(slip.Xw, slip.Xw, slip.Xww, slip.yw, slip.yw)
-        first = Derivatives(N1 * Q, Yn * (N1 * Q) + Qn * N, Yw * (N1 * Q) + Qw * N)
-        return first, SecondDerivatives(
-            N2 * Q,
-            Yn * (N2 * Q) + Qn * N1,
-            Yw * (N2 * Q) + Qw * N1,
-            block(Yn, Yn, lift(slip.Xn, slip.Xn, slip.Xnn), Qn, Qn, Qnn),
-            block(Yn, Yw, Ynw, Qn, Qw, Qnw),
-            block(Yw, Yw, lift(slip.Xw, slip.Xw, slip.Xww), Qw, Qw, Qww),
-        )
 
     def slower(self, time: float, p: Parameters) -> tuple[RelaxedCone, Parameters]:
         """Law and parameters with the same forces in steps shorter by ``time`` [s].
@@ -137,11 +94,11 @@ class RelaxedCone:
         """Time T = h + tau [s]: step length (zero if p has none) plus dissipation time (from p, or the law's)."""
         return parameter(p, IMPLICIT_STEP, 0.0) + parameter(p, _DISSIPATION, self.dissipation)
 
-    def _normal(self, y: Scalar, p: Mapping[str, Rows]) -> tuple[Scalar, Scalar, Scalar]:
-        """Normal force N = k/2 (S - y) [N] at the relaxed gap y, without cancellation, and its first and second derivative in y."""
+    def _normal(self, y: Scalar, p: Mapping[str, Rows]) -> tuple[Scalar, Scalar]:
+        """Normal force N = k/2 (S - y) [N] at the relaxed gap y, without cancellation, and its derivative in y."""
         k = parameter(p, "contact_stiffness", self.stiffness)
         kappa = parameter(p, "contact_relaxation", self.relaxation)
         S = sm.sqrt(y * y + 4.0 * kappa / k)
         size = sm.select(y, y, -y)
         N = sm.select(y, 2.0 * kappa / (S + size), 0.5 * k * (S + size))
-        return N, -N / S, 2.0 * kappa / (S * S * S)
+        return N, -N / S

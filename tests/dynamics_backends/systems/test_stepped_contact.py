@@ -270,18 +270,21 @@ def test_second_derivatives_of_the_law_by_complex_step():
     along = [*np.eye(7)[[0, 4, 5, 6]], *(np.concatenate([[0.0], t, np.zeros(3)]) for t in turns)]
     for gap in (0.03, 0.004, -0.004, -0.03):
         z = np.concatenate([[gap], n, 0.5 * rng.standard_normal(3)])
-        d, b = law.second_derivatives(z[0], Vec(*n), Vec(*z[4:]), Vec(*s), {IMPLICIT_STEP: [0.015]})
-        assert float(d.g) == pytest.approx(s @ components(law_at(z, law)[1].g), rel=1e-12)
-        nn, nw, ww = (np.array([components(c) for c in (M.a, M.b, M.c)]).T for M in (b.nn, b.nw, b.ww))
-        gn, gw = np.array(components(b.gn)), np.array(components(b.gw))
-        own = np.block([[np.array([[b.gg]]), gn[None], gw[None]], [gn[:, None], nn, nw], [gw[:, None], nw.T, ww]])
+        d, b = second_at(law, z, s)
+        assert d.g[0] == pytest.approx(s @ components(law_at(z, law)[1].g), rel=1e-12)
+        nn, nw, ww = (np.array([np.ravel(components(c)) for c in (M.a, M.b, M.c)]).T for M in (b.nn, b.nw, b.ww))
+        gn, gw = np.ravel(components(b.gn)), np.ravel(components(b.gw))
+        own = np.block([[b.gg[None], gn[None], gw[None]], [gn[:, None], nn, nw], [gw[:, None], nw.T, ww]])
         for e in along:
-            moved = z + 1e-30j * e
-            d = law.second_derivatives(moved[0], Vec(*moved[1:4]), Vec(*moved[4:]), Vec(*s), {IMPLICIT_STEP: [0.015]})[
-                0
-            ]
-            slopes = np.concatenate([[d.g], components(d.n), components(d.w)]).imag / 1e-30
+            d, _ = second_at(law, z + 1e-30j * e, s)
+            slopes = np.ravel([d.g, *components(d.n), *components(d.w)]).imag / 1e-30
             np.testing.assert_allclose(own @ e, slopes, rtol=1e-11, atol=1e-11 * np.abs(own).max())
+
+
+def second_at(law, z, s):
+    """First and second derivatives of s . force at z = (g, n, w), for one knot."""
+    g, *rest = z[:, None]
+    return law.second_derivatives(g, Vec(*rest[:3]), Vec(*rest[3:]), Vec(*s), {IMPLICIT_STEP: [0.015]})
 
 
 def second_by_complex_step(system, x, u, lam):
