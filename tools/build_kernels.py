@@ -54,7 +54,11 @@ from dynamics_backends.rigid_body.derivatives import (  # noqa: E402
 from dynamics_backends.rigid_body.passes.passes import Program  # noqa: E402
 from dynamics_backends.rigid_body.spatial.joints import JOINTS  # noqa: E402
 from dynamics_backends.systems.bodies import rigid_body_map  # noqa: E402
-from trajopt import kernel_sources  # noqa: E402
+from trajopt.collisions import library as collisions  # noqa: E402
+from trajopt.lq import lq_solver  # noqa: E402
+from trajopt.solvers.interior import library as interior  # noqa: E402
+from trajopt.solvers.window import interior_slot, newton_slot, shooting_slot  # noqa: E402
+from trajopt.stage.compiled import library as stages  # noqa: E402
 
 MODULES = (
     *(aba, crba, forward_dynamics, kinematics, rnea, contact_dynamics),
@@ -125,10 +129,36 @@ def sources() -> dict[str, str]:
     lanes = "\n".join([header("library.h"), prelude(), "EXPORT long lanes(void) { return LANES; }"])
     return {
         **found,
-        **kernel_sources.sources(),
+        **solver_sources(),
         "groups": manifold_source.library_source(),
         "differences": differences.differences_source(),
         "library": "\n".join([lanes, header("loops.h"), _loop_table(found)]),
+    }
+
+
+def solver_sources() -> dict[str, str]:
+    """Return the C code of the solvers' objects by name."""
+    return {
+        "collisions": collisions.source(),
+        "lq": lq_solver.source(lq_solver.SIZES),
+        **{"lq_{}_{}".format(*size): lq_solver.sized_source(*size) for size in lq_solver.SIZES},
+        "lq_in_lanes": lq_solver.lanes_source(),
+        "interior": interior_slot.source(before=interior.source()),
+        "newton": newton_slot.source(),
+        "stages": stages.source(),
+        "shooting": shooting_slot.source("shooting_window.h"),
+    }
+
+
+def generated_headers() -> dict[str, str]:
+    """Return the C code of the headers that Python generates, by file name."""
+    return {
+        "distances.h": collisions.distances(),
+        "interior_constants.h": interior.CONSTANTS,
+        "interior_slot_constants.h": interior_slot.CONSTANTS,
+        "lq_constants.h": lq_solver.CONSTANTS,
+        "newton_constants.h": newton_slot.CONSTANTS,
+        "shooting_constants.h": shooting_slot.CONSTANTS,
     }
 
 
@@ -185,7 +215,7 @@ def build(folder: Path = FOLDER, sets: Sequence[str] | None = None) -> list[Path
 def write_generated_headers() -> None:
     """Write the headers that Python generates into the folder INCLUDE."""
     INCLUDE.mkdir(parents=True, exist_ok=True)
-    for name, text in kernel_sources.generated_headers().items():
+    for name, text in generated_headers().items():
         temporary = INCLUDE / f"{name}.{os.getpid()}"
         temporary.write_text(f"#pragma once\n{VECTORS}{text}\n")
         temporary.replace(INCLUDE / name)

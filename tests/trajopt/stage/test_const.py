@@ -3,9 +3,9 @@
 import subprocess
 
 import pytest
+from kernel_library import solver_sources
 
 from dynamics_backends.compiled.interface import compiler_command
-from trajopt import kernel_sources
 
 pytestmark = pytest.mark.needs_compiler
 FLAGS = ("-fsyntax-only", "-std=gnu11", "-march=native", "-Wcast-qual", "-Wdiscarded-qualifiers")
@@ -20,14 +20,8 @@ def dropped(source, folder):
     return [line for line in found.stderr.splitlines() if "-Wcast-qual" in line or "-Wdiscarded-qualifiers" in line]
 
 
-TEXTS = {
-    "the library": lambda: list(kernel_sources.sources().values()),
-}
-
-
-@pytest.mark.parametrize("name", TEXTS)
-def test_const_qualifiers_remain(name, tmp_path):
-    texts = TEXTS[name]()
+def test_const_qualifiers_remain(tmp_path):
+    texts = solver_sources().values()
     assert texts
     assert [line for text in texts for line in dropped(text, tmp_path)] == []
 

@@ -4,10 +4,10 @@ import ctypes
 import subprocess
 
 import pytest
+from kernel_library import solver_sources
 
 from dynamics_backends.compiled.interface import compiler_command
 from dynamics_backends.compiled.runtime.memory import structs_in
-from trajopt import kernel_sources
 from trajopt.solvers.window import newton_slot, shooting_slot
 
 TEXT = """
@@ -52,7 +52,7 @@ def test_members_have_the_names_and_kinds_of_their_declarations():
         (newton_slot.source(), ("newton_t", "newton_phase_t", "newton_problem_t")),
         (shooting_slot.source(), ("shooting_t", "phase_t", "shooting_problem_t")),
         (
-            kernel_sources.sources()["interior"],
+            solver_sources()["interior"],
             ("interior_t", "part_t", "interior_problem_t", "ipm_system", "ipm_step"),
         ),
     ],
