@@ -22,17 +22,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dynamics_backends.compiled.interface import (
-    Argument,
-    address,
-    bound,
-    chunked_function,
-    kernel_text,
-    kernels,
-    prelude,
-    structs_in,
-    trace_expressions,
-)
+from dynamics_backends.compiled.emit.emit import Argument, chunked_function
+from dynamics_backends.compiled.emit.trace import trace_expressions
+from dynamics_backends.compiled.loops.kernel import kernel_text, prelude
+from dynamics_backends.compiled.runtime.memory import address, bound, structs_in
+from dynamics_backends.machine.library import kernels
 from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.geometry.distances import box_distance, cylinder_distance, triangle_distance
 from dynamics_backends.symbols import ca

@@ -17,8 +17,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from dynamics_backends.compiled.interface import TraceError
 from dynamics_backends.extensions import Registry
+from dynamics_backends.methods.symbolic_map import TraceError
 from dynamics_backends.names import UnknownName
 from dynamics_backends.registry import METHODS, engine_in_use
 from trajopt.comparison.check_derivatives import REFERENCE, derivative_error

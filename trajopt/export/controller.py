@@ -16,14 +16,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dynamics_backends.compiled.interface import (
-    TraceError,
-    constant,
-    has_source,
-    kernel_text,
-    straight_functions,
-    template,
-)
+from dynamics_backends.compiled.emit.emit import constant
+from dynamics_backends.compiled.loops.kernel import kernel_text, template
+from dynamics_backends.compiled.sources.dynamics_source import has_source, straight_functions
+from dynamics_backends.methods.symbolic_map import TraceError
 from dynamics_backends.protocol import Array, Map, NeedsScheme, unwrapped
 from trajopt.export.example import ExampleStart, example_start
 from trajopt.lq import lq_solver

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dynamics_backends.compiled.interface import CompilerError, compiler_command
+from dynamics_backends.environment import CompilerError, compiler_command
 from dynamics_backends.protocol import Array
 from trajopt.problem.guess import Guess
 from trajopt.problem.ocp import OCP, fitting

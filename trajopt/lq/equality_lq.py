@@ -29,14 +29,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from dynamics_backends.compiled.interface import (
-    address,
-    aligned,
-    bound,
-    kernel_text,
-    kernels,
-    structs_in,
-)
+from dynamics_backends.compiled.loops.kernel import kernel_text
+from dynamics_backends.compiled.runtime.memory import address, aligned, bound, structs_in
+from dynamics_backends.machine.library import kernels
 from dynamics_backends.protocol import Array
 
 _LINE = 8  # doubles of a cache line

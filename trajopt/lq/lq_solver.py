@@ -34,18 +34,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dynamics_backends.compiled.interface import (
-    address,
-    bound,
-    code_of,
-    definitions,
-    kernel_text,
-    kernels,
-    packing,
-    prelude,
-    structs_in,
-    template,
-)
+from dynamics_backends.compiled.loops.kernel import definitions, kernel_text, prelude, template
+from dynamics_backends.compiled.runtime.memory import address, bound, code_of, packing, structs_in
+from dynamics_backends.machine.library import kernels
 from dynamics_backends.protocol import Array
 from trajopt.lq.lq import Bounds, LQProblem, LQStep, Policy, Stationarity
 

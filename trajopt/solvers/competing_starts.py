@@ -37,7 +37,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dynamics_backends.compiled.interface import default_threads
+from dynamics_backends.compiled.runtime.memory import default_threads
 from trajopt.guesses.time_grids import can_be_regridded, coarser, on_grid_of
 from trajopt.problem.guess import Guess
 from trajopt.problem.ocp import OCP

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from dynamics_backends.compiled.interface import Likeness
+from dynamics_backends.compiled.runtime.fingerprints import Likeness
 from dynamics_backends.names import unknown_name
 from dynamics_backends.protocol import Array
 from trajopt.problem.constraints import Constraint

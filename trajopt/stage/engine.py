@@ -123,7 +123,7 @@ def _compiled(
     sampling = ocp.phases[i].dynamics.sampling
     if sampling is None or (engine != "compiled" and sampling.backend.engine != "compiled"):
         return None
-    from dynamics_backends.compiled.interface import has_contraction, has_source
+    from dynamics_backends.compiled.sources.dynamics_source import has_contraction, has_source
     from trajopt.stage.compiled.choice import CompiledChoice
 
     if not has_source(sampling.backend):

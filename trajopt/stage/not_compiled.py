@@ -146,7 +146,7 @@ def report_not_compiled(ocp: OCP, phase: int, reason: Exception, what: str = "")
     Logged as a warning, or as information if the block has the same reason for another part, or ``reason`` was logged already.
     Outside of such a block the report is only logged, as a warning.
     """
-    from dynamics_backends.compiled.interface import TraceError
+    from dynamics_backends.methods.symbolic_map import TraceError
 
     report, work = explanation(ocp, phase, reason, what), _work.get()
     if work is None:
@@ -178,7 +178,7 @@ def may_be_long(parts: Sequence[CostTerm | Constraint], variables: int) -> bool:
 
     The estimate is the operations of all residuals times ``variables``.
     """
-    from dynamics_backends.compiled.interface import TooLong, require_short
+    from dynamics_backends.compiled.sources.traced_source import TooLong, require_short
 
     try:
         require_short("", variables * sum(map(operations, parts)))
@@ -229,7 +229,7 @@ def _count(residual: Any, sizes: tuple[tuple[str, int], ...]) -> int | None:
     """
     import casadi as ca
 
-    from dynamics_backends.compiled.interface import Symbols, TraceError, symbolic_value
+    from dynamics_backends.methods.symbolic_map import Symbols, TraceError, symbolic_value
 
     symbols = Symbols.of(residual, dict(sizes))
     try:

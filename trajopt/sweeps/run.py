@@ -23,7 +23,7 @@ from dataclasses import asdict, dataclass, is_dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from dynamics_backends.compiled.interface import Unknown, source_digest
+from dynamics_backends.compiled.runtime.fingerprints import Unknown, source_digest
 from trajopt.solvers.batch.processes import ONE_THREAD
 from trajopt.sweeps.dataset import Dataset
 from trajopt.sweeps.results import Sweep

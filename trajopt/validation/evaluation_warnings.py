@@ -101,7 +101,7 @@ def hessian_warnings(ocp: OCP) -> Iterator[str]:
 
     The latter are for phases on the compiled engine whose second derivatives are taken by finite differences.
     """
-    from dynamics_backends.compiled.interface import has_contraction
+    from dynamics_backends.compiled.sources.dynamics_source import has_contraction
     from trajopt.stage.not_compiled import SECOND, by_differences, explanation
 
     if (reason := missing_curvature(ocp)) is not None:
@@ -118,7 +118,8 @@ def length_warnings(ocp: OCP) -> Iterator[str]:
 
     A group is traced only if its number of operations times its number of variables exceeds the limit on derivative code.
     """
-    from dynamics_backends.compiled.interface import TooLong, TraceError
+    from dynamics_backends.compiled.sources.traced_source import TooLong
+    from dynamics_backends.methods.symbolic_map import TraceError
     from trajopt.stage.not_compiled import explanation
 
     too_long: dict[Any, TooLong | None] = {}  # by structure; the phases of a gait share a few structures

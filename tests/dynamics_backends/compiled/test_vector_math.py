@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 from compiled_text import compiled_text
 
-from dynamics_backends.compiled.interface import CompilerError, address, aligned, bound, prelude
+from dynamics_backends.compiled.loops.kernel import prelude
+from dynamics_backends.compiled.runtime.memory import address, aligned, bound
+from dynamics_backends.environment import CompilerError
 
 pytestmark = [
     pytest.mark.needs_compiler,

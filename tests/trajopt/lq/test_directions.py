@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from numpy_lq import NumpyLQ, solve_riccati, stationarity
 
-from dynamics_backends.compiled.interface import address, aligned, bound, kernels, lanes_in_use
+from dynamics_backends.compiled.runtime.memory import address, aligned, bound
+from dynamics_backends.machine.library import kernels, lanes as lanes_in_use
 from trajopt.lq.lq import LQProblem
 
 STEPS, EXPANDED = 9, 8

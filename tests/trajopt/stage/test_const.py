@@ -5,7 +5,7 @@ import subprocess
 import pytest
 from kernel_library import solver_sources
 
-from dynamics_backends.compiled.interface import compiler_command
+from dynamics_backends.environment import compiler_command
 
 pytestmark = pytest.mark.needs_compiler
 FLAGS = ("-fsyntax-only", "-std=gnu11", "-march=native", "-Wcast-qual", "-Wdiscarded-qualifiers")

@@ -22,7 +22,7 @@ from dataclasses import replace
 from importlib.util import find_spec
 from typing import Any
 
-from dynamics_backends.compiled.interface import default_threads
+from dynamics_backends.compiled.runtime.memory import default_threads
 from dynamics_backends.deferred import deferred
 from dynamics_backends.protocol import Array
 from trajopt.guesses.guesses import Guess

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from dynamics_backends.compiled.interface import lanes_in_use
+from dynamics_backends.machine.library import lanes as lanes_in_use
 from dynamics_backends.protocol import Array
 from trajopt.problem.ocp import OCP
 from trajopt.results.status import Status

@@ -14,7 +14,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from dynamics_backends.compiled.interface import address, default_threads, lanes_in_use
+from dynamics_backends.compiled.runtime.memory import address, default_threads
+from dynamics_backends.machine.library import lanes as lanes_in_use
 from dynamics_backends.protocol import Array
 from trajopt.problem.ocp import OCP
 from trajopt.results.status import Status

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from dynamics_backends.compiled.interface import remembered
+from dynamics_backends.compiled.runtime.trace_cache import remembered
 from dynamics_backends.protocol import Array
 from trajopt.problem.constraints import Constraint
 from trajopt.problem.expansion import contracted_hessian, residual_batch, residual_jacobians
@@ -86,7 +86,7 @@ def _traced(residual: Any, sizes: tuple[tuple[str, int], ...]) -> Array:
     """Trace a residual and return the sparsity mask (nr, ndx + nu) of its Jacobian; all True if it cannot be traced."""
     import casadi as ca
 
-    from dynamics_backends.compiled.interface import Symbols, TraceError, symbolic_value
+    from dynamics_backends.methods.symbolic_map import Symbols, TraceError, symbolic_value
 
     symbols, manifold = Symbols.of(residual, dict(sizes)), residual.manifold
     flat = manifold.is_flat

@@ -20,7 +20,7 @@ from collections import deque
 
 import numpy as np
 
-from dynamics_backends.compiled.interface import address
+from dynamics_backends.compiled.runtime.memory import address
 from dynamics_backends.protocol import Array
 from trajopt.results.records import Journal
 from trajopt.solvers.interior.newton import NewtonSystem, Step

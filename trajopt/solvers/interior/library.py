@@ -6,15 +6,9 @@ import ctypes
 
 import numpy as np
 
-from dynamics_backends.compiled.interface import (
-    bound,
-    definitions,
-    kernel_text,
-    kernels,
-    prelude,
-    structs_in,
-    template,
-)
+from dynamics_backends.compiled.loops.kernel import definitions, kernel_text, prelude, template
+from dynamics_backends.compiled.runtime.memory import bound, structs_in
+from dynamics_backends.machine.library import kernels
 from trajopt.lq import equality_lq
 from trajopt.lq.equality_lq import allotted
 

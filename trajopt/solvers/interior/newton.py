@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dynamics_backends.compiled.interface import address
+from dynamics_backends.compiled.runtime.memory import address
 from dynamics_backends.protocol import Array
 from trajopt.lq.equality_lq import EqualityLQ, allotted
 from trajopt.solvers.interior.library import (

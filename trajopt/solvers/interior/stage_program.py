@@ -16,7 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from dynamics_backends.compiled.interface import address, has_contraction
+from dynamics_backends.compiled.runtime.memory import address
+from dynamics_backends.compiled.sources.dynamics_source import has_contraction
 from dynamics_backends.protocol import Array, Hessians
 from trajopt.lq.equality_lq import allotted
 from trajopt.problem.constraints import Constraint

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from dynamics_backends.compiled.interface import python_function
+from dynamics_backends.machine.library import python_function
 from dynamics_backends.protocol import Array
 from trajopt.solvers.window.slots import Slot
 

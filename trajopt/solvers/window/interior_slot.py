@@ -12,15 +12,9 @@ from typing import Any, cast
 
 import numpy as np
 
-from dynamics_backends.compiled.interface import (
-    address,
-    aligned,
-    code_of,
-    definitions,
-    kernel_text,
-    kernels,
-    structs_in,
-)
+from dynamics_backends.compiled.loops.kernel import definitions, kernel_text
+from dynamics_backends.compiled.runtime.memory import address, aligned, code_of, structs_in
+from dynamics_backends.machine.library import kernels
 from dynamics_backends.protocol import Array
 from trajopt.guesses.guesses import Guess
 from trajopt.solvers.interior import library

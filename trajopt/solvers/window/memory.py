@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dynamics_backends.compiled.interface import kernel_text, template
+from dynamics_backends.compiled.loops.kernel import kernel_text, template
 
 PACKAGE = "trajopt.solvers.window"
 """Package of the kernels of slots and windows."""

@@ -14,7 +14,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dynamics_backends.compiled.interface import code_of, definitions, kernel_text, kernels, structs_in
+from dynamics_backends.compiled.loops.kernel import definitions, kernel_text
+from dynamics_backends.compiled.runtime.memory import code_of, structs_in
+from dynamics_backends.machine.library import kernels
 from trajopt.guesses.guesses import Guess
 from trajopt.problem.ocp import OCP
 from trajopt.solvers.methods.method import Size

@@ -14,14 +14,9 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 
-from dynamics_backends.compiled.interface import (
-    address,
-    code_of,
-    definitions,
-    kernel_text,
-    kernels,
-    structs_in,
-)
+from dynamics_backends.compiled.loops.kernel import definitions, kernel_text
+from dynamics_backends.compiled.runtime.memory import address, code_of, structs_in
+from dynamics_backends.machine.library import kernels
 from dynamics_backends.protocol import Array
 from trajopt.guesses.guesses import Guess
 from trajopt.lq.lq_solver import shared_lq

@@ -11,16 +11,9 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, cast
 
-from dynamics_backends.compiled.interface import (
-    address,
-    aligned,
-    bound,
-    code_of,
-    kernel_text,
-    kernels,
-    lanes_in_use,
-    structs_in,
-)
+from dynamics_backends.compiled.loops.kernel import kernel_text
+from dynamics_backends.compiled.runtime.memory import address, aligned, bound, code_of, structs_in
+from dynamics_backends.machine.library import kernels, lanes as lanes_in_use
 from trajopt.problem.ocp import OCP
 from trajopt.solvers.methods.driver import WAIT
 from trajopt.solvers.methods.shooting_requests import Correct, Direction, Expand, Roll, Start

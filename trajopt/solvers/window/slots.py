@@ -12,7 +12,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
-from dynamics_backends.compiled.interface import address, aligned, bound
+from dynamics_backends.compiled.runtime.memory import address, aligned, bound
 from dynamics_backends.protocol import Array
 from trajopt.guesses.guesses import Guess
 from trajopt.problem.ocp import OCP

@@ -7,7 +7,9 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any, cast
 
-from dynamics_backends.compiled.interface import TooLong, TraceError, has_contraction
+from dynamics_backends.compiled.sources.dynamics_source import has_contraction
+from dynamics_backends.compiled.sources.traced_source import TooLong
+from dynamics_backends.methods.symbolic_map import TraceError
 from trajopt.problem.constraints import Constraint
 from trajopt.problem.ocp import OCP
 from trajopt.problem.terms import CostTerm

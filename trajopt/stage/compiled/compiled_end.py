@@ -6,7 +6,7 @@ import ctypes
 
 import numpy as np
 
-from dynamics_backends.compiled.interface import address
+from dynamics_backends.compiled.runtime.memory import address
 from dynamics_backends.protocol import Array, Hessians
 from trajopt.stage.compiled.library import EndData, EndFirstData, Library
 from trajopt.stage.numpy_stages import NumpyStages

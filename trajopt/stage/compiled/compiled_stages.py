@@ -16,12 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from dynamics_backends.compiled.interface import (
-    KNOTS_PER_THREAD,
-    address,
-    aligned,
-    over_threads,
-)
+from dynamics_backends.compiled.runtime.memory import KNOTS_PER_THREAD, address, aligned, over_threads
 from dynamics_backends.protocol import Array, Hessians
 from trajopt.lq.lq_solver import CurvaturePart
 from trajopt.problem.ocp import OCP, Phase

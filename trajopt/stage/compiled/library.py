@@ -5,21 +5,12 @@ from __future__ import annotations
 import ctypes
 from typing import Any
 
-from dynamics_backends.compiled.interface import (
-    ALONG,
-    TooLong,
-    TraceError,
-    Workspaces,
-    bound,
-    code_of,
-    kernel_text,
-    kernels,
-    lanes_in_use,
-    partials_kernel,
-    prelude,
-    structs_in,
-    template,
-)
+from dynamics_backends.compiled.loops.kernel import kernel_text, prelude, template
+from dynamics_backends.compiled.runtime.memory import Workspaces, bound, code_of, structs_in
+from dynamics_backends.compiled.sources.dynamics_source import ALONG, partials_kernel
+from dynamics_backends.compiled.sources.traced_source import TooLong
+from dynamics_backends.machine.library import kernels, lanes as lanes_in_use
+from dynamics_backends.methods.symbolic_map import TraceError
 from dynamics_backends.protocol import unwrapped
 from trajopt.stage.compiled.structure import FunctionsData, Structure
 from trajopt.stage.compiled.taped_functions import taped_functions

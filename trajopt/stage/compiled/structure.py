@@ -9,20 +9,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dynamics_backends.compiled.interface import (
+from dynamics_backends.compiled.emit.emit import constant
+from dynamics_backends.compiled.loops.kernel import kernel_text, template
+from dynamics_backends.compiled.runtime.memory import address, bound, structs_in
+from dynamics_backends.compiled.sources.manifold_source import (
     Factor,
-    address,
-    bound,
-    constant,
     factor_array,
     factors_in_c,
     factors_of,
     groups_source,
-    kernel_text,
-    kernels,
-    structs_in,
-    template,
 )
+from dynamics_backends.machine.library import kernels
 from dynamics_backends.protocol import Array, Map, damping_offsets
 from trajopt.problem.impact_stage import JUMP
 from trajopt.stage.source.stage_shape import StageShape

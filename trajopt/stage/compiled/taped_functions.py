@@ -10,12 +10,10 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from dynamics_backends.compiled.interface import (
-    TracedFunction,
-    operations_limit,
-    question_of,
-    remembered,
-)
+from dynamics_backends.compiled.emit.emit import TracedFunction
+from dynamics_backends.compiled.runtime.trace_cache import remembered
+from dynamics_backends.compiled.sources.dynamics_source import question_of
+from dynamics_backends.compiled.sources.traced_source import operations_limit
 from dynamics_backends.manifold import Manifold
 from dynamics_backends.protocol import Map, unwrapped
 from dynamics_backends.symbols import tracing

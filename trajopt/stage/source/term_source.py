@@ -15,19 +15,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dynamics_backends.compiled.interface import (
-    Argument,
-    TracedFunction,
-    by_rows,
-    description,
-    require_short,
-    short_enough,
-    symbolic_value,
-    trace_expressions,
-    watching,
-)
+from dynamics_backends.compiled.emit.emit import Argument, TracedFunction
+from dynamics_backends.compiled.emit.trace import trace_expressions
+from dynamics_backends.compiled.sources.traced_source import by_rows, require_short, short_enough
 from dynamics_backends.manifold import Manifold
+from dynamics_backends.methods.symbolic_map import description, symbolic_value
 from dynamics_backends.protocol import Array, HasContraction, HasPartials, HasRecursions, Map
+from dynamics_backends.rigid_body.algorithms.seen_poses import watching
 from dynamics_backends.symbols import ca
 from dynamics_backends.tape.traced_dynamics import kernel_driver
 from trajopt.problem.constraints import Constraint

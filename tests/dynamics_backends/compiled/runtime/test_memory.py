@@ -6,8 +6,8 @@ import subprocess
 import pytest
 from kernel_library import solver_sources
 
-from dynamics_backends.compiled.interface import compiler_command
 from dynamics_backends.compiled.runtime.memory import structs_in
+from dynamics_backends.environment import compiler_command
 from trajopt.solvers.window import newton_slot, shooting_slot
 
 TEXT = """
