@@ -94,9 +94,9 @@ def _traced(method: Method, sizes: Sizes, second: bool) -> Evaluate | None:
     if second:
         return _by_tape(own.traced_contraction(mode), map)
     if method.name in ALGEBRAS:
-        function, step = plain.traced_direction(ALGEBRAS[method.name])
+        function = plain.traced_direction(ALGEBRAS[method.name])
         tape, inputs = Tape.of(function.trace, function.sizes), function.sizes[:-1]
-        kernel = by_directions(map, tape.function, step, inputs, map.n_out, machine.lanes())
+        kernel = by_directions(method, tape.function, inputs, map.n_out, machine.lanes())
         along = _by_kernel(kernel, tape, map, inputs)
         return lambda b, _: _filled(along, map, b.size, _arguments(b))
     return _by_tape(own.traced_partials(mode), map)

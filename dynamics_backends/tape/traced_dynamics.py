@@ -33,13 +33,11 @@ class TracedParts(NamedTuple):
     """Traced dynamics_value, dynamics_partials and dynamics_contracted by these names, and the number of computed rows.
 
     rows: the functions compute the last ``rows`` rows of xdot. For complex or dual numbers, "along" replaces "partials": value
-    and slope along a step of size ``step`` (1 for dual numbers); slope / step is the derivative. Finite differences have no
-    "partials"; "contracted" exists if second derivatives were requested. step: 0 for other methods.
+    and slope along a direction. Finite differences have no "partials"; "contracted" exists if second derivatives were requested.
     """
 
     functions: dict[str, TracedFunction]
     rows: int
-    step: float = 0.0
 
 
 def traced_dynamics(
@@ -56,9 +54,9 @@ def traced_dynamics(
     plain, mode = TracedDynamics(map, with_step(map, sizes)), str(getattr(backend, "mode", "auto"))
     calling = with_kernels(plain)
     value = calling if differs or name == "analytic" else plain
-    parts, step = {"value": traced_forces.value_trace(value) if forces else value.traced_value()}, 0.0
+    parts = {"value": traced_forces.value_trace(value) if forces else value.traced_value()}
     if name in ALGEBRAS:
-        parts["along"], step = plain.traced_direction(ALGEBRAS[name])
+        parts["along"] = plain.traced_direction(ALGEBRAS[name])
     elif name == "analytic":
         parts["partials"] = traced_forces.partials_trace(calling) if forces else calling.traced_partials(None)
     elif not differs:
@@ -68,7 +66,7 @@ def traced_dynamics(
     elif second:
         closed = isinstance(map, HasContraction)
         parts["contracted"] = calling.traced_contraction(None) if closed else plain.traced_contraction(mode)
-    return TracedParts(parts, value.rows, step)
+    return TracedParts(parts, value.rows)
 
 
 def returned_force_count(backend: DynamicsBackend, sizes: Mapping[str, int]) -> int:

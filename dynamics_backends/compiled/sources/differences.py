@@ -15,8 +15,9 @@ from dynamics_backends.compiled.loops.kernel import prelude, template
 from dynamics_backends.compiled.runtime.memory import address, code_of, structs_in
 from dynamics_backends.compiled.sources.manifold_source import factor_array, factors_of
 from dynamics_backends.machine import library as machine
+from dynamics_backends.methods.exact_methods import STEP
 from dynamics_backends.methods.finite_difference import FiniteDifference
-from dynamics_backends.protocol import Map, unwrapped
+from dynamics_backends.protocol import DynamicsBackend, unwrapped
 
 POINTS = 8
 """Maximum number of points at which a tape is evaluated in one call: DIFFERENCES_POINTS in C."""
@@ -63,15 +64,16 @@ def by_differences(
 
 
 def by_directions(
-    map: Map, along: Function, step: float, sizes: Sequence[int], rows: int, lanes: int
+    method: DynamicsBackend, along: Function, sizes: Sequence[int], rows: int, lanes: int
 ) -> PartialsKernel:
-    """Partial derivatives of a map by its slopes along all directions.
+    """Partial derivatives by the slopes along all directions.
 
-    along: function of the value and the slope along a direction of the size ``step``, its last input. sizes, rows, lanes: as in
-    :func:`by_differences`, without the direction.
+    method: complex step, or forward AD. along: function of the value and the slope along its last input. sizes, rows, lanes: as in
+    :func:`by_differences`, without that input.
     """
-    n, m = map.manifold.ndx, map.nu
+    n, m = method.map.manifold.ndx, method.map.nu
     components = np.array([*sizes, n + m], np.int32)
+    step = STEP if method.name == "complex_step" else 1.0
     data = _Directions(*along, address(components), len(components), n, m, rows, step)
     return _kernel(machine.kernels(lanes).partials_along, data, along, components)
 

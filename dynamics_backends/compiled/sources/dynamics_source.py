@@ -60,21 +60,20 @@ def question_of(backend: DynamicsBackend, sizes: Mapping[str, int]) -> tuple:
 def partials_kernel(
     backend: DynamicsBackend,
     tapes: Mapping[str, Function],
-    step: float,
     sizes: Mapping[str, int],
     rows: int,
     lanes: int,
 ) -> PartialsKernel | None:
     """Function dynamics_partials of a backend of finite differences, or of complex or dual numbers; None for other methods.
 
-    tapes: functions of the tapes "dynamics_value" and ALONG, if the method has them. step: size of a direction of ALONG. sizes:
+    tapes: functions of the tapes "dynamics_value" and ALONG, if the method has them. sizes:
     components of the parameters by name. rows: number of computed rows of xdot. lanes: SIMD lanes.
     """
     inputs = _input_sizes(backend, sizes)
     if isinstance(backend, FiniteDifference):
         return by_differences(backend, tapes.get("dynamics_value", (None, None, None)), inputs, rows, lanes)
     if ALONG in tapes:
-        return by_directions(unwrapped(backend.map), tapes[ALONG], step, inputs, rows, lanes)
+        return by_directions(backend, tapes[ALONG], inputs, rows, lanes)
     return None
 
 

@@ -10,7 +10,6 @@ from typing import Any
 from dynamics_backends.compiled.emit.emit import Argument, TracedFunction
 from dynamics_backends.compiled.emit.pairs import ALGEBRAS, replayed
 from dynamics_backends.compiled.emit.trace import Trace, trace_expressions
-from dynamics_backends.methods.exact_methods import STEP
 from dynamics_backends.methods.symbolic_map import Symbols, complaint, description, refusal, symbolic_value
 from dynamics_backends.protocol import Map, Partials, is_second_order
 from dynamics_backends.symbols import ca
@@ -147,20 +146,11 @@ class TracedDynamics:
         trace = short_enough(description(self.map), trace_expressions(list(inputs.values()), expressions))
         return TracedFunction(name, trace, [Argument(key, i.numel()) for key, i in inputs.items()], list(outputs))
 
-    def traced_direction(self, algebra: str) -> tuple[TracedFunction, float]:
+    def traced_direction(self, algebra: str) -> TracedFunction:
         """Trace of dynamics_along, the computed rows of the value and of their slope along e, by complex or dual numbers.
 
-        Its last argument is e (ndx + nu), a step of the size that is returned too: STEP for complex numbers, 1 for dual numbers.
-        The slope divided by this size is the derivative in the direction of e. Raises TraceError if the map cannot be evaluated
-        with symbols, TooLong for more than OPERATIONS_LIMIT operations.
-        """
-        (value, slope), e, step = self._along(algebra)
-        return self.traced("dynamics_along", {"f": value, "slope": slope}, {"e": e}), step
-
-    def _along(self, algebra: str) -> tuple[list[Any], Any, float]:
-        """Computed rows of the value and of its slope along a step e of (x, u); the symbols of e; the size of e.
-
-        The size is STEP for complex numbers, whose imaginary part is the slope, else 1.
+        Its last argument is e (ndx + nu), a small step for complex numbers, of any size for dual numbers. Raises TraceError if the
+        map cannot be evaluated with symbols, TooLong for more than OPERATIONS_LIMIT operations.
         """
         s, manifold, pair = self.symbols, self.map.manifold, ALGEBRAS[algebra]
         assert pair is not None
@@ -176,8 +166,8 @@ class TracedDynamics:
             return pair(s.u[j], e[manifold.ndx + j]) if i == 1 else pair(inputs[i][j])
 
         (parts,) = replayed(plain, pair, seeded)
-        both = [ca.vertcat(*parts[::2]), ca.vertcat(*parts[1::2])]
-        return both, e, STEP if algebra == "complex" else 1.0
+        outputs = {"f": ca.vertcat(*parts[::2]), "slope": ca.vertcat(*parts[1::2])}
+        return self.traced("dynamics_along", outputs, {"e": e})
 
     def _below(self, M: Any) -> Any:
         """Last ``rows`` rows: those of xdot that are computed."""

@@ -81,7 +81,7 @@ class Library:
         functions, workspace = FunctionsData(rows=taped.rows), 0
         functions.force_rows, functions.force_columns, functions.curved_forces = taped.forces
         found = {name: tape.function for name, tape in taped.tapes.items()}
-        partials = partials_kernel(backend, found, taped.step, dict(shape.parameters), taped.rows, self.lanes)
+        partials = partials_kernel(backend, found, dict(shape.parameters), taped.rows, self.lanes)
         if partials is not None:
             found.pop(ALONG, None)
             found["dynamics_partials"] = (*partials.function, None)

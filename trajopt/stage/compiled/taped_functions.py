@@ -27,14 +27,12 @@ from trajopt.stage.source.term_source import TermSource, term_source
 class TapedFunctions(NamedTuple):
     """Functions of a phase: tapes by their names in functions_t.
 
-    rows: the dynamics compute the last ``rows`` rows of xdot. step: size of a direction of the tape ALONG, which complex and dual
-    numbers have. forces: the members force_rows, force_columns and curved_forces of functions_t, for contact forces that the
-    running cost reads.
+    rows: the dynamics compute the last ``rows`` rows of xdot. forces: the members force_rows, force_columns and curved_forces of
+    functions_t, for contact forces that the running cost reads.
     """
 
     tapes: dict[str, Tape]
     rows: int
-    step: float = 0.0
     forces: tuple[int, int, int] = (0, 0, 0)
 
     @property
@@ -52,22 +50,20 @@ def taped_functions(backend: Any, shape: StageShape) -> TapedFunctions:
     manifold = map.manifold
     terms = _other_terms(manifold, shape)
     running, forces = _running(map if returned_force_count(backend, sizes) else None, manifold, shape)
-    own, rows, step = _dynamics(backend, shape, forces=forces[0] > 0, curved_forces=bool(forces[2]))
-    return TapedFunctions(own | running | terms, rows, step, forces)
+    own, rows = _dynamics(backend, shape, forces=forces[0] > 0, curved_forces=bool(forces[2]))
+    return TapedFunctions(own | running | terms, rows, forces)
 
 
-def _dynamics(
-    backend: Any, shape: StageShape, *, forces: bool, curved_forces: bool
-) -> tuple[dict[str, Tape], int, float]:
-    """Return tapes of the dynamics, cached on disk, the number of computed rows of xdot, and the size of a perturbation.
+def _dynamics(backend: Any, shape: StageShape, *, forces: bool, curved_forces: bool) -> tuple[dict[str, Tape], int]:
+    """Return tapes of the dynamics, cached on disk, and the number of computed rows of xdot.
 
-    Second derivatives have a tape only if ``shape.second``, and not if all are zero. The perturbation is 1 for dual numbers, and 0
-    for methods other than complex and dual numbers. forces: contact forces are a result of value and analytic partial derivatives
-    too. curved_forces: second derivatives include those of these forces, whose multipliers are a further argument.
+    Second derivatives have a tape only if ``shape.second``, and not if all are zero. forces: contact forces are a result of value
+    and analytic partial derivatives too. curved_forces: second derivatives include those of these forces, whose multipliers are a
+    further argument.
     """
 
     def traced() -> list[Any]:
-        """Trace the dynamics; returns the JSON value of the tapes, the number of rows, and the size of a perturbation."""
+        """Trace the dynamics; returns the JSON value of the tapes, and the number of rows."""
         with tracing:
             parts = traced_dynamics(
                 backend, dict(shape.parameters), second=shape.second, forces=forces, curved_forces=curved_forces
@@ -75,12 +71,12 @@ def _dynamics(
         functions = dict(parts.functions)
         if "contracted" in functions and _affine(functions["contracted"]):
             del functions["contracted"]
-        return [_encoded(list(functions.values())), parts.rows, parts.step]
+        return [_encoded(list(functions.values())), parts.rows]
 
     known = remembered(
         traced, "dynamics tapes", shape.second, forces, curved_forces, *question_of(backend, dict(shape.parameters))
     )
-    return _decoded(known[0]), known[1], known[2]
+    return _decoded(known[0]), known[1]
 
 
 def _affine(contracted: TracedFunction) -> bool:
