@@ -26,6 +26,7 @@ from dynamics_backends.methods.exact_methods import STEP
 from dynamics_backends.protocol import (
     Contraction,
     HasContraction,
+    HasPartials,
     HasRecursions,
     HasSecondDerivatives,
     Matrix,
@@ -44,8 +45,8 @@ def all_given(p: Given) -> Given:
     return p
 
 
-class ComposedMap:
-    """Composition of ``inner``, a map with ``partials``, and ``outer(y, p)`` of rows y = inner(x, u, t, given(p)).
+class _Composition:
+    """Composition of a map ``inner`` and ``outer(y, p)`` of rows y = inner(x, u, t, given(p)).
 
     outer returns one scalar for each output name. given: computes the parameters of the inner map from those of this map.
     """
@@ -57,15 +58,28 @@ class ComposedMap:
         self.manifold, self.nu, self.control_names = inner.manifold, inner.nu, inner.control_names
         self.output_names, self.n_out = output_names, len(output_names)
 
+    def __call__(self, x: Rows, u: Rows, t: Scalar, p: Given) -> Rows:
+        """Rows (n_out, N) of the value outer(inner(x, u, t, given(p)), p)."""
+        return sm.stack(list(self.outer(self.inner(x, u, t, self.inner_parameters(p)), p)))
+
+
+class PlainComposedMap(_Composition):
+    """Composed map whose inner map has no ``partials``: both are differentiated together, as one function."""
+
+    @property
+    def map(self) -> Any:
+        """The inner map."""
+        return self.inner
+
+
+class ComposedMap(_Composition):
+    """Composed map whose inner map has ``partials``."""
+
     def with_recursions(self, driver: Any) -> ComposedMap:
         """Copy whose inner map has its recursions evaluated by ``driver``; an inner map without recursions is unchanged."""
         other = copy(self)
         other.inner = self.inner.with_recursions(driver) if isinstance(self.inner, HasRecursions) else self.inner
         return other
-
-    def __call__(self, x: Rows, u: Rows, t: Scalar, p: Given) -> Rows:
-        """Rows (n_out, N) of the value outer(inner(x, u, t, given(p)), p)."""
-        return sm.stack(list(self.outer(self.inner(x, u, t, self.inner_parameters(p)), p)))
 
     def partials(self, x: Rows, u: Rows, t: Scalar, p: Given) -> Partials:
         """Value and derivatives in x and u by the chain rule: the analytic ones of the inner map times those of ``outer``.
@@ -180,11 +194,11 @@ def _gradient(outer: Outer, y: Any, p: Given, lam: Rows) -> Any:
 
 def composed(
     map: Any, outer: Outer, given: Callable[[Given], Given] = all_given, names: tuple[str, ...] | None = None
-) -> ComposedMap:
-    """Map outer(map(x, u, t, given(p)), p) for a map with partials; names: of its outputs, default those of ``map``.
+) -> Any:
+    """Map outer(map(x, u, t, given(p)), p); names: of its outputs, default those of ``map``.
 
-    Returns a CurvedComposedMap if the map has second derivatives. If the map is itself composed, its inner map is composed with
-    both outer functions.
+    Returns a ComposedMap if the map has partials, a CurvedComposedMap if it has second derivatives too, else a PlainComposedMap.
+    If the map is itself a ComposedMap, its inner map is composed with both outer functions.
     """
     if isinstance(map, ComposedMap):
         composition = map
@@ -196,5 +210,10 @@ def composed(
         return composed(
             composition.inner, both, lambda p: composition.inner_parameters(given(p)), names or composition.output_names
         )
-    curved = map.has_second_derivatives if isinstance(map, HasSecondDerivatives) else isinstance(map, HasContraction)
-    return (CurvedComposedMap if curved else ComposedMap)(map, outer, names or map.output_names, given)
+    kind: type[_Composition] = PlainComposedMap
+    if isinstance(map, HasPartials):
+        curved = (
+            map.has_second_derivatives if isinstance(map, HasSecondDerivatives) else isinstance(map, HasContraction)
+        )
+        kind = CurvedComposedMap if curved else ComposedMap
+    return kind(map, outer, names or map.output_names, given)

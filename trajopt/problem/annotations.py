@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from dynamics_backends.composed_map import PlainComposedMap
 from dynamics_backends.protocol import Array, FunctionMap
 from dynamics_backends.rigid_body.geometry.scene import Body, BodyPath, body_from_data, body_to_data
 from dynamics_backends.rigid_body.geometry.shapes import Capsule, Cylinder, HalfSpace, Sphere
@@ -186,10 +187,10 @@ def _parts(ocp: Any) -> Iterator[tuple[Any, Array]]:
 
 def _function(residual: Any) -> Any:
     """Function of :mod:`trajopt.problem.residuals` of a residual, also within a softened constraint; None for other residuals."""
+    if isinstance(residual, PlainComposedMap):
+        return _function(residual.map)
     function = residual.function if isinstance(residual, FunctionMap) else None
-    if not isinstance(function, partial):
-        return None
-    return _function(function.args[0]) if function.func is residuals.rounded_excess_of else function.func
+    return function.func if isinstance(function, partial) else None
 
 
 def _moving(name: str, radius: float, p: Array, times: Array) -> Body:

@@ -22,13 +22,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dynamics_backends import scalar as sm
 from dynamics_backends.composed_map import composed
 from dynamics_backends.manifold import AnyManifold, Manifold, as_manifold
-from dynamics_backends.protocol import Array, Batch, FunctionMap, HasPartials, Map
-from dynamics_backends.scalar import Rows, Scalar
+from dynamics_backends.protocol import Array, Batch, FunctionMap, Map
 from trajopt.problem import residuals
-from trajopt.problem.residuals import LinkPoint, Path, limit_excess
+from trajopt.problem.residuals import LinkPoint, Path
 from trajopt.problem.terms import (
     CostTerm,
     Residual,
@@ -196,13 +194,7 @@ def softened(constraint: Constraint, weight: Values, width: float = 0.01, name: 
     low, high = constraint.lower, constraint.upper
     present = [np.isfinite(b).reshape(-1, b.shape[-1]).any(axis=0) for b in (low, high)]
     finite = tuple(zip(present[0].tolist(), present[1].tolist(), strict=True))
-    own = constraint.residual
-    residual: Map
-    if isinstance(own, HasPartials):
-        residual = composed(own, partial(residuals.rounded_excess, finite))
-    else:
-        function = partial(residuals.rounded_excess_of, own, finite)
-        residual = FunctionMap(function, own.manifold, own.nu, own.n_out, output_names=own.output_names)
+    residual = composed(constraint.residual, partial(residuals.rounded_excess, finite))
     bounds = {"lower": np.maximum(low, -INFINITE), "upper": np.minimum(high, INFINITE)}
     bounds["width"] = _positive(width, "width", constraint.name)
     return CostTerm(name or constraint.name, residual, np.asarray(weight), {**constraint.parameters, **bounds})
@@ -469,26 +461,16 @@ def quadratic_barrier(constraint: Constraint, weight: Values = 1.0, name: str | 
     present = [np.isfinite(b).reshape(-1, b.shape[-1]).any(axis=0).tolist() for b in (low, high)]
     finite = tuple(zip(*present, strict=True))
     bounds = {"lower": np.maximum(low, -INFINITE), "upper": np.minimum(high, INFINITE)}
-    own = constraint.residual
-    residual: Map = (
-        composed(own, partial(_excess_rows, finite)) if isinstance(own, HasPartials) else _Excess(own, finite)
-    )
+    residual = composed(constraint.residual, partial(residuals.excess, finite))
     return CostTerm(name or constraint.name, residual, np.asarray(weight), {**constraint.parameters, **bounds})
 
 
-class _Excess:
-    """Map g - P(g) of a map g. finite: flags (lower, upper) of the finite bounds of each output."""
+def joint_limit_cost(
+    model, manifold: Manifold, weight: Values = 1.0, margin: float = 0.0, name: str = "joint limits"
+) -> CostTerm:
+    """Soft position limits: r_i = q_i - upper_i above, q_i - lower_i below, 0 within; once differentiable.
 
-    def __init__(self, g: Map, finite: Sequence[tuple[bool, bool]]) -> None:
-        self.g, self.finite = g, finite
-        self.manifold, self.nu, self.n_out = g.manifold, g.nu, g.n_out
-        self.output_names, self.control_names = g.output_names, g.control_names
-
-    def __call__(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Rows:
-        """Components of g - P(g), with P the projection on the bounds in p."""
-        return sm.stack(_excess_rows(self.finite, self.g(x, u, t, p), p))
-
-
-def _excess_rows(finite: Sequence[tuple[bool, bool]], g: Rows, p: Mapping[str, Rows]) -> list[Scalar]:
-    """Components of g - P(g), P the projection on the bounds in p. finite: flags (lower, upper) of the finite bounds of each."""
-    return limit_excess(range(len(finite)), finite, g, None, None, p)
+    One residual for each coordinate with a finite limit. margin: tightening of the limits [rad or m].
+    Raises ValueError if the model has no finite limit or the margin leaves no feasible range.
+    """
+    return quadratic_barrier(joint_limits(model, manifold, margin, name), weight)

@@ -112,14 +112,12 @@ def center_of_mass(model: Model, x: Rows, u: Rows, t: Scalar, p: Parameters) -> 
     return [center[i] - p["goal"][i] for i in range(3)]
 
 
-def limit_excess(
-    limited: Sequence[int], finite: Sequence[tuple[bool, bool]], x: Rows, u: Rows, t: Scalar, p: Parameters
-) -> list[Scalar]:
-    """Excess of the state entries ``limited`` over limits in p: x - upper above (positive), x - lower below (negative), 0 within.
+def excess(finite: Sequence[tuple[bool, bool]], values: Sequence[Scalar], p: Parameters) -> list[Scalar]:
+    """Excess of ``values`` over the limits in p: value - upper above (positive), value - lower below (negative), 0 within.
 
     finite: flags (lower, upper) of the finite limits of each; other limits are ignored.
     """
-    return [_excess(x[i], p["lower"][j], p["upper"][j], *finite[j]) for j, i in enumerate(limited)]
+    return [_excess(values[i], p["lower"][i], p["upper"][i], *sides) for i, sides in enumerate(finite)]
 
 
 def _excess(q: Scalar, lower: Scalar, upper: Scalar, has_lower: bool, has_upper: bool) -> Scalar:
@@ -128,23 +126,11 @@ def _excess(q: Scalar, lower: Scalar, upper: Scalar, has_lower: bool, has_upper:
     return over + sm.select(lower - q, q - lower, 0.0 * q) if has_lower else over
 
 
-def rounded_excess_of(
-    function: Callable[..., Sequence[Scalar]],
-    finite: Sequence[tuple[bool, bool]],
-    x: Rows,
-    u: Rows,
-    t: Scalar,
-    p: Parameters,
-) -> list[Scalar]:
-    """Violation max(0, lower - g) + max(0, g - upper) of bounds by the values g of a function, without corners.
+def rounded_excess(finite: Sequence[tuple[bool, bool]], values: Sequence[Scalar], p: Parameters) -> list[Scalar]:
+    """Violation max(0, lower - g) + max(0, g - upper) of the bounds in p by ``values`` g, without corners.
 
     Each max(0, e) is rounded to (e + sqrt(e^2 + width^2)) / 2. finite: flags (lower, upper) of the finite bounds of each value.
     """
-    return rounded_excess(finite, function(x, u, t, p), p)
-
-
-def rounded_excess(finite: Sequence[tuple[bool, bool]], values: Sequence[Scalar], p: Parameters) -> list[Scalar]:
-    """Rounded violation of the bounds in p by ``values``, summed over both sides; see :func:`rounded_excess_of`."""
     width = p["width"][0]
     return [
         sum(

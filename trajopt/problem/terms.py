@@ -401,31 +401,6 @@ def center_of_mass_cost(
     return residual_cost(name, residual, manifold, 3, weight, parameters={"goal": goal}, output_names=names)
 
 
-def joint_limit_cost(
-    model, manifold: Manifold, weight: Values = 1.0, margin: float = 0.0, name: str = "joint limits"
-) -> CostTerm:
-    """Soft position limits: r_i = q_i - upper_i above, q_i - lower_i below, 0 within; once differentiable.
-
-    One residual for each coordinate with a finite limit. margin: tightening of the limits [rad or m].
-    Raises ValueError if the model has no finite limit or the margin leaves no feasible range.
-    """
-    lower, upper = model.q_lower + margin, model.q_upper - margin
-    limited = [int(i) for i in np.flatnonzero(np.isfinite(lower) | np.isfinite(upper))]
-    if not limited:
-        raise ValueError(f"term {name!r}: the model has no finite position limit; remove the term")
-    if np.any(lower > upper):
-        worst = model.q_names[int(np.argmax(lower - upper))]
-        raise ValueError(
-            f"term {name!r}: margin {margin} leaves no feasible range between the limits of {worst!r}; reduce it"
-        )
-    finite = list(zip(np.isfinite(lower[limited]).tolist(), np.isfinite(upper[limited]).tolist(), strict=True))
-    residual = partial(residuals.limit_excess, limited, finite)
-
-    values = {"lower": _finite(lower[limited]), "upper": _finite(upper[limited])}
-    names = tuple(model.q_names[i] for i in limited)
-    return residual_cost(name, residual, manifold, len(limited), weight, parameters=values, output_names=names)
-
-
 def arrays_of(values: Mapping[str, Values]) -> dict[str, Array]:
     """Parameters by name as arrays of floats."""
     return {key: np.asarray(value, dtype=float) for key, value in values.items()}
@@ -457,11 +432,6 @@ def changed_parameters(where: str, known: Mapping[str, Array], changes: Mapping[
             raise ValueError(f"{where}: the parameter {key!r} has {size} numbers; got {value.shape[-1]}")
         changed[key] = value if value.ndim else np.full(size, value)
     return changed
-
-
-def _finite(bounds: Array) -> Array:
-    """Bounds with 0 in place of infinite entries."""
-    return np.where(np.isfinite(bounds), bounds, 0.0)
 
 
 def last_axis(value: Values, size: int, what: str, where: str) -> Array:

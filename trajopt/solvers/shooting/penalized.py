@@ -21,7 +21,7 @@ import numpy as np
 
 from dynamics_backends import scalar as sm
 from dynamics_backends.composed_map import composed
-from dynamics_backends.protocol import Array, HasPartials, Map
+from dynamics_backends.protocol import Array, Map
 from dynamics_backends.scalar import Rows, Scalar
 from trajopt.problem.constraints import INFINITE, Constraint
 from trajopt.problem.expansion import residual_batch
@@ -33,19 +33,6 @@ from trajopt.solvers.termination import NonFinite, WorstConstraint
 SHIFT, LOWER, UPPER = "shift", "lower", "upper"
 PREFIX = "constraint: "
 """Prefix of the constraint's parameters in the cost term, which avoids name conflicts."""
-
-
-class PenalizedMap:
-    """Map z - P(z) for z = g + shift; equal: True for each equality component, for which the map is smooth."""
-
-    def __init__(self, map: Map, equal: tuple[bool, ...]) -> None:
-        self.inner, self.equal = map, equal
-        self.manifold, self.nu, self.n_out = map.manifold, map.nu, map.n_out
-        self.output_names, self.control_names = map.output_names, map.control_names
-
-    def __call__(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Rows:
-        """Return the residual z - P(z), rows (n_out, N), for z = g + shift and the projection P on the bounds, all from p."""
-        return sm.stack(penalized(self.equal, self.inner(x, u, t, _inner_parameters(p)), p))
 
 
 def penalized(equal: tuple[bool, ...], g: Rows, p: Mapping[str, Rows]) -> list[Scalar]:
@@ -73,12 +60,8 @@ def _named(parameters: Mapping[str, Array]) -> dict[str, Array]:
 
 @lru_cache(maxsize=256)
 def _penalized_map(map: Map, equal: tuple[bool, ...]) -> Map:
-    """Return the penalized map, with analytic derivatives if the map has them; cached, to avoid compilation in later solves."""
-    return (
-        composed(map, partial(penalized, equal), _inner_parameters)
-        if isinstance(map, HasPartials)
-        else PenalizedMap(map, equal)
-    )
+    """Return the map z - P(z) of a map g; cached, to avoid compilation in later solves. equal: see :func:`penalized`."""
+    return composed(map, partial(penalized, equal), _inner_parameters)
 
 
 @dataclass(frozen=True)
