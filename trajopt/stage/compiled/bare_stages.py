@@ -51,25 +51,11 @@ class BareStages:
     ) -> StageDerivatives:
         """Return values and first derivatives, in ``out`` if given, with Q, S, R of the cost if ``quadratic``."""
         nx, n, m, ng = self._sizes
-        K, out = len(x), out or workspace_for(len(x), (nx, n, n, m, ng), quadratic)
-        none = np.empty((K, 0))
-        if self.steps.plain.terms or self.steps.plain.constraints:
-            return self._sum(x, u, nodes, out, quadratic)
-        step = out._replace(values=out.values._replace(g=none), gx=none[:, :, None], gu=none[:, :, None])
-        self.steps.first(x, u, nodes, quadratic=quadratic, out=step)
-        cost = out._replace(values=StageValues(none, none, out.values.cost, out.values.g))
-        self._costs.first(x, u, nodes, quadratic=quadratic, out=cost)
-        return out
-
-    def _sum(self, x: Array, u: Array, nodes: Array, out: StageDerivatives, quadratic: bool) -> StageDerivatives:
-        """Write values and first derivatives of steps, of the sum of compiled and NumPy costs, and of constraints to ``out``.
-
-        Returns ``out``. Q, S and R are written only if ``quadratic``.
-        """
+        out = out or workspace_for(len(x), (nx, n, n, m, ng), quadratic)
         step = self.steps.first(x, u, nodes, quadratic=quadratic)
         own = self._costs.first(x, u, nodes, quadratic=quadratic)
         out.values.x_next[:], out.values.d[:], out.A[:], out.B[:] = step.values.x_next, step.values.d, step.A, step.B
-        if self._sizes[-1]:
+        if ng:
             constrained = own if self.plain.constraints else step
             out.values.g[:], out.gx[:], out.gu[:] = constrained.values.g, constrained.gx, constrained.gu
         out.values.cost[:] = step.values.cost + own.values.cost
