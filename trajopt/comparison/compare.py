@@ -10,7 +10,7 @@ from __future__ import annotations
 import csv
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -206,17 +206,8 @@ def variants_of(
     samplings = [s for s in (phase.dynamics.sampling for phase in ocp.phases) if s is not None]
     own = " + ".join(dict.fromkeys(s.backend.name for s in samplings)) or type(ocp.phases[0].dynamics).__name__
     engine = samplings[0].backend.engine if samplings else "numpy"
-    given: list[tuple[str, Any, str, str]] = []
-    for solver in solvers or [chosen_options(None, None)[0]]:
-        values = dict(options.get(solver, {}))
-        for hessian in hessians or [""]:
-            chosen, reason = solver_options(solver, **values), ""
-            if hessian and has_hessian(type(chosen), hessian):
-                chosen = solver_options(solver, **{**values, "hessian": hessian})
-            elif hessian:
-                reason = f"solver = {solver!r} has no hessian = {hessian!r}"
-            given.append((solver, chosen, hessian, reason))
-    require_hessians(hessians, given)
+    names = solvers or [chosen_options(None, None)[0]]
+    given = with_hessians([(name, solver_options(name, **options.get(name, {}))) for name in names], hessians)
     found: list[Variant] = []
     for solver, chosen, hessian, reason in given:
         choices: Sequence[BackendChoice | None] = backends or [None]
@@ -231,16 +222,22 @@ def variants_of(
     return found
 
 
-def require_hessians(hessians: Sequence[str], requested: Iterable[tuple[str, Any, str, str]]) -> None:
-    """Raise UnknownName for a Hessian that no solver has.
+def with_hessians(chosen: Sequence[tuple[str, Any]], hessians: Sequence[str]) -> list[tuple[str, Any, str, str]]:
+    """Combine solvers and their options with Hessians: solver, options, Hessian, and the reason why it lacks this Hessian, or "".
 
-    requested: combinations of solver, its options, Hessian, and the reason why the solver lacks this Hessian, or "".
+    No Hessians: the options as they are. Raises UnknownName for a Hessian that no solver has.
     """
-    rows = list(requested)
+    found = []
+    for solver, options in chosen:
+        for hessian in hessians or [""]:
+            has = not hessian or has_hessian(type(options), hessian)
+            own = replace(options, hessian=hessian) if hessian and has else options
+            found.append((solver, own, hessian, "" if has else f"solver = {solver!r} has no hessian = {hessian!r}"))
     for hessian in hessians:
-        if all(reason for _, _, asked, reason in rows if asked == hessian):
-            names = ", ".join(dict.fromkeys(solver for solver, *_ in rows))
+        if all(reason for _, _, asked, reason in found if asked == hessian):
+            names = ", ".join(dict.fromkeys(solver for solver, _ in chosen))
             raise UnknownName(f"none of the solvers ({names}) has hessian = {hessian!r}")
+    return found
 
 
 def has_hessian(kind: Any, hessian: str) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 
 from dynamics_backends.names import UnknownName
 from trajopt.comparison.check_derivatives import REFERENCE
-from trajopt.comparison.compare import PosedProblem, Variant, has_hessian, require_hessians
+from trajopt.comparison.compare import PosedProblem, Variant, with_hessians
 from trajopt.config.build import build_task, make_ready, solve_task
 from trajopt.config.config import Config, ConfigError, read_config
 from trajopt.config.task import Task
@@ -63,13 +63,6 @@ def with_solver(config: Config, name: str) -> Config:
     return with_options(config, name, carried_over(vars(config.solver_options), config.solver_name, name)[0])
 
 
-def with_hessian(config: Config, hessian: str) -> Config | None:
-    """Return the configuration with another Hessian, or None if its solver does not support it."""
-    if not has_hessian(type(config.solver_options), hessian):
-        return None
-    return with_options(config, config.solver_name, {**asdict(config.solver_options), "hessian": hessian})
-
-
 def with_options(config: Config, solver: str, options: Mapping[str, Any]) -> Config:
     """Return the configuration with a solver and its options; options that are None are left to their defaults.
 
@@ -109,21 +102,20 @@ def config_variants(
     options: further options by solver. A solver without a requested Hessian gives a variant with that reason, which is not run.
     Raises ConfigError for an unknown name, and for a Hessian that none of the solvers has.
     """
-    chosen: list[tuple[Config, str, str]] = []
-    for name in solvers or [config.solver_name]:
-        own = with_solver(config, name)
+    names, own = solvers or [config.solver_name], dict[str, Config]()
+    for name in names:
+        own[name] = with_solver(config, name)
         if options and name in options:
-            own = with_options(own, name, {**asdict(own.solver_options), **options[name]})
-        for hessian in hessians or [""]:
-            found = with_hessian(own, hessian) if hessian else own
-            reason = "" if found is not None else f"solver = {name!r} has no hessian = {hessian!r}"
-            chosen.append((found or own, hessian, reason))
+            own[name] = with_options(own[name], name, {**asdict(own[name].solver_options), **options[name]})
     try:
-        require_hessians(hessians, [(c.solver_name, c.solver_options, h, reason) for c, h, reason in chosen])
+        given = with_hessians([(name, own[name].solver_options) for name in names], hessians)
     except UnknownName as error:
         raise ConfigError(config.source, [f"--hessians: {error}"]) from error
-    choices = backends or [config.backend.name]
-    return [ConfigVariant.from_config(with_backend(c, b), h, reason, guess) for c, h, reason in chosen for b in choices]
+    return [
+        ConfigVariant.from_config(with_backend(replace(own[name], solver_options=o), b), hessian, reason, guess)
+        for name, o, hessian, reason in given
+        for b in backends or [config.backend.name]
+    ]
 
 
 def first_task(given: Sequence[ConfigVariant]) -> Task:
