@@ -1,10 +1,27 @@
 """Constrained problems for DMS and the interior point: a mass from rest to rest, a cart-pole on a short track."""
 
 import numpy as np
+import scipy.sparse as sp
 import textbook_systems as textbook
 
 from dynamics_backends.registry import make_backend
 from trajopt import OCP, SampledSystem, bounded, control_cost, interpolated_guess, state_bounds, state_cost
+from trajopt.solvers.direct.transcription import Transcription
+
+
+class SparseProgram(Transcription):
+    """Multiple-shooting program with derivatives as csc matrices."""
+
+    def differentiate(self, w):
+        gradient, J = self.first_entries(w)
+        return gradient, _csc(J)
+
+    def hessian(self, w, sigma, multipliers):
+        return _csc(self.patterns()[1]._replace(data=self.second_entries(w, sigma, multipliers)))
+
+
+def _csc(entries):
+    return sp.csc_matrix((entries.data, (entries.rows, entries.columns)), entries.shape)
 
 
 def sampled(system, substeps=1):

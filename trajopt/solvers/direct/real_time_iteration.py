@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dynamics_backends.protocol import Array
-from trajopt.solvers.direct.transcription import Transcription
+from trajopt.solvers.direct.direct_sqp import StagedProgram
 from trajopt.solvers.options import SQPOptions
 from trajopt.solvers.qp.interior_point import InteriorPoint
 from trajopt.solvers.qp.newton import ActiveSetNewton
@@ -39,7 +39,7 @@ class RealTimeIteration:
     options: only hessian and qp_solver are used. Each step starts with the multipliers of the previous step.
     """
 
-    def __init__(self, program: Transcription, options: SQPOptions | None = None) -> None:
+    def __init__(self, program: StagedProgram, options: SQPOptions | None = None) -> None:
         self.program, self.options = program, settled(options or SQPOptions(), program)
         self.qp_solver = make_qp_solver(self.options.qp_solver)
         self.fallback = InteriorPoint()

@@ -14,7 +14,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 
@@ -31,10 +31,8 @@ from trajopt.solvers.direct.program_parts import (
     held_problem,
     parts_of,
 )
-from trajopt.solvers.nlp.nlp import NLP
 from trajopt.solvers.nlp.nlp_diagnosis import DYNAMICS
 from trajopt.solvers.qp.blocks.sparse_assembly import Assembly, Columns, Entries
-from trajopt.solvers.qp.qp import Hessian, Jacobian
 from trajopt.stage.engine import Engine
 from trajopt.stage.stages import StageDerivatives, StageValues
 
@@ -47,7 +45,7 @@ class _Point(NamedTuple):
 
 
 class Transcription:
-    """Transcription of an OCP to an :class:`~trajopt.solvers.nlp.nlp.NLP`, with charts about the states of a guess.
+    """Transcription of an OCP to a :class:`~trajopt.solvers.nlp.nlp.Patterned` program, with charts about the states of a guess.
 
     hold: interpolation of the controls, "zero_order" or "first_order". hessian: "exact", "gauss_newton" (of the cost alone), or
     "scqp", which adds convex outer functions of constraints (:mod:`trajopt.solvers.direct.constraint_derivatives`). engine: engine
@@ -171,11 +169,6 @@ class Transcription:
         """Return states, controls, and reference points of the next knots (origins of the charts of x_(k+1)) of a part."""
         return at.xs[part.knots], w[part.iu], self._nodes[part.knots]
 
-    def differentiate(self, w: Array) -> tuple[Array, Jacobian]:
-        """Return the gradient of f (n,) and the sparse Jacobian of g."""
-        gradient, blocks = self._differentiated(w)
-        return gradient, self._jacobian(blocks)
-
     def first_entries(self, w: Array) -> tuple[Array, Columns]:
         """Return the gradient of f (n,) and the Jacobian of g by its nonzero entries, without building a sparse matrix."""
         gradient, blocks = self._differentiated(w)
@@ -216,12 +209,11 @@ class Transcription:
             self._last = point, found
         return self._last[1]
 
-    def hessian(self, w: Array, sigma: float, multipliers: Array) -> Hessian:
-        """Return the sparse Hessian of sigma f + multipliers' g: exact, Gauss-Newton or "scqp", by the kind of the program."""
-        return self._hessian(_blocks(self._part_hessians(self.parts, w, sigma, multipliers, self.kind)))
-
     def second_entries(self, w: Array, sigma: float, multipliers: Array) -> Array:
-        """Return the entries of :meth:`hessian` in the order of its pattern, without building a sparse matrix."""
+        """Return the entries of the Hessian of sigma f + multipliers' g, in the order of its pattern.
+
+        It is exact, Gauss-Newton or "scqp", by the kind of the program.
+        """
         return self._hessian.values(_blocks(self._part_hessians(self.parts, w, sigma, multipliers, self.kind)))
 
     def _part_hessians(
@@ -272,7 +264,7 @@ class Transcription:
             xx = xx + self.charts.curvature(delta, slope)
         return Hessians(xx, ux, uu)
 
-    def recentered(self, w: Array) -> tuple[NLP, Array]:
+    def recentered(self, w: Array) -> tuple[Self, Array]:
         """Return the program with charts about the states of w, and w in its coordinates; on a vector space both unchanged."""
         if self.original.manifold.is_flat:
             return self, w

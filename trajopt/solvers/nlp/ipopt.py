@@ -8,11 +8,10 @@ Each record describes an iterate and the step from it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from dynamics_backends.deferred import deferred
 from dynamics_backends.protocol import Array
 from trajopt.problem.constraints import INFINITE
 from trajopt.results.records import Callback, Journal
@@ -21,7 +20,7 @@ from trajopt.solvers import termination
 from trajopt.solvers.nlp import nlp_diagnosis
 from trajopt.solvers.nlp.ipopt_library import ipopt_library
 from trajopt.solvers.nlp.ipopt_problem import IpoptProblem, Iterate, Pattern, Progress
-from trajopt.solvers.nlp.nlp import NLP, NLPSolution, Patterned, trajectory_at
+from trajopt.solvers.nlp.nlp import NLPSolution, Patterned, trajectory_at
 from trajopt.solvers.nlp.scaled_kkt import scaled_kkt
 from trajopt.solvers.options import DMSOptions
 from trajopt.solvers.qp.blocks.sparse_assembly import Columns
@@ -29,10 +28,6 @@ from trajopt.solvers.qp.qp import largest, violation
 from trajopt.solvers.rules.barrier import NEAR, NEAR_PUSH
 from trajopt.solvers.time_limits import remaining, start_of_solve
 
-if TYPE_CHECKING:
-    import scipy.sparse as sp
-else:
-    sp = deferred("scipy.sparse")
 _SUCCESS, _ACCEPTABLE, _INFEASIBLE, _TINY_STEP, _DIVERGING, _FEASIBLE_POINT = 0, 1, 2, 3, 4, 6
 _MAX_ITERATIONS, _RESTORATION_FAILED, _CPU_TIME, _WALL_TIME = -1, -2, -4, -5
 _TOO_FEW_FREEDOMS, _INVALID_NUMBER = -10, -13
@@ -56,7 +51,7 @@ class Multipliers(NamedTuple):
 
 
 def solve_ipopt(
-    nlp: NLP,
+    nlp: Patterned,
     w0: Array,
     options: DMSOptions | None = None,
     callback: Callback | None = None,
@@ -103,15 +98,14 @@ class _Point(NamedTuple):
 class _Run:
     """State of one solve: callbacks of IPOPT, journal, best iterate."""
 
-    def __init__(self, nlp: NLP, w0: Array, options: DMSOptions, callback: Callback | None, defects: int) -> None:
+    def __init__(self, nlp: Patterned, w0: Array, options: DMSOptions, callback: Callback | None, defects: int) -> None:
         self.nlp, self.options, self.defects = nlp, options, defects
         self.journal = Journal(callback)
         self.w0 = np.clip(w0, nlp.x_lower, np.maximum(nlp.x_lower, nlp.x_upper))
         self.iteration = 0
         self.point: _Point | None = None
         self.best: _Point | None = None
-        self._entries = nlp if isinstance(nlp, Patterned) else None
-        self._linearized: tuple[bytes, Array, Columns | sp.csc_matrix] | None = None
+        self._linearized: tuple[bytes, Array, Columns] | None = None
 
     # -- the solve ------------------------------------------------------------------------------------------------------
     def solve(self, warm: Multipliers | None) -> NLPSolution:
@@ -133,16 +127,16 @@ class _Run:
         """Create the problem of IPOPT with bounds, sparsity patterns and options; warm: True to start from given multipliers."""
         nlp, second = self.nlp, self.options.hessian != "limited_memory"
         bounds = [np.clip(b, -INFINITE, INFINITE) for b in (nlp.x_lower, nlp.x_upper, nlp.g_lower, nlp.g_upper)]
-        jacobian, hessian = _evaluated_patterns(nlp, self.w0) if self._entries is None else self._entries.patterns()
-        problem = IpoptProblem(self, bounds, _places(jacobian), self._triangle(hessian) if second else None)
+        jacobian, hessian = nlp.patterns()
+        lower = self._triangle(hessian) if second else None
+        problem = IpoptProblem(self, bounds, (jacobian.rows, jacobian.columns), lower)
         problem.set_options(_ipopt_options(self.options, warm))
         return problem
 
-    def _triangle(self, hessian: Columns | sp.csc_matrix) -> Pattern:
+    def _triangle(self, hessian: Columns) -> Pattern:
         """Return rows and columns of the lower triangle of the Hessian, and store the positions of its entries."""
-        rows, columns = _places(hessian)
-        self._lower = np.flatnonzero(rows >= columns)
-        return rows[self._lower], columns[self._lower]
+        self._lower = np.flatnonzero(hessian.rows >= hessian.columns)
+        return hessian.rows[self._lower], hessian.columns[self._lower]
 
     def ended(self, status: Status) -> NLPSolution:
         """Return the best iterate, or the guess if there is none, as solution with the given status and the history."""
@@ -166,20 +160,17 @@ class _Run:
             gradient, jacobian = self._derivatives_at(w)
             return gradient, jacobian.data
 
-    def _derivatives_at(self, w: Array) -> tuple[Array, Columns | sp.csc_matrix]:
+    def _derivatives_at(self, w: Array) -> tuple[Array, Columns]:
         """Return the gradient of f and the Jacobian of g at w; the results at the last w are cached."""
         point = w.tobytes()
         if self._linearized is None or self._linearized[0] != point:
-            found = self.nlp.differentiate(w) if self._entries is None else self._entries.first_entries(w)
-            self._linearized = point, *found
+            self._linearized = point, *self.nlp.first_entries(w)
         return self._linearized[1:]
 
     def hessian(self, w: Array, sigma: float, multipliers: Array) -> Array:
         """Return the entries of the lower triangle of the Hessian of sigma f + multipliers' g."""
         with self.journal.timed("derivatives"):
-            if self._entries is None:
-                return self.nlp.hessian(w, sigma, multipliers).data.take(self._lower)
-            return self._entries.second_entries(w, sigma, multipliers).take(self._lower)
+            return self.nlp.second_entries(w, sigma, multipliers).take(self._lower)
 
     def intermediate(self, progress: Progress) -> None:
         """Close the record of the last iterate with the step from it; measure the new one and keep it if it is the best so far.
@@ -308,15 +299,3 @@ _PUSHED = ("bound_push", "bound_frac", "slack_bound_push", "slack_bound_frac")
 Near a solution without given multipliers, the barrier parameter determines the multipliers of the bounds, and IPOPT estimates those
 of the constraints by least squares. If the problem has changed since the plan, the estimate takes fewer iterations than the
 multipliers of the plan."""
-
-
-def _evaluated_patterns(nlp: NLP, w: Array) -> tuple[sp.csc_matrix, sp.csc_matrix]:
-    """Return Jacobian and Hessian evaluated at w, as matrices with the sparsity patterns of the program."""
-    return nlp.differentiate(w)[1], nlp.hessian(w, 0.0, np.zeros(len(nlp.g_lower)))
-
-
-def _places(matrix: Columns | sp.csc_matrix) -> Pattern:
-    """Return row and column of each nonzero entry of a sparse matrix, in the order of its data."""
-    if isinstance(matrix, Columns):
-        return matrix.rows, matrix.columns
-    return matrix.indices, np.repeat(np.arange(matrix.shape[1]), np.diff(matrix.indptr))

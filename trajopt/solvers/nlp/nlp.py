@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from trajopt.solvers.qp.qp import Hessian, Jacobian
 
 
-class NLP(Protocol):
+class Program(Protocol):
     """Program in n variables with m constraints; missing bounds are infinite.
 
     x_lower, x_upper (n,); g_lower, g_upper (m,); x_names, g_names: for messages.
@@ -41,6 +41,10 @@ class NLP(Protocol):
     def evaluate(self, w: Array) -> tuple[float, Array]:
         """Return f and g (m,) at w (n,)."""
         ...
+
+
+class NLP(Program, Protocol):
+    """Program for SQP, with derivatives as matrices."""
 
     def differentiate(self, w: Array) -> tuple[Array, Jacobian]:
         """Return the gradient of f (n,) and the Jacobian of g (m, n) with a fixed pattern, as csc matrix or by stages."""
@@ -70,20 +74,19 @@ class ConvexOverNonlinear(Protocol):
         ...
 
 
-@runtime_checkable
-class Patterned(Protocol):
-    """Program with patterns that are known without evaluation."""
+class Patterned(Program, Protocol):
+    """Program for IPOPT, with derivatives by their entries in patterns that are known without evaluation."""
 
     def patterns(self) -> tuple[Columns, Columns]:
         """Return matrices with the patterns of the Jacobian (m, n) and the Hessian (n, n)."""
         ...
 
     def first_entries(self, w: Array) -> tuple[Array, Columns]:
-        """Return the result of :meth:`NLP.differentiate`, with the Jacobian by its entries."""
+        """Return the gradient of f (n,) and the Jacobian of g (m, n) by its entries."""
         ...
 
     def second_entries(self, w: Array, sigma: float, multipliers: Array) -> Array:
-        """Return the entries of :meth:`NLP.hessian` in the order of its pattern."""
+        """Return the entries of the full Hessian (n, n) of sigma f + multipliers' g, in the order of its pattern."""
         ...
 
 
@@ -96,7 +99,7 @@ class HasTrajectory(Protocol):
         ...
 
 
-def trajectory_at(nlp: NLP, w: Array) -> Trajectory | None:
+def trajectory_at(nlp: Program, w: Array) -> Trajectory | None:
     """Return a function without arguments that returns states and controls at w, or None if the program has no trajectory."""
     return (lambda: nlp.trajectory(w)) if isinstance(nlp, HasTrajectory) else None
 
@@ -109,7 +112,7 @@ class NLPSolution:
     (n,) with the signs above; history: one record per iteration.
     """
 
-    nlp: NLP
+    nlp: Program
     w: Array
     objective: float
     constraints: Array

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dynamics_backends.protocol import Array
-from trajopt.solvers.nlp.nlp import NLP
+from trajopt.solvers.nlp.nlp import Program
 from trajopt.solvers.qp.qp import violation
 from trajopt.solvers.termination import CrossedBounds, NonFinite, WorstConstraint
 
@@ -19,7 +19,7 @@ APPARENT = 1e-3
 """Largest violation of constraints other than defects, in their units, at which the rollout names the cause."""
 
 
-def worst_constraint(nlp: NLP, w: Array, g: Array) -> WorstConstraint | None:
+def worst_constraint(nlp: Program, w: Array, g: Array) -> WorstConstraint | None:
     """Return the name and amount of the most violated of the rows g (m,) and the bounds on w (n,), or None without violation."""
     amounts = np.concatenate([violation(g, nlp.g_lower, nlp.g_upper), violation(w, nlp.x_lower, nlp.x_upper)])
     if not amounts.any():
@@ -36,7 +36,7 @@ class Cause(NamedTuple):
     in_rollout: bool
 
 
-def cause_of_violation(nlp: NLP, w: Array, rollout: Array) -> Cause:
+def cause_of_violation(nlp: Program, w: Array, rollout: Array) -> Cause:
     """Return the most violated constraint at w (n,) without the defects, or in a rollout (n,) of its controls.
 
     At a minimizer of the violation, defects carry a part of it. If they carry nearly all, so that the others are violated by at
@@ -51,7 +51,7 @@ def cause_of_violation(nlp: NLP, w: Array, rollout: Array) -> Cause:
     return Cause(simulated, True) if found else Cause(worst, False)
 
 
-def crossed_bounds(nlp: NLP) -> CrossedBounds | None:
+def crossed_bounds(nlp: Program) -> CrossedBounds | None:
     """Return the row or variable whose lower bound is farthest above its upper one, or None if no bounds cross."""
     lower, upper = np.concatenate([nlp.g_lower, nlp.x_lower]), np.concatenate([nlp.g_upper, nlp.x_upper])
     if not (lower > upper).any():
@@ -60,7 +60,7 @@ def crossed_bounds(nlp: NLP) -> CrossedBounds | None:
     return CrossedBounds((*nlp.g_names, *nlp.x_names)[i], float(lower[i]), float(upper[i]))
 
 
-def non_finite_number(nlp: NLP, w: Array, objective: float, g: Array, other: str = "a derivative") -> NonFinite:
+def non_finite_number(nlp: Program, w: Array, objective: float, g: Array, other: str = "a derivative") -> NonFinite:
     """Return the first non-finite number of w (n,), constraints g (m,) and objective, or ``other`` if all are finite."""
     for values, names, kind in ((w, nlp.x_names, "the variable"), (g, nlp.g_names, "the constraint")):
         if not np.isfinite(values).all():

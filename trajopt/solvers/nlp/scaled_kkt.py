@@ -20,7 +20,7 @@ import numpy as np
 
 from dynamics_backends.protocol import Array
 from trajopt.lq.lq import least_size
-from trajopt.solvers.nlp.nlp import NLP
+from trajopt.solvers.nlp.nlp import Program
 from trajopt.solvers.qp.blocks.sparse_assembly import Columns
 from trajopt.solvers.qp.blocks.stage_jacobian import StageJacobian
 from trajopt.solvers.qp.qp import Jacobian, complementarity, largest, violation
@@ -38,7 +38,7 @@ class HasKinds(Protocol):
 
 
 def scaled_kkt(
-    nlp: NLP, w: Array, f: float, g: Array, gradient: Array, J: Jacobian | Columns, y: Array, z: Array
+    nlp: Program, w: Array, f: float, g: Array, gradient: Array, J: Jacobian | Columns, y: Array, z: Array
 ) -> float:
     """Return the scaled KKT error at w (n,), the largest of three parts.
 
@@ -60,7 +60,7 @@ def scaled_kkt(
     )
 
 
-def sizes_of(nlp: NLP, terms: Array) -> Array:
+def sizes_of(nlp: Program, terms: Array) -> Array:
     """Return, for each variable (n,), the largest of the terms (n,) over variables of its kind, with a lower limit.
 
     The limit is :func:`~trajopt.lq.lq.least_size`: 2^-26 times the largest of all terms and 1. All variables of a program without

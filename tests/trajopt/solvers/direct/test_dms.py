@@ -4,9 +4,8 @@ import sys
 
 import numpy as np
 import pytest
-import scipy.sparse as sp
 import textbook_systems as textbook
-from direct_cases import mass, sampled, swing_up
+from direct_cases import SparseProgram, mass, sampled, swing_up
 from slq_solve import solve
 
 from dynamics_backends.protocol import FunctionMap
@@ -23,9 +22,9 @@ from trajopt import (
     state_cost,
 )
 from trajopt.solvers.direct.dms import dms
-from trajopt.solvers.direct.transcription import Transcription
 from trajopt.solvers.nlp.ipopt import MissingIpopt, Multipliers, solve_ipopt
 from trajopt.solvers.options import DMSOptions
+from trajopt.solvers.qp.blocks.sparse_assembly import Columns
 
 pytest.importorskip("cyipopt")
 REST = np.r_[0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0]
@@ -104,7 +103,7 @@ def test_reorientation_is_the_optimum_of_another_solver():
 
 def test_multipliers_satisfy_the_optimality_conditions():
     ocp, guess = swing_up()
-    p = Transcription(ocp, guess)
+    p = SparseProgram(ocp, guess)
     found = solve_ipopt(p, p.variables(*guess))
     gradient, J = p.differentiate(found.w)
     residual = gradient + J.T @ found.multipliers + found.bound_multipliers
@@ -117,7 +116,7 @@ def test_multipliers_satisfy_the_optimality_conditions():
 
 def test_a_warm_start_takes_fewer_iterations():
     ocp, guess = swing_up()
-    p = Transcription(ocp, guess)
+    p = SparseProgram(ocp, guess)
     cold = solve_ipopt(p, p.variables(*guess))
     warm = Multipliers(cold.multipliers, cold.bound_multipliers)
     again = solve_ipopt(p, cold.w, DMSOptions(barrier=1e-8), warm=warm)
@@ -188,7 +187,7 @@ def test_an_interrupt_returns_the_best_iterate():
 
     s = solve(ocp, guess, callback=impatient, solver="dms")
     assert s.status.code == StatusCode.INTERRUPTED
-    p = Transcription(ocp, guess)
+    p = SparseProgram(ocp, guess)
     _, g = p.evaluate(p.variables(s.xs, s.us))
     assert np.maximum(p.g_lower - g, g - p.g_upper).max() <= min(violations) + 1e-12
 
@@ -200,6 +199,9 @@ def test_numbers_that_are_not_finite_are_located():
     assert "dynamics of x[0] from knot 0" in s.status.message
 
 
+NOTHING = Columns((0, 1), np.zeros(0, int), np.zeros(0, int), np.zeros(0))
+
+
 def test_a_cost_without_end_is_unbounded():
     class Falling:
         x_lower, x_upper = np.full(1, -np.inf), np.full(1, np.inf)
@@ -209,14 +211,14 @@ def test_a_cost_without_end_is_unbounded():
         def evaluate(self, w):
             return float(w[0]), np.zeros(0)
 
-        def differentiate(self, w):
-            return np.ones(1), sp.csc_matrix((0, 1))
+        def patterns(self):
+            return NOTHING, NOTHING._replace(shape=(1, 1))
 
-        def hessian(self, w, sigma, multipliers):
-            return sp.csc_matrix((1, 1))
+        def first_entries(self, w):
+            return np.ones(1), NOTHING
 
-        def recentered(self, w):
-            return self, w
+        def second_entries(self, w, sigma, multipliers):
+            return np.zeros(0)
 
     assert solve_ipopt(Falling(), np.zeros(1)).status.code == StatusCode.UNBOUNDED
 
@@ -237,7 +239,7 @@ def test_every_iteration_is_recorded():
     assert tuple(seen) == s.history
     assert [r.iteration for r in seen] == list(range(s.iterations + 1))
     first, last = seen[0], seen[-1]
-    p = Transcription(ocp, guess)
+    p = SparseProgram(ocp, guess)
     gaps = p.evaluate(p.variables(*guess))[1][: p.N * p.n]
     assert first.defect == pytest.approx(np.abs(gaps).max(), rel=0.2)  # IPOPT moves the guess off its bounds
     assert last.stop <= 1.0 and last.step_length == 0.0

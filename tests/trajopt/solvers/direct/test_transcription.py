@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import textbook_systems as textbook
+from direct_cases import SparseProgram
 from rigid_body_cases import tree
 
 from dynamics_backends import scalar as sm
@@ -27,7 +28,6 @@ from trajopt import (
     state_cost,
 )
 from trajopt.solvers.direct.direct_sqp import StagedProgram
-from trajopt.solvers.direct.transcription import Transcription
 from trajopt.stage.numpy_stages import NumpyStages
 
 REST = np.r_[0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0]
@@ -97,7 +97,7 @@ def program(name, **options):
     make, hold = PROBLEMS[name]
     ocp = make()
     guess = interpolated_guess(ocp, ocp.x0, 0.1)
-    return Transcription(ocp, guess, hold, **options)
+    return SparseProgram(ocp, guess, hold, **options)
 
 
 def point(p, seed=0):
@@ -124,7 +124,7 @@ def test_blocks_of_the_stages_are_those_of_the_sparse_hessian(name, hessian):
     p, convex = StagedProgram(ocp, guess, hold, hessian), "gauss_newton" if hessian == "exact" else hessian
     w, y = point(p), np.random.default_rng(3).standard_normal(p.rows)
     for kind, found in ((hessian, p.hessian(w, 0.7, y)), (convex, p.convex_hessian(w, 0.7, y))):
-        expected = Transcription(ocp, guess, hold, kind).hessian(w, 0.7, y)
+        expected = SparseProgram(ocp, guess, hold, kind).hessian(w, 0.7, y)
         np.testing.assert_allclose(found.assembled.toarray(), expected.toarray(), rtol=1e-14)
         np.testing.assert_array_equal(found.assembled.indices, expected.indices)
 
@@ -133,7 +133,7 @@ def test_blocks_of_the_stages_are_those_of_the_sparse_hessian(name, hessian):
 def test_blocks_of_the_stages_are_those_of_the_sparse_jacobian(name):
     make, hold = PROBLEMS[name]
     ocp = make()
-    p, plain = (kind(ocp, interpolated_guess(ocp, ocp.x0, 0.1), hold) for kind in (StagedProgram, Transcription))
+    p, plain = (kind(ocp, interpolated_guess(ocp, ocp.x0, 0.1), hold) for kind in (StagedProgram, SparseProgram))
     w = point(p)
     (gradient, J), (expected, sparse) = p.differentiate(w), plain.differentiate(w)
     np.testing.assert_array_equal(gradient, expected)
@@ -187,7 +187,7 @@ def test_a_residual_that_takes_no_symbols_has_a_full_row():
 
     wall = residual_constraint("wall", opaque, dynamics.manifold, 1, -1.0, 1.0)
     ocp = OCP.single_phase(dynamics, np.zeros(2), 3, 0.1, [control_cost(1)], constraints=[wall])
-    p = Transcription(ocp, interpolated_guess(ocp, np.ones(2)))
+    p = SparseProgram(ocp, interpolated_guess(ocp, np.ones(2)))
     J = p.differentiate(point(p))[1].tocsr()
     assert np.diff(J.indptr)[p.parts[0].rows[1:, 0]].tolist() == [2, 2]
 
@@ -201,7 +201,7 @@ def test_a_branch_is_part_of_the_pattern():
 
     c = residual_constraint("wall", wall, dynamics.manifold, 1, -1.0, 1.0)
     ocp = OCP.single_phase(dynamics, np.zeros(2), 3, 0.1, [control_cost(1)], constraints=[c])
-    p = Transcription(ocp, interpolated_guess(ocp, np.ones(2)))
+    p = SparseProgram(ocp, interpolated_guess(ocp, np.ones(2)))
     far = p.variables(np.full((4, 2), 7.0), np.zeros((3, 1)))
     row = p.differentiate(far)[1].tocsr()[p.parts[0].rows[1, 0]].toarray()[0]
     np.testing.assert_allclose(row[p.ix[1]], [7.0, 2.0])
@@ -268,7 +268,7 @@ def test_a_linear_control_is_integrated_exactly():
     t = ocp.times
     u = 0.7 - 0.4 * t[:, None]
     exact = np.stack([0.3 - 0.2 * t + 0.35 * t**2 - 0.4 * t**3 / 6, -0.2 + 0.7 * t - 0.2 * t**2], axis=1)
-    p = Transcription(ocp, Guess(exact, u[:-1]), "first_order")
+    p = SparseProgram(ocp, Guess(exact, u[:-1]), "first_order")
     w = p.variables(exact, u)
     np.testing.assert_allclose(p.evaluate(w)[1], 0.0, atol=1e-14)
     np.testing.assert_array_equal(p.trajectory(w)[1], u)
@@ -277,7 +277,7 @@ def test_a_linear_control_is_integrated_exactly():
 def test_a_first_order_hold_needs_sampled_systems():
     ocp = two_phases()
     with pytest.raises(TypeError, match="use zero_order"):
-        Transcription(ocp, interpolated_guess(ocp, ocp.x0), "first_order")
+        SparseProgram(ocp, interpolated_guess(ocp, ocp.x0), "first_order")
 
 
 # -- the compiled twin --------------------------------------------------------------------------------------------------
@@ -304,7 +304,7 @@ def test_compiled_knots_are_those_of_numpy(scheme, substeps):
     programs = []
     for engine in ("numpy", "compiled"):
         ocp = pendulum(engine, substeps, scheme)
-        programs.append(Transcription(ocp, interpolated_guess(ocp, np.ones(4), 0.1)))
+        programs.append(SparseProgram(ocp, interpolated_guess(ocp, np.ones(4), 0.1)))
     plain, fast = programs
     assert isinstance(plain.parts[0].stages, NumpyStages) and not isinstance(fast.parts[0].stages, NumpyStages)
     rng = np.random.default_rng(4)
@@ -345,7 +345,7 @@ def test_compiled_stages_on_a_manifold(hessian):
         return OCP.single_phase(dynamics, x0, 9, 0.1, running, running[1:], constraints=[bound], **final)
 
     plain, fast = (
-        Transcription(ocp, interpolated_guess(ocp, goal, 0.1), hessian=hessian)
+        SparseProgram(ocp, interpolated_guess(ocp, goal, 0.1), hessian=hessian)
         for ocp in (problem("numpy"), problem("compiled"))
     )
     assert not isinstance(fast.parts[0].stages, NumpyStages)
@@ -364,7 +364,7 @@ def test_compiled_stages_on_a_manifold(hessian):
 
 def test_gauss_newton_takes_its_first_derivatives_from_compiled_code():
     plain, fast = (
-        Transcription(ocp, interpolated_guess(ocp, np.ones(4), 0.1), hessian="gauss_newton")
+        SparseProgram(ocp, interpolated_guess(ocp, np.ones(4), 0.1), hessian="gauss_newton")
         for ocp in (pendulum("numpy", 1), pendulum("compiled", 1))
     )
     assert not isinstance(fast.parts[0].stages, NumpyStages)
@@ -379,9 +379,9 @@ def test_gauss_newton_takes_its_first_derivatives_from_compiled_code():
 def test_new_values_do_not_compile_anew():
     ocp = pendulum("compiled", 1)
     guess = interpolated_guess(ocp, np.ones(4))
-    first = Transcription(ocp, guess)
+    first = SparseProgram(ocp, guess)
     moved = ocp.updated("end", center=[0.0, 0.0, 1.0]).updated("obstacle", radius=0.4, lower=0.1)
-    second = Transcription(moved, guess)
+    second = SparseProgram(moved, guess)
     assert first.parts[0].stages.library is second.parts[0].stages.library
     w = point(first)
     assert np.abs(first.evaluate(w)[1] - second.evaluate(w)[1]).max() > 1e-3

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import textbook_systems as textbook
-from direct_cases import mass, sampled, swing_up
+from direct_cases import SparseProgram, mass, sampled, swing_up
 from hock_schittkowski import HOCK_SCHITTKOWSKI, Problem, TextbookNLP
 
 import trajopt as to
@@ -181,7 +181,7 @@ def test_controls_that_are_fixed_stay_and_states_that_are_fixed_are_met():
 def test_multipliers_satisfy_the_optimality_conditions_of_the_sparse_program():
     ocp, guess = swing_up()
     s = solve(ocp, guess)
-    p = Transcription(ocp, guess)
+    p = SparseProgram(ocp, guess)
     w = p.variables(s.xs, s.us)
     y, z = p.from_names(s.multipliers), np.zeros(p.size)
     z[p.ix], z[p.iu] = s.multipliers["bounds on x"], s.multipliers["bounds on u"]
@@ -229,7 +229,7 @@ def test_a_step_is_that_of_the_dense_system():
     assert system.factor() and not system.data.reflected
     step = system.solve(p, z, tau, system.empty_step())
 
-    t = Transcription(ocp, Guess(p.xs, p.us))  # the same rows and Hessian, in the order of the transcription
+    t = SparseProgram(ocp, Guess(p.xs, p.us))  # the same rows and Hessian, in the order of the transcription
     w = t.variables(p.xs, p.us)
     y = np.zeros(t.rows)
     y[t._defect_rows] = z.lam
