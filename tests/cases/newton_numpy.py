@@ -41,7 +41,7 @@ from trajopt.solvers.methods.requests import (
 from trajopt.solvers.rules.barrier import HELD, KAPPA_SIGMA, PUSH, TAU, WIDEST
 from trajopt.solvers.shooting.ddp_model import mixed, with_curvature
 from trajopt.solvers.window.slots import Answering
-from trajopt.stage.evaluation import Candidates, Direction as Along, Evaluator, Expansion, Shooting
+from trajopt.stage.evaluation import Candidates, Direction as Along, Expansion, Shooting, StageEvaluator
 
 
 @dataclass
@@ -177,7 +177,7 @@ class NewtonNumpy(Answering):
     None for Gauss-Newton alone.
     """
 
-    def __init__(self, ocp: OCP, evaluator: Evaluator, exact: Evaluator | None) -> None:
+    def __init__(self, ocp: OCP, evaluator: StageEvaluator, exact: StageEvaluator | None) -> None:
         self.ocp = ocp
         self._evaluator, self._exact = evaluator, exact
         self._shooting = Shooting.every("all", ocp.horizon, "linear")

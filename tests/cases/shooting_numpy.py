@@ -34,7 +34,7 @@ from trajopt.solvers.rules.line_search import Trial
 from trajopt.solvers.shooting.ddp_model import Damping, PlainModel
 from trajopt.solvers.shooting.iterate import FALLEN, GAP_ROUNDING, HOLDING
 from trajopt.solvers.window.slots import Answering
-from trajopt.stage.evaluation import Candidates, Direction as Along, Evaluator, Expansion, Shooting
+from trajopt.stage.evaluation import Candidates, Direction as Along, Expansion, Shooting, StageEvaluator
 
 REFUSED = Trial(np.inf, np.inf)
 
@@ -49,13 +49,13 @@ class At(NamedTuple):
     xs: Array
     us: Array
     expansion: Expansion
-    evaluator: Evaluator
+    evaluator: StageEvaluator
     reduced: Array
     costates: Array
     gradient: float
     defect: float
     gap: float
-    others: dict[Evaluator, LQProblem]
+    others: dict[StageEvaluator, LQProblem]
 
     @property
     def cost(self) -> float:
@@ -75,7 +75,7 @@ class OneStep(NamedTuple):
     D2: float
 
 
-def measured(xs: Array, us: Array, expansion: Expansion, evaluator: Evaluator, bounds: Bounds | None) -> At | None:
+def measured(xs: Array, us: Array, expansion: Expansion, evaluator: StageEvaluator, bounds: Bounds | None) -> At | None:
     """Return the iterate with its error measures, or None if cost or LQ problem are not finite; bounds: on u."""
     lq = expansion.lq
     if not (np.isfinite(expansion.cost) and shared_lq().is_finite(lq)):
@@ -102,7 +102,7 @@ def slope(lq: LQProblem, K: Array, linear: LQStep, closed: Array) -> float:
     return float(np.sum(at.gradient * free) + np.sum(at.costates[1:] * closed))
 
 
-def rolled_out(xs: Array, us: Array, nodes: Shooting, evaluator: Evaluator) -> tuple[Array, Array]:
+def rolled_out(xs: Array, us: Array, nodes: Shooting, evaluator: StageEvaluator) -> tuple[Array, Array]:
     """Roll out a guess between its nodes; feedback holds it if the open-loop rollout diverges and feedback costs less."""
     N, nu = us.shape
     ndx = evaluator.manifold.ndx
@@ -117,7 +117,7 @@ def rolled_out(xs: Array, us: Array, nodes: Shooting, evaluator: Evaluator) -> t
     return first.xs[0], first.us[0]
 
 
-def _held(xs: Array, us: Array, lq: LQProblem, nodes: Shooting, evaluator: Evaluator) -> Candidates | None:
+def _held(xs: Array, us: Array, lq: LQProblem, nodes: Shooting, evaluator: StageEvaluator) -> Candidates | None:
     """Return the cheaper rollout of a guess under the policy of its LQ problem or under its gains alone; None without one."""
     if not shared_lq().is_finite(lq):
         return None
@@ -162,7 +162,7 @@ class ShootingNumpy(Answering):
     """
 
     def __init__(
-        self, ocp: OCP, evaluator: Evaluator, options: SLQOptions, models: Any, *, curved: bool = False
+        self, ocp: OCP, evaluator: StageEvaluator, options: SLQOptions, models: Any, *, curved: bool = False
     ) -> None:
         (self._model,) = models
         assert isinstance(self._model, PlainModel) and not curved

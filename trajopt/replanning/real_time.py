@@ -58,7 +58,7 @@ from trajopt.solvers.feedback import tracking_gains
 from trajopt.solvers.options import SLQOptions, SQPOptions
 from trajopt.solvers.qp.qp import QPStatus
 from trajopt.solvers.rules.regularization import Regularization
-from trajopt.stage.evaluation import Direction, Evaluator, Shooting, StageEvaluator
+from trajopt.stage.evaluation import Direction, Shooting, StageEvaluator
 from trajopt.stage.evaluators import evaluator_for
 from trajopt.validation.validation import reject_constraints
 
@@ -196,7 +196,7 @@ class RealTimeSLQ(RealTimePlanner):
             made = self._cached[hessian] = evaluator_for(ocp, hessian)
         return made
 
-    def _searched(self, evaluator: Evaluator, plan: Guess, x0: Array, policy: Policy, step: LQStep) -> Trajectory:
+    def _searched(self, evaluator: StageEvaluator, plan: Guess, x0: Array, policy: Policy, step: LQStep) -> Trajectory:
         """Cheapest rollout from x0 among the step lengths alpha of STEP_LENGTHS; the feedback on dx_0 is applied in full with each.
 
         Without a finite rollout, it is that for alpha = 0. Full steps lower the regularization, shortened ones raise it. After

@@ -12,7 +12,7 @@ import numpy as np
 from dynamics_backends.protocol import Array
 from trajopt.problem.ocp import OCP, DiscreteMap
 from trajopt.problem.terms import control_cost
-from trajopt.stage.evaluation import Direction, Evaluator, Shooting
+from trajopt.stage.evaluation import Direction, Shooting, StageEvaluator
 from trajopt.stage.evaluators import evaluator_for
 from trajopt.step.time_dependence import reads_time
 
@@ -23,7 +23,7 @@ class _Ready(NamedTuple):
     """Cached problem of a number of steps, its evaluator, the parameters of its dynamics, and the time of its first step [s]."""
 
     ocp: OCP
-    evaluator: Evaluator
+    evaluator: StageEvaluator
     parameters: Parameters
     start: float
 
@@ -67,7 +67,7 @@ class Simulator:
             motion = evaluator.rollout(np.tile(x, (n + 1, 1)), us, still, np.zeros(1), Shooting())
         return motion.xs[0, -1]
 
-    def _evaluator(self, x: Array, n: int, h: float, parameters: Parameters, start: float) -> Evaluator:
+    def _evaluator(self, x: Array, n: int, h: float, parameters: Parameters, start: float) -> StageEvaluator:
         """Cached evaluator of n steps of length h [s] from ``start``; replaced by a new one if that or the parameters differ."""
         known = self._ready.get((n, h))
         if known is not None and known.start == start and _same(known.parameters, parameters):

@@ -26,7 +26,6 @@ from trajopt.solvers.shooting.ddp_model import MixedModel, Model, NewtonModel, P
 from trajopt.solvers.slq import solve_twice
 from trajopt.solvers.window.newton import filtered, solve_newton
 from trajopt.solvers.window.shooting import solve_shooting
-from trajopt.stage.evaluation import StageEvaluator
 from trajopt.stage.evaluators import cached_evaluator
 from trajopt.stage.solver_cache import SolverCache, borrowed
 from trajopt.step.sensitivities import missing_curvature
@@ -39,18 +38,16 @@ def ddp(
     options: DDPOptions | None = None,
     callback: Callback | None = None,
     *,
-    evaluator: StageEvaluator | None = None,
     cache: SolverCache | None = None,
 ) -> Solution:
     """Solve a valid problem without constraints by DDP from a guess, whose states need not satisfy the dynamics.
 
-    A solve whose linearly closed defects diverge is repeated with nonlinear closing. evaluator: evaluates the stages; default: by
-    the engine of the backends. cache: cache of workspaces; default: that of the thread. Raises InvalidProblem if a time step has no
-    second derivatives.
+    A solve whose linearly closed defects diverge is repeated with nonlinear closing. cache: cache of workspaces;
+    default: that of the thread. Raises InvalidProblem if a time step has no second derivatives.
     """
     options = options or DDPOptions()
     with borrowed(ocp, cache) as own:
-        evaluator = evaluator or cached_evaluator(own, ocp)
+        evaluator = cached_evaluator(own, ocp)
         require_contractions(ocp)
         modifies, convex = options.indefinite == "modify", options.hessian == "gauss_newton"
         exact = evaluator if convex else cached_evaluator(own, ocp, options.hessian)

@@ -9,7 +9,6 @@ from trajopt.problem.ocp import OCP
 from trajopt.solvers.auto import attempts
 from trajopt.solvers.direct.program_parts import evaluated_stages
 from trajopt.solvers.options import AutoOptions, DDPOptions, DMSOptions, IPMOptions, SLQOptions, SQPOptions
-from trajopt.stage.evaluation import StageEvaluator
 from trajopt.stage.evaluators import evaluator_for
 
 _KINDS: dict[str, Any] = {"ddp": DDPOptions, "slq": SLQOptions, "ipm": IPMOptions, "dms": DMSOptions, "sqp": SQPOptions}
@@ -38,9 +37,7 @@ def _prepare_shooting(ocp: OCP, guess: Guess, options: SLQOptions) -> None:
         ocp = augmented(ocp, options.constraint_penalty)
     evaluator_for(ocp, options.hessian)
     if isinstance(options, DDPOptions):
-        evaluator = evaluator_for(ocp)
-        if isinstance(evaluator, StageEvaluator):
-            evaluator.knot_curvatures(guess.xs, guess.us)
+        evaluator_for(ocp).knot_curvatures(guess.xs, guess.us)
 
 
 def _dms(ocp: OCP, guess: Guess, options: DMSOptions) -> None:

@@ -33,7 +33,6 @@ from trajopt.solvers.methods.driver import run_alone
 from trajopt.solvers.options import SLQOptions
 from trajopt.solvers.window.newton import filtered, solve_newton
 from trajopt.solvers.window.shooting import solve_shooting
-from trajopt.stage.evaluation import Evaluator
 from trajopt.stage.evaluators import cached_evaluator
 from trajopt.stage.solver_cache import SolverCache, borrowed
 
@@ -79,17 +78,15 @@ def slq(
     options: SLQOptions | None = None,
     callback: Callback | None = None,
     *,
-    evaluator: Evaluator | None = None,
     cache: SolverCache | None = None,
 ) -> Solution:
     """Solve a valid problem without constraints by SLQ; the states of the guess need not satisfy the dynamics.
 
-    A solve whose linear gaps diverge is repeated with nonlinear gaps. evaluator: evaluates the stages; default: by the engine of
-    the backends. cache: cache of workspaces; default: that of the thread.
+    A solve whose linear gaps diverge is repeated with nonlinear gaps. cache: cache of workspaces; default: that of the thread.
     """
     options = options or SLQOptions()
     with borrowed(ocp, cache) as own:
-        evaluator = evaluator or cached_evaluator(own, ocp, options.hessian)
+        evaluator = cached_evaluator(own, ocp, options.hessian)
 
         def run(options: SLQOptions, callback: Callback | None) -> Solution:
             """Solve once with given options: by Newton's method with a filter if they select it, else by search on a merit."""

@@ -10,11 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from copy import copy
 from functools import cached_property
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from dynamics_backends.manifold import Manifold
 from dynamics_backends.protocol import Array, Hessians
 from trajopt.lq.lq import LQProblem
 from trajopt.problem.ocp import OCP, Phase
@@ -29,7 +28,7 @@ from trajopt.stage.stages import (
     Trials,
 )
 
-__all__ = ["Candidates", "Direction", "Evaluator", "Expansion", "Shooting", "StageEvaluator"]
+__all__ = ["Candidates", "Direction", "Expansion", "Shooting", "StageEvaluator"]
 
 
 class Expansion(NamedTuple):
@@ -38,34 +37,6 @@ class Expansion(NamedTuple):
     lq: LQProblem
     cost: float
     x_next: Array
-
-
-class Evaluator(Protocol):
-    """Problem interface of the shooting solvers."""
-
-    manifold: Manifold
-
-    def expand(self, xs: Array, us: Array) -> Expansion:
-        """Return the LQ approximation about xs (N + 1, nx), us (N, nu), with the cost of the trajectory and the next states."""
-        ...
-
-    def rollout(self, xs: Array, us: Array, direction: Direction, alphas: Array, shooting: Shooting) -> Candidates:
-        """Return trajectories (controls, states, defects, costs) along a direction for the step lengths alphas (L,).
-
-        Controls are u = us + alpha du + K (x (-) (xs (+) alpha dx)), clipped to the bounds on u. Without clipping, trajectories
-        equal (xs (+) alpha dx, us + alpha du) to first order for every kind of shooting. With linear gaps, segments between nodes
-        are rolled out in parallel from xs (+) alpha dx. With nonlinear gaps, they are rolled out in sequence, and the fraction
-        1 - alpha of each gap remains.
-        """
-        ...
-
-    def curvature(self, xs: Array, us: Array, multipliers: Array, first: int = 0) -> Hessians:
-        """Return second derivatives of lam_k' (F_k(x_k (+) dx, u_k + du) (-) x_(k+1)) for the M knots k = first, first + 1, ...
-
-        Arguments: xs (M + 1, nx), us (M, nu), multipliers lam (M, ndx) in the tangent spaces at the nodes xs[1:], like A, B and d
-        of the LQ problem. Returns xx (M, ndx, ndx), ux (M, nu, ndx), uu (M, nu, nu). The gap map (-) is differentiated too.
-        """
-        ...
 
 
 class StageEvaluator:
@@ -143,10 +114,12 @@ class StageEvaluator:
         return Expansion(LQProblem(A, B, d, Q, q, S, R, r, dx0), float(cost.sum()), x_next)
 
     def rollout(self, xs: Array, us: Array, direction: Direction, alphas: Array, shooting: Shooting) -> Candidates:
-        """Return trajectories of u = us + alpha du + K (x (-) (xs (+) alpha dx)), clipped to bounds, for step lengths
-        alphas (L,).
+        """Return trajectories (controls, states, defects, costs) along a direction for the step lengths alphas (L,).
 
-        See :meth:`Evaluator.rollout`.
+        Controls are u = us + alpha du + K (x (-) (xs (+) alpha dx)), clipped to the bounds on u. Without clipping, trajectories
+        equal (xs (+) alpha dx, us + alpha du) to first order for every kind of shooting. With linear gaps, segments between nodes
+        are rolled out in parallel from xs (+) alpha dx. With nonlinear gaps, they are rolled out in sequence, and the fraction
+        1 - alpha of each gap remains.
         """
         L, N = len(alphas), len(us)
         X, U, D = np.empty((L, *xs.shape)), np.empty((L, *us.shape)), np.empty((L, N, self.manifold.ndx))
@@ -154,9 +127,10 @@ class StageEvaluator:
         return Candidates(X, U, D, np.sum([stages.rollout(trials) for stages in self.stages], axis=0))
 
     def curvature(self, xs: Array, us: Array, multipliers: Array, first: int = 0) -> Hessians:
-        """Return second derivatives of the defects of M steps from knot ``first``, contracted with multipliers (M, ndx).
+        """Return second derivatives of lam_k' (F_k(x_k (+) dx, u_k + du) (-) x_(k+1)) for the M knots k = first, first + 1, ...
 
-        xs (M + 1, nx), us (M, nu); see :meth:`Evaluator.curvature`.
+        Arguments: xs (M + 1, nx), us (M, nu), multipliers lam (M, ndx) in the tangent spaces at the nodes xs[1:], like A, B and d
+        of the LQ problem. Returns xx (M, ndx, ndx), ux (M, nu, ndx), uu (M, nu, nu). The gap map (-) is differentiated too.
         """
         M, n, m = len(us), self.manifold.ndx, self.ocp.nu
         out = Hessians(np.empty((M, n, n)), np.empty((M, m, n)), np.empty((M, m, m)))
@@ -196,3 +170,7 @@ class StageEvaluator:
 def _controls_read(phase: Phase) -> int:
     """Return the number of leading controls that the dynamics or cost terms of a phase read."""
     return max([phase.dynamics.nu, *(term.residual.nu for term in phase.terms)])
+
+
+Evaluator = StageEvaluator
+"""Name in :mod:`trajopt.validation.replay`."""

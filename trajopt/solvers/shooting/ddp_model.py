@@ -27,7 +27,7 @@ from dynamics_backends.protocol import Array, Hessians
 from trajopt.lq.lq import Bounds, LQProblem
 from trajopt.lq.lq_solver import shared_lq, tensor_curvatures
 from trajopt.solvers.shooting.iterate import Iterate
-from trajopt.stage.evaluation import Evaluator, StageEvaluator
+from trajopt.stage.evaluation import StageEvaluator
 
 MIXED_SHARES = (1.0, 0.5, 0.25, 0.125, 0.0)
 """Curvature fractions of MixedModel, tried in this order until the LQ problem is convex."""
@@ -56,7 +56,7 @@ class Model(Protocol):
     """
 
     name: str
-    evaluator: Evaluator
+    evaluator: StageEvaluator
     modifies: bool
 
     def problem(self, at: Iterate, damping: Damping, definite: bool = False) -> Problem:
@@ -64,7 +64,7 @@ class Model(Protocol):
         ...
 
 
-def expanded(at: Iterate, evaluator: Evaluator) -> LQProblem:
+def expanded(at: Iterate, evaluator: StageEvaluator) -> LQProblem:
     """Return the LQ problem about an iterate by an evaluator, with the iterate's defects; cached in the iterate."""
     if at.evaluator is evaluator:
         return at.lq
@@ -78,7 +78,7 @@ class PlainModel:
 
     modifies = False
 
-    def __init__(self, name: str, evaluator: Evaluator) -> None:
+    def __init__(self, name: str, evaluator: StageEvaluator) -> None:
         self.name, self.evaluator = name, evaluator
 
     def problem(self, at: Iterate, damping: Damping, definite: bool = False) -> Problem:
@@ -94,7 +94,7 @@ class NewtonModel:
 
     name = "newton"
 
-    def __init__(self, evaluator: Evaluator, dynamics: Evaluator, modifies: bool = True) -> None:
+    def __init__(self, evaluator: StageEvaluator, dynamics: StageEvaluator, modifies: bool = True) -> None:
         self.evaluator, self.dynamics, self.modifies = evaluator, dynamics, modifies
         self._last: tuple[Iterate, LQProblem] | None = None
 
@@ -124,7 +124,7 @@ class MixedModel:
     name = "mixed"
     modifies = False
 
-    def __init__(self, evaluator: Evaluator, plain: Evaluator) -> None:
+    def __init__(self, evaluator: StageEvaluator, plain: StageEvaluator) -> None:
         self.evaluator, self.plain = evaluator, plain
         self._gains: Array | None = None
         self._last: tuple[Iterate, LQProblem, LQProblem] | None = None
@@ -158,7 +158,7 @@ class TrueModel:
 
     name = "true"
 
-    def __init__(self, evaluator: Evaluator, dynamics: StageEvaluator, modifies: bool = True) -> None:
+    def __init__(self, evaluator: StageEvaluator, dynamics: StageEvaluator, modifies: bool = True) -> None:
         self.evaluator, self.dynamics, self.modifies = evaluator, dynamics, modifies
 
     def problem(self, at: Iterate, damping: Damping, definite: bool = False) -> Problem:

@@ -25,7 +25,7 @@ from typing import NamedTuple
 
 from dynamics_backends.protocol import Array
 from trajopt.lq.lq import LQProblem
-from trajopt.stage.evaluation import Evaluator
+from trajopt.stage.evaluation import StageEvaluator
 
 FALLEN = 2.0
 """A guess is rolled out with feedback if its open-loop rollout costs more than this multiple of its own cost (at least 1), and
@@ -46,6 +46,6 @@ class Iterate(NamedTuple):
     xs: Array
     us: Array
     lq: LQProblem
-    evaluator: Evaluator
+    evaluator: StageEvaluator
     costates: Array
-    others: dict[Evaluator, LQProblem]
+    others: dict[StageEvaluator, LQProblem]

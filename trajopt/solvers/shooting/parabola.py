@@ -22,14 +22,14 @@ import numpy as np
 from dynamics_backends.protocol import Array
 from trajopt.lq.lq import LQProblem, LQStep
 from trajopt.lq.lq_solver import shared_lq
-from trajopt.stage.evaluation import Direction, Evaluator, Shooting
+from trajopt.stage.evaluation import Direction, Shooting, StageEvaluator
 
 PROBE = 0.1
 """Step length of the finite difference for the second derivative (Transtrum & Sethna, arXiv:1201.5885, section 3)."""
 
 
 def parabola_of(
-    xs: Array, us: Array, d: Array, step: LQStep, K: Array, lq: LQProblem, evaluator: Evaluator
+    xs: Array, us: Array, d: Array, step: LQStep, K: Array, lq: LQProblem, evaluator: StageEvaluator
 ) -> LQStep | None:
     """Return the geodesic acceleration (ddx, ddu) of a step with gains K from xs, us with the gaps d; the step solves lq.
 

@@ -19,17 +19,15 @@ from trajopt.solvers.methods.requests import Solved
 from trajopt.solvers.options import MethodOptions, SLQOptions
 from trajopt.solvers.window.status import FailedExpansion, failed_expansion, status_of
 from trajopt.stage.engine import is_compiled
-from trajopt.stage.evaluation import Evaluator, StageEvaluator
+from trajopt.stage.evaluation import StageEvaluator
 
 
-def kernels_serve(ocp: OCP, evaluators: Sequence[Evaluator]) -> bool:
+def kernels_serve(ocp: OCP, evaluator: StageEvaluator) -> bool:
     """True if compiled kernels can answer all requests of a solve.
 
-    At least one phase must request the compiled engine, all evaluators must be plain :class:`StageEvaluator` objects (no
-    subclass), and all stages of the first one must be compiled.
+    At least one phase must request the compiled engine, and all stages of the evaluator must be compiled.
     """
-    first, whole = evaluators[0], all(type(e) is StageEvaluator for e in evaluators)
-    return whole and is_compiled(ocp) and bool(first.may_follow)  # type: ignore[attr-defined]
+    return is_compiled(ocp) and evaluator.may_follow
 
 
 def run_to_end(method: Any, slot: Any, journal: Journal, status_of: Callable[[Any], Status]) -> Status:
@@ -66,7 +64,7 @@ def solve_alone(
     slot: Any,
     options: SLQOptions | MethodOptions,
     journal: Journal,
-    evaluators: Sequence[Evaluator],
+    evaluators: Sequence[StageEvaluator],
 ) -> Solution:
     """Run a method on the problem in a slot, close the slot and return the solution; after Ctrl-C, the current iterate.
 

@@ -14,7 +14,7 @@ from trajopt.solvers.options import SLQOptions
 from trajopt.solvers.window.alone import solve_alone
 from trajopt.solvers.window.newton_calling import CallingNewtonSlot
 from trajopt.solvers.window.newton_slot import NewtonSlot, serves
-from trajopt.stage.evaluation import Evaluator
+from trajopt.stage.evaluation import StageEvaluator
 from trajopt.stage.solver_cache import SolverCache
 
 
@@ -32,8 +32,8 @@ def solve_newton(
     guess: Guess,
     options: SLQOptions,
     callback: Callback | None,
-    evaluator: Evaluator,
-    exact: Evaluator | None = None,
+    evaluator: StageEvaluator,
+    exact: StageEvaluator | None = None,
     *,
     cache: SolverCache | None = None,
     method: Callable[..., Any] = Newton,
@@ -47,7 +47,7 @@ def solve_newton(
     given: Any = ocp, evaluator, exact
     evaluators = evaluator, exact or evaluator
     if serves(evaluators, exact is not None):
-        slot = NewtonSlot.reused(cache, *given, may_follow=evaluator.may_follow)  # type: ignore[attr-defined]
+        slot = NewtonSlot.reused(cache, *given, may_follow=evaluator.may_follow)
     else:
         slot = CallingNewtonSlot(*given)
     own = method(slot.take(ocp, guess), options, options.max_iterations)

@@ -13,7 +13,7 @@ from trajopt.stage.evaluation import Direction, Shooting
 
 
 class CallingNewtonSlot(CallingSlot, NewtonSlot):
-    """Slot of Newton's method whose kernels call the evaluators, which may be of any class that implements Evaluator."""
+    """Slot of Newton's method whose kernels call the evaluators."""
 
     def _take_stages(self) -> None:
         """Write the functions that call the evaluators to the struct, and no phases."""

@@ -42,7 +42,7 @@ from trajopt.solvers.window.slots import ArraySlot, Layout, functions, layout_of
 from trajopt.stage.compiled.compiled_end import CompiledEnd
 from trajopt.stage.compiled.compiled_stages import CompiledStages
 from trajopt.stage.compiled.library import Library, StagesData
-from trajopt.stage.evaluation import Evaluator, StageEvaluator
+from trajopt.stage.evaluation import StageEvaluator
 
 ANSWER = 32
 """Maximum size of an answer, in numbers."""
@@ -110,9 +110,9 @@ def sizes_of(ocp: OCP) -> Sizes:
     return Sizes(ocp.horizon, ocp.manifold.nx, ocp.manifold.ndx, ocp.nu)
 
 
-def serves(evaluators: Sequence[Evaluator], curved: bool) -> bool:
+def serves(evaluators: Sequence[StageEvaluator], curved: bool) -> bool:
     """True if all stages of all evaluators are compiled; curved: also requires compiled second derivatives of the time steps."""
-    return all(type(e) is StageEvaluator and _is_compiled(e, curved) for e in evaluators)
+    return all(_is_compiled(e, curved) for e in evaluators)
 
 
 def _is_compiled(evaluator: StageEvaluator, curved: bool) -> bool:

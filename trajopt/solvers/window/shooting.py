@@ -14,7 +14,7 @@ from trajopt.solvers.shooting.ddp_model import Model, PlainModel
 from trajopt.solvers.window.alone import kernels_serve, solve_alone
 from trajopt.solvers.window.shooting_calling import CallingShootingSlot
 from trajopt.solvers.window.shooting_slot import ShootingSlot
-from trajopt.stage.evaluation import Evaluator, Shooting
+from trajopt.stage.evaluation import Shooting, StageEvaluator
 from trajopt.stage.solver_cache import SolverCache
 from trajopt.validation.validation import reject_constraints
 
@@ -24,7 +24,7 @@ def solve_shooting(
     guess: Guess,
     options: SLQOptions,
     callback: Callback | None,
-    evaluator: Evaluator,
+    evaluator: StageEvaluator,
     models: Sequence[Model] = (),
     *,
     cache: SolverCache | None = None,
@@ -38,9 +38,9 @@ def solve_shooting(
     journal = Journal(callback)
     named, corrects = models_of(models, options), corrects_of(ocp, options)
     method = ShootingMethod(named, options, corrects, options.max_iterations)
-    if not models and kernels_serve(ocp, [evaluator]):
+    if not models and kernels_serve(ocp, evaluator):
         given = ocp, evaluator, options
-        slot = ShootingSlot.reused(cache, *given, may_follow=evaluator.may_follow)  # type: ignore[attr-defined]
+        slot = ShootingSlot.reused(cache, *given, may_follow=evaluator.may_follow)
     else:
         own = tuple(models) or (PlainModel(options.hessian, evaluator),)
         slot = CallingShootingSlot(ocp, evaluator, options, own, curved=named.curved)

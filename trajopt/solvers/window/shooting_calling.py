@@ -18,17 +18,17 @@ from trajopt.solvers.window.calling_slot import CallingSlot, array_at
 from trajopt.solvers.window.memory import TRIALS
 from trajopt.solvers.window.shooting_slot import ShootingSlot
 from trajopt.stage.compiled.library import TrialsData
-from trajopt.stage.evaluation import Direction, Evaluator, Shooting
+from trajopt.stage.evaluation import Direction, Shooting, StageEvaluator
 
 
 class CallingShootingSlot(CallingSlot, ShootingSlot):
-    """Slot of shooting methods whose kernels call the evaluators of the models, which may be of any class, and the models.
+    """Slot of shooting methods whose kernels call the models and their evaluators.
 
     evaluator: of rollouts. models: LQ models of the step. curved: also give each step a parabola that starts along the step.
     """
 
     def __init__(
-        self, ocp: OCP, evaluator: Evaluator, options: SLQOptions, models: Sequence[Model], *, curved: bool = False
+        self, ocp: OCP, evaluator: StageEvaluator, options: SLQOptions, models: Sequence[Model], *, curved: bool = False
     ) -> None:
         self._models, self._curved = models, curved
         self._iterates = dict[int, Iterate]()
@@ -37,7 +37,7 @@ class CallingShootingSlot(CallingSlot, ShootingSlot):
         self._nodes = Shooting.every(options.shooting, ocp.horizon, options.gaps).nodes
         first = isinstance(options, DDPOptions) and options.switch >= 1.0
         self._model, self._definite = len(models) - 1 if first else 0, False
-        super().__init__(ocp, evaluator, options, modeled=not _is_plain(models))  # type: ignore[arg-type]
+        super().__init__(ocp, evaluator, options, modeled=not _is_plain(models))
 
     def _take_stages(self) -> None:
         """Write the functions that call Python to the struct, and no phases."""

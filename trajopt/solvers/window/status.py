@@ -16,7 +16,7 @@ from trajopt.solvers.methods.method import SUCCESSES, End, Ended
 from trajopt.solvers.options import MethodOptions, SLQOptions
 from trajopt.solvers.shooting import shooting_diagnosis
 from trajopt.solvers.success import FEASIBLE
-from trajopt.stage.evaluation import Evaluator, Expansion
+from trajopt.stage.evaluation import Expansion, StageEvaluator
 
 
 class FailedExpansion(NamedTuple):
@@ -74,7 +74,7 @@ def is_finite(e: Expansion) -> bool:
     return bool(np.isfinite(e.cost)) and shared_lq().is_finite(e.lq)
 
 
-def failed_expansion(ocp: OCP, xs: Array, us: Array, evaluators: Sequence[Evaluator]) -> FailedExpansion:
+def failed_expansion(ocp: OCP, xs: Array, us: Array, evaluators: Sequence[StageEvaluator]) -> FailedExpansion:
     """Expand about a trajectory with each evaluator; return the first expansion that is not finite, else that of the last one."""
     expansions = [evaluator.expand(xs, us) for evaluator in evaluators]
     return FailedExpansion(ocp, xs, next((e for e in expansions if not is_finite(e)), expansions[-1]))
