@@ -356,7 +356,6 @@ from trajopt.solvers.registry import (
 from trajopt.solvers.solve import solve as solve, validate as validate
 from trajopt.solvers.sqp.sqp import solve_nlp as solve_nlp
 from trajopt.stage.evaluation import (
-    Evaluator as Evaluator,
     Shooting as Shooting,
     StageEvaluator as StageEvaluator,
 )

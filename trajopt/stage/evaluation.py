@@ -170,7 +170,3 @@ class StageEvaluator:
 def _controls_read(phase: Phase) -> int:
     """Return the number of leading controls that the dynamics or cost terms of a phase read."""
     return max([phase.dynamics.nu, *(term.residual.nu for term in phase.terms)])
-
-
-Evaluator = StageEvaluator
-"""Name in :mod:`trajopt.validation.replay`."""

@@ -37,7 +37,7 @@ import numpy as np
 from dynamics_backends.protocol import Array, MeetsInSteps
 from dynamics_backends.registry import same_method
 from trajopt.problem.ocp import OCP, Phase
-from trajopt.stage.evaluation import Direction, Evaluator, Shooting, StageEvaluator
+from trajopt.stage.evaluation import Direction, Shooting, StageEvaluator
 from trajopt.step.integrators import RUNGE_KUTTA
 from trajopt.step.other_backend import on_library
 from trajopt.step.sensitivities import SampledSystem
@@ -337,7 +337,7 @@ def _with_slower(ocp: OCP, slower: list[float]) -> OCP:
     return replace(ocp, phases=tuple(phases))
 
 
-def _rolled_out(e: Evaluator, xs: Array, us: Array, K: Array) -> Array:
+def _rolled_out(e: StageEvaluator, xs: Array, us: Array, K: Array) -> Array:
     """Return the states (N + 1, nx) of the rollout from x0 under us + K (x (-) xs), clipped to the bounds on controls.
 
     e: evaluator with the time steps of the rollout.

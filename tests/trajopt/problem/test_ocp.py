@@ -129,7 +129,7 @@ def test_a_goal_beyond_a_limit_is_infeasible():
         step, [0.0, 0.0], 20, 0.05, [control_cost(1)], constraints=[short], terminal_constraints=[goal]
     )
     found = to.solve(ocp, solver="ipm")
-    assert found.status.code == "locally_infeasible"
+    assert found.status.code == "infeasible"
     assert "the goal violates short: x[0] by 0.5: no motion satisfies both" in found.report()
 
 
