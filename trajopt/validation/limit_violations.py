@@ -357,6 +357,26 @@ def too_fast(ocp: OCP) -> Iterator[str]:
         )
 
 
+def contradicting_goals(ocp: OCP, tolerance: float) -> Iterator[str]:
+    """Yield warnings about terminal constraints that a goal for the whole state violates, by more than a tolerance.
+
+    The tolerance is relative to bounds beyond 1.
+    """
+    goal = fixed_state(ocp.terminal_constraints)
+    if goal is None:
+        return
+    for c in ocp.terminal_constraints:
+        lower, upper = (b[-1] for b in c.bounds(1))
+        excess = violations_at(replace(c, lower=lower, upper=upper), goal, float(ocp.t[-1]))
+        size = np.maximum(1.0, np.fmax(*(np.where(np.isfinite(b), np.abs(b), 0.0) for b in (lower, upper))))
+        if np.isfinite(excess).all() and (excess > tolerance * size).any():
+            i = int(np.argmax(excess / size))
+            yield (
+                f"the goal violates {c.component_names[i]} by {excess[i]:.3g}: no motion satisfies both; move the goal, or relax "
+                "the constraint"
+            )
+
+
 OUTSIDE = 1e-5
 """Violation of a constraint by a given final state, relative to bounds beyond 1, up to which motions may be feasible."""
 
@@ -364,20 +384,14 @@ OUTSIDE = 1e-5
 def impossible_goal(ocp: OCP, tolerance: float = 0.0) -> str:
     """Return the reason why no motion meets a goal for the whole state, or "".
 
-    It violates another terminal constraint, also one of :func:`violated_at_end`, or velocity limits exclude it (:func:`too_fast`).
-    tolerance: on violations, as OUTSIDE, if larger.
+    It violates another terminal constraint (:func:`contradicting_goals`, :func:`violated_at_end`), or velocity limits exclude it
+    (:func:`too_fast`). tolerance: on violations, as OUTSIDE, if larger.
     """
-    goal, t, tolerance = fixed_state(ocp.terminal_constraints), float(ocp.t[-1]), max(OUTSIDE, tolerance)
+    goal, tolerance = fixed_state(ocp.terminal_constraints), max(OUTSIDE, tolerance)
     if goal is None:
         return ""
-    for c in ocp.terminal_constraints:
-        lower, upper = (b[-1] for b in c.bounds(1))
-        excess = violations_at(replace(c, lower=lower, upper=upper), goal, t)
-        size = np.maximum(1.0, np.fmax(*(np.where(np.isfinite(b), np.abs(b), 0.0) for b in (lower, upper))))
-        if np.isfinite(excess).all() and (excess > tolerance * size).any():
-            i = int(np.argmax(excess / size))
-            return f"{c.component_names[i]} is violated by {excess[i]:.2g} at the final state, which is given: move the goal"
-    return violated_at_end(ocp, goal, tolerance) or next(too_fast(ocp), "")
+    outside = next(contradicting_goals(ocp, tolerance), "") or violated_at_end(ocp, goal, tolerance)
+    return outside or next(too_fast(ocp), "")
 
 
 AT_REST = 1e-5

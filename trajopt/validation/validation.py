@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dynamics_backends.protocol import Array, FunctionMap, HasWarnings, unwrapped
-from trajopt.problem.constraints import Constraint, fixed_state, violations_at
+from trajopt.problem.constraints import Constraint, violations_at
 from trajopt.problem.guess import Guess
 from trajopt.problem.impact_stage import ImpactStage
 from trajopt.problem.ocp import OCP, Phase
@@ -26,7 +26,7 @@ from trajopt.validation.evaluation_warnings import (
     length_warnings,
 )
 from trajopt.validation.holonomic_constraints import unmet_at_start
-from trajopt.validation.limit_violations import too_fast
+from trajopt.validation.limit_violations import contradicting_goals, too_fast
 from trajopt.validation.reach import frame_goals, reach_warnings
 from trajopt.validation.stability import stability_warnings
 
@@ -337,7 +337,7 @@ def _state_warnings(ocp: OCP, has_errors: bool, known: _CheckCache) -> Iterator[
     yield from _vectors_of_horizon_length(ocp)
     if not has_errors:
         yield from _violated_at_start(ocp)
-        yield from _contradicting_goals(ocp)
+        yield from contradicting_goals(ocp, START_TOLERANCE)
         yield from system_warnings(ocp)
         yield from unmet_at_start(ocp)
         yield from too_fast(ocp)
@@ -403,21 +403,6 @@ def _violated_at_start(ocp: OCP) -> Iterator[str]:
             yield (
                 f"x0 violates {c.component_names[i]} by {excess[i]:.3g}; the constraint is enforced from the next "
                 "knot on: choose x0 within it, or remove the constraint, unless one step leads back"
-            )
-
-
-def _contradicting_goals(ocp: OCP) -> Iterator[str]:
-    """Yield warnings about terminal constraints that a goal for the whole state violates by more than START_TOLERANCE."""
-    x = fixed_state(ocp.terminal_constraints)
-    if x is None:
-        return
-    for c in ocp.terminal_constraints:
-        excess = violations_at(c, x, float(ocp.t[-1]))
-        if excess.max() > START_TOLERANCE:
-            name = c.component_names[int(np.argmax(excess))]
-            yield (
-                f"the goal violates {name} by {excess.max():.3g}: no motion satisfies both; move the goal, or relax the "
-                "constraint"
             )
 
 
