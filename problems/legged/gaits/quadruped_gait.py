@@ -392,8 +392,8 @@ def _commands(s: Settings, xs: Array, times: Array) -> list[str]:
 
 def _outcome(w: _Walker, x: Array) -> list[str]:
     s = w.settings
-    angles = np.degrees([float(a) for a in euler_xyz(rotation(x))])
+    angles, yaw = np.degrees([float(a) for a in euler_xyz(rotation(x))]), np.degrees(w.attitude[2])
     return [
         f"the base ends at x = {x[0]:.3f}, y = {x[1]:.3f}, z = {x[2]:.3f} m; target {s.end[0]:g}, {s.end[1]:g}, {w.height:g}",
-        f"its roll, pitch and yaw end at {angles[0]:.1f}, {angles[1]:.1f}, {angles[2]:.1f} deg",
+        f"its roll, pitch and yaw end at {angles[0]:.1f}, {angles[1]:.1f}, {angles[2]:.1f} deg; target 0, 0, {yaw:.3g}",
     ]
