@@ -179,8 +179,12 @@ def _solved(
             solution = solves.checked(held, solution, tight)
         if check and solver == DEFAULT_SOLVER:
             solution = solves.until_held_between_knots(held, solution)
-            solution = solves.from_detours(held, warm.guess, solution)
+            usable = solution.status.success or solution.status.code is StatusCode.VIOLATED_BETWEEN_KNOTS
+            if usable and solution.meta.get("margins_at_all_knots"):
+                solution = solves.from_detours(held, warm.guess, solution)
             solution, problem = solves.until_replayed(held, solution)
+            if solution.status.code is StatusCode.DOES_NOT_HOLD and solves.may_repeat(held, solution):
+                solution = solves.from_detours(held, warm.guess, solution)
         elapsed, slow = solves.seconds, solves.work
         meta = {**solution.meta, **_meta(ocp, solver, dict(vars(chosen)), warnings), "solve_time": elapsed}
         meta["engines"] = slow.engines([s.backend.engine for s in _samplings(ocp)])
@@ -337,15 +341,21 @@ class _Solves:
             return replace(found, status=replace(found.status, advice=AFTER_MARGINS))
         return self.checked(ocp, found, tight)
 
-    def from_detours(self, ocp: OCP, guess: Guess, solution: Solution) -> Solution:
-        """Solve from random detours of the guess if margins beside violations between the knots did not remove them.
+    @staticmethod
+    def may_repeat(ocp: OCP, solution: Solution) -> bool:
+        """True if the iterations of a solution were not more work than a competition of starts may be."""
+        from trajopt.solvers.competing_starts import ALL_WORK, problem_size
 
-        A guess that leads through a closed gap has no solution nearby. At most DETOURS solves, each with margins as needed, until
-        one succeeds; none without ``fallback``. Returns the cheaper one of that and the given solution, or the one that holds
-        between the knots, with iterations and records of all.
+        return solution.iterations * problem_size(ocp) <= ALL_WORK
+
+    def from_detours(self, ocp: OCP, guess: Guess, solution: Solution) -> Solution:
+        """Solve from random detours of the guess: margins left violations between the knots, or more substeps do not help.
+
+        A guess that leads through a closed gap has no solution nearby, and a chaotic motion fails in every replay. At most DETOURS
+        solves, each with margins as needed, until one succeeds; none without ``fallback``. Returns the cheaper one of that and the
+        given solution, or the one that succeeds, with iterations and records of all.
         """
-        usable = solution.status.success or solution.status.code is StatusCode.VIOLATED_BETWEEN_KNOTS
-        if not (usable and solution.meta.get("margins_at_all_knots") and self._options.fallback):
+        if not self._options.fallback:
             return solution
         from trajopt.solvers.refinement import most_iterations
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import trajopt as to
+from experiments.benchmarks.first_try import minimum_time
 from trajopt import StatusCode
 from trajopt.config.build import build_task, solve_with_refinement
 from trajopt.config.config import read_config
@@ -236,3 +237,10 @@ def test_margins_that_do_not_help_leave_the_first_motion():
     assert found.status.code is StatusCode.VIOLATED_BETWEEN_KNOTS and "do not help" in found.status.message
     assert found.cost == pytest.approx(to.solve(free.ocp, guess, solver="ipm", check=False).cost, rel=1e-9)
     assert found.cost < 28.0
+
+
+def test_a_chaotic_motion_gives_way_to_one_that_holds():
+    """Swing-ups of an acrobot: that from the straight guess lasts long, and every replay leaves it."""
+    ocp, guess = next(i for i in minimum_time.instances(0) if i.name == "acrobot, 12 Nm").build()
+    found = to.solve(ocp, guess)
+    assert found.status.success, found.status
