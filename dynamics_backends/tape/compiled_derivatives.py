@@ -78,6 +78,7 @@ class CompiledDerivatives:
 def _traced(method: Method, sizes: Sizes, second: bool) -> Evaluate | None:
     """Function of value and first derivatives, and with ``second`` also second ones; None if the value cannot be traced.
 
+    Second derivatives by AD that are too long beside the first ones have a tape of their own.
     Raises TooLong for more than OPERATIONS_LIMIT operations, TraceError if derivatives cannot be evaluated with symbols.
     """
     map = method.map
@@ -92,7 +93,13 @@ def _traced(method: Method, sizes: Sizes, second: bool) -> Evaluate | None:
     mode = None if method.name == "analytic" else str(getattr(method, "mode", "auto"))
     own = with_kernels(plain) if mode is None else plain
     if second:
-        return _by_tape(own.traced_contraction(mode), map)
+        try:
+            return _by_tape(own.traced_contraction(mode), map)
+        except TooLong:
+            if mode is None:
+                raise
+            hessian, first = _by_tape(plain.traced_hessian(mode), map), _traced(method, sizes, second=False)
+            return None if first is None else lambda b, more: [*first(b, ()), *hessian(b, more)]
     if method.name in ALGEBRAS:
         function = plain.traced_direction(ALGEBRAS[method.name])
         tape, inputs = Tape.of(function.trace, function.sizes), function.sizes[:-1]
@@ -105,8 +112,8 @@ def _traced(method: Method, sizes: Sizes, second: bool) -> Evaluate | None:
 def _by_tape(function: TracedFunction, map: Map) -> Evaluate:
     """Function of a batch by the tape of a traced function of x, u, t, p and further arguments."""
     m, n, nu = map.n_out, map.manifold.ndx, map.nu
-    shapes = [(m,), (m, n), (m, nu), (n, n), (nu, n), (nu, nu)][: len(function.outputs)]
-    tape = Tape.of(function.trace, function.sizes, shapes)
+    shapes = {"f": (m,), "fx": (m, n), "fu": (m, nu), "xx": (n, n), "ux": (nu, n), "uu": (nu, nu)}
+    tape = Tape.of(function.trace, function.sizes, [shapes[name] for name in function.outputs])
     return lambda b, more: tape.rows(*_arguments(b), *more)
 
 

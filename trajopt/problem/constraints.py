@@ -473,4 +473,6 @@ def joint_limit_cost(
     One residual for each coordinate with a finite limit. margin: tightening of the limits [rad or m].
     Raises ValueError if the model has no finite limit or the margin leaves no feasible range.
     """
+    if not np.isfinite([model.q_lower, model.q_upper]).any():
+        raise ValueError(f"term {name!r}: the robot has no finite position limit; remove the term")
     return quadratic_barrier(joint_limits(model, manifold, margin, name), weight)

@@ -36,7 +36,7 @@ from trajopt.solvers.competing_starts import (
 )
 from trajopt.solvers.direct.program_parts import runs_compiled
 from trajopt.solvers.direct_motions import direct_motions
-from trajopt.solvers.methods.delegation import Continued, not_begun
+from trajopt.solvers.methods.delegation import Continued, iterations_of, not_begun
 from trajopt.solvers.methods.driver import run_alone
 from trajopt.solvers.options import AutoOptions
 from trajopt.solvers.time_limits import enough_time, start_of_solve
@@ -82,17 +82,17 @@ def is_unmoved(found: Solution, guess: Guess) -> bool:
 
 
 def _has_unmoved_control(ocp: OCP, found: Solution, guess: Guess) -> bool:
-    """True if a control within its bounds kept its values of the guess, to UNMOVED, over all time steps.
+    """True if some controls kept their values of the guess, within bounds, to UNMOVED, over all time steps, and others did not.
 
-    The motion may then be symmetric.
+    The motion may then be symmetric. False for a guess that is a solution.
     """
     steps = [np.full(phase.knots, phase.dynamics.takes_time) for phase in ocp.phases]
     free = np.concatenate(steps)[:, None] & np.ones(guess.us.shape, dtype=bool)
     if ocp.control_bounds is not None:
         lower, upper = ocp.control_bounds
         free &= (guess.us > lower + UNMOVED) & (guess.us < upper - UNMOVED)
-    same = (np.abs(found.us - guess.us) <= UNMOVED).all(axis=0, where=free)
-    return bool((same & free.any(axis=0)).any())
+    same = (np.abs(found.us - guess.us) <= UNMOVED).all(axis=0, where=free)[free.any(axis=0)]
+    return bool(same.any() and not same.all() and found.iterations)
 
 
 def _off_saddle_point(
@@ -103,13 +103,14 @@ def _off_saddle_point(
     At a symmetric guess gradients may be zero although the cost falls to both sides.
     """
     again = _in_turn(solve, ocp, replace(warm, guess=pushed(ocp, warm.guess)), options, callback)
+    both = iterations_of(found, again)
     if again.status.code is StatusCode.UNBOUNDED:
-        return again
+        return replace(again, **both)
     if not (again.status.success and again.cost < found.cost - LOWER * max(1.0, abs(found.cost))):
-        return found
+        return replace(found, **both)
     where = "The guess is" if is_unmoved(found, warm.guess) else "From the guess, solves end at"
     message = f"{again.status.message} {where} a saddle point (cost {found.cost:.4g}): the solve began beside it."
-    return replace(again, status=replace(again.status, message=message))
+    return replace(again, status=replace(again.status, message=message), **both)
 
 
 def _with_other_starts(

@@ -165,7 +165,8 @@ def _solved(
             _require(requirement_errors(ocp, solver, chosen))
         warm = replace(warm, guess=warm.guess._replace(xs=ocp.manifold.without_jumps(ocp.x0, warm.guess.xs)))
         solves = _Solves(SOLVERS[solver][0], chosen, callback, lambda: replace(slow, parts=[*slow.parts]))
-        reason, held = impossible_goal(ocp, 2.0 * chosen.goal_tolerance) if check else "", ocp
+        tolerance = max(2.0 * chosen.goal_tolerance, getattr(chosen, "constraint_tolerance", None) or 0.0)
+        reason, held = impossible_goal(ocp, tolerance) if check else "", ocp
         if reason:
             solution = replace(not_begun(ocp, warm.guess), status=termination.impossible(reason))
         else:

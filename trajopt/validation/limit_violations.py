@@ -343,6 +343,8 @@ def too_fast(ocp: OCP) -> Iterator[str]:
     if goal is None or ocp.in_scaled_time or model is None or model.floating_base or ocp.manifold.ndx < 2 * model.nv:
         return
     move = np.abs(ocp.manifold.difference(ocp.x0[:, None], np.asarray(goal)[:, None])[: model.nv, 0])
+    v0 = np.abs(ocp.x0[model.nq : model.nq + model.nv])  # x0 may be faster than its limit
+    move = np.maximum(move - np.maximum(v0 - model.velocity_limit, 0.0) * ocp.dt[0], 0.0)
     needed, T = move / model.velocity_limit, float(ocp.times[-1] - ocp.start)
     if needed.max() <= (1.0 + NOTICED) * T:
         return

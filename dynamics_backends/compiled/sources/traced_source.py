@@ -135,6 +135,15 @@ class TracedDynamics:
         parts = self.both(lam) if mode is None else self._both_by_ad(lam, mode)
         return self.traced("dynamics_contracted", _named([*self._below_of(parts[:3]), *parts[3:]]), {"lam": lam})
 
+    def traced_hessian(self, mode: str) -> TracedFunction:
+        """Trace of dynamics_hessian: xx, ux, uu of lam' f by CasADi's AD in this mode, with the last argument lam.
+
+        Raises the errors of :meth:`traced_contraction`.
+        """
+        lam = ca.SX.sym("lam", self.map.n_out)
+        second = dict(zip(("xx", "ux", "uu"), self._both_by_ad(lam, mode)[3:], strict=True))
+        return self.traced("dynamics_hessian", second, {"lam": lam})
+
     def traced(self, name: str, outputs: Mapping[str, Any], more: Mapping[str, Any]) -> TracedFunction:
         """Trace of a function of x, u, t, p (all parameters) and the arguments ``more``, with these outputs (by name).
 

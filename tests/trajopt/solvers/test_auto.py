@@ -281,6 +281,15 @@ def test_a_saddle_point_in_the_states_is_left(control):
     assert found.status.success and found.cost < 0.01 and "saddle point" in found.status.message
 
 
+def test_a_guess_that_is_a_solution_is_solved_once():
+    step = to.SampledSystem(to.FunctionMap(lambda x, u, t, p: [x[1], u[0]], 2, 1, second_order=True), "rk4")
+    ocp = to.OCP.single_phase(step, [1.0, 0.0], 20, 0.1, [to.control_cost(1), to.state_cost(2, [0.0, 0.0])])
+    first, records = to.solve(ocp), []
+    again = to.solve(ocp, first, callback=records.append)
+    assert again.status.success and len(again.meta["attempts"]) == 1
+    assert len(records) == len(again.history) <= 2
+
+
 def test_a_symmetric_motion_of_one_control_is_left():
     """A hill on the straight way: the force across it is zero on the ridge, from which the cost falls to both sides."""
     mass = to.FunctionMap(lambda x, u, t, p: [x[2], x[3], u[0], u[1]], 4, 2, second_order=True)
@@ -288,8 +297,10 @@ def test_a_symmetric_motion_of_one_control_is_left():
     goal = to.residual_constraint("goal", lambda x, u, t, p: [x[0] - 4.0, x[1], x[2], x[3]], 4, 4)
     step, costs = to.SampledSystem(mass, "rk4"), [to.control_cost(2, weight=0.01), hill]
     ocp = to.OCP.single_phase(step, np.zeros(4), 20, 0.2, costs, terminal_constraints=[goal])
-    found = to.solve(ocp, to.interpolated_guess(ocp, np.array([4.0, 0.0, 0.0, 0.0])))
+    records = []
+    found = to.solve(ocp, to.interpolated_guess(ocp, np.array([4.0, 0.0, 0.0, 0.0])), callback=records.append)
     assert found.status.success and found.cost < 0.3 and "saddle point" in found.status.message
+    assert len(records) == len(found.history) > found.iterations
 
 
 def test_a_maximum_without_bounds_is_unbounded():

@@ -193,3 +193,34 @@ def test_a_goal_outside_the_joint_limits_is_infeasible_at_once(changed):
     assert found.status.code is StatusCode.INFEASIBLE and found.iterations == 0
     said = "is violated by 0.5" if changed else "the goal violates joint limits: iiwa_joint_3 by 0.5"
     assert said in found.status.message and "move the goal" in found.status.message
+
+
+def test_a_start_beyond_the_velocity_limit_may_go_farther():
+    """The limit holds from the first knot on: a slider at 3 m/s moves by 1.05 m in 1 s, with a limit of 1 m/s."""
+    model = replace(to.load_robot("cart_pole"), velocity_limit=np.array([1.0, np.inf]))
+    body = to.FreeBody(model)
+    step = to.SampledSystem(to.make_backend(body, "analytic"), "rk4")
+    goal = to.bounded(to.state_cost(body.manifold, np.array([1.05, 0.0, 0.9, 0.0])), name="goal")
+    upright = to.state_cost(body.manifold, np.zeros(4), [0.0, 10.0, 0.0, 1.0])
+    ocp = to.OCP.single_phase(
+        step,
+        np.array([0.0, 0.0, 3.0, 0.0]),
+        10,
+        0.1,
+        [to.control_cost(body.nu, weight=1e-4), upright],
+        constraints=[to.velocity_limits(model, body.manifold)],
+        terminal_constraints=[goal],
+        model=model,
+    )
+    assert to.solve(ocp, solver="ipm").status.code is not StatusCode.INFEASIBLE
+
+
+def test_a_goal_may_violate_constraints_by_the_tolerance_of_the_solver():
+    step = to.SampledSystem(to.FunctionMap(lambda x, u, t, p: [x[1], u[0]], 2, 1, second_order=True), "rk4")
+    wall = to.residual_constraint("wall", lambda x, u, t, p: [x[0]], 2, 1, upper=1.0, lower=-np.inf)
+    goal = to.bounded(to.state_cost(2, [1.0 + 1e-4, 0.0]), name="goal")
+    rows = {"constraints": [wall], "terminal_constraints": [goal]}
+    ocp = to.OCP.single_phase(step, [0.0, 0.0], 20, 0.1, [to.control_cost(1)], **rows)
+    assert to.solve(ocp, solver="ipm").status.code is StatusCode.INFEASIBLE
+    loose = to.solve(ocp, solver="ipm", options={"constraint_tolerance": 1e-3})
+    assert loose.status.code in (StatusCode.CONVERGED, StatusCode.ACCEPTABLE)

@@ -62,8 +62,8 @@ class BatchSolution:
     - "attempts" of the solver "auto", by problem
     - "last_controls" (n, nu): controls at the last knot with a first-order hold, NaN for problems without a solution; else absent
     - "goal_tolerances" (n,): tolerance of relaxed goals, None for problems without relaxation; absent without any
-    - "replays" (n,): results of the replays (:meth:`trajopt.validation.replay.Replay.as_meta`), None for failures; absent unless
-      requested
+    - "replays" (n,): results of the replays (:meth:`trajopt.validation.replay.Replay.as_meta`), or the reason "left_out" of those
+      that failed; absent unless requested
     - "stopped": True if Ctrl-C ended the batch
     """
 

@@ -17,6 +17,7 @@ from trajopt.problem.annotations import problem_annotations
 from trajopt.problem.ocp import OCP
 from trajopt.results.solution import Solution
 from trajopt.results.status import Status
+from trajopt.solvers import termination
 from trajopt.solvers.auto import attempts
 from trajopt.solvers.batch.finite import invalid_values, with_culprits
 from trajopt.solvers.batch.interrupts import deferred_interrupts, interrupted
@@ -129,14 +130,20 @@ def solve_batch(
 
 
 def _with_motions_checked(batch: Batch, found: BatchSolution, options: Any) -> BatchSolution:
-    """Return a batch with the statuses of its successes by the checks of their motions, and meta["replays"], until Ctrl-C.
+    """Return a batch with the statuses of its successes by the checks of their motions, and meta["replays"].
 
-    options: of the solver. The time of the checks is added to meta["seconds"].
+    After Ctrl-C the successes that are left are "interrupted". options: of the solver. The time of the checks is added to
+    meta["seconds"].
     """
-    began, status, replays = time.perf_counter(), list(found.status), list[Any]([None] * len(found))
+    began, status = time.perf_counter(), list(found.status)
+    replays: list[Mapping[str, Any]] = [{"left_out": "the solve failed"}] * len(found)
     for i in np.flatnonzero(found.success).tolist():
         if interrupted():
-            break
+            status[i], replays[i] = (
+                termination.interrupted(int(found.iterations[i])),
+                {"left_out": "the batch was interrupted"},
+            )
+            continue
         solution = checked_motion(batch[i], found[i], options)
         status[i], replays[i] = solution.status, solution.meta["replay"]
     meta = {**found.meta, "replays": replays, "seconds": found.meta["seconds"] + time.perf_counter() - began}

@@ -376,6 +376,8 @@ def test_with_replay_statuses_are_those_of_checked_solves(solver):
     alone = [to.solve(replace(ocp, x0=x), solver=solver).status.code for x in x0]
     assert [s.code for s in found.status] == alone and len(set(alone)) > 1
     assert found.K is None and found[3].meta["replay"]["open"]["ratio"] > 1.0
+    failed = to.solve_batch(ocp, {"x0": x0}, solver=solver, options={"max_iterations": 1}, replay=True, threads=1)[3]
+    assert not failed.status.success and "not replayed on finer dynamics: the solve failed" in failed.report()
 
 
 def test_an_error_of_all_problems_is_raised(monkeypatch):
