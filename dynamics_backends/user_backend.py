@@ -23,6 +23,7 @@ from dynamics_backends.protocol import (
     Parameters,
 )
 from dynamics_backends.scalar import Rows, Scalar
+from dynamics_backends.scalars.user_function import locked
 
 SIZES = ("manifold", "nu")
 
@@ -170,10 +171,9 @@ def _wide(rows: Array, n: int) -> Array:
 
 
 def batch_first(b: Batch) -> tuple[Array, Array, Array, dict[str, Array]]:
-    """Arguments x (N, nx), u (N, nu), t (N,), p name -> (N, n), contiguous."""
-    arrays = (np.ascontiguousarray(part.T) for part in (b.x, b.u))
-    x, u = arrays
-    return x, u, np.array(b.t), {key: np.ascontiguousarray(rows.T) for key, rows in b.p.items()}
+    """Arguments x (N, nx), u (N, nu), t (N,), p name -> (N, n), contiguous and read-only: they are the solver's."""
+    x, u = (locked(np.ascontiguousarray(part.T)) for part in (b.x, b.u))
+    return x, u, np.array(b.t), {key: locked(np.ascontiguousarray(rows.T)) for key, rows in b.p.items()}
 
 
 def shaped(backend: str, what: str, value: Any, shape: tuple[int, ...]) -> Array:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -372,14 +372,18 @@ def _spread_weights(ocp: OCP) -> Iterator[str]:
 
 
 def _vectors_of_horizon_length(ocp: OCP) -> Iterator[str]:
-    """Yield warnings about constant vectors of parameters with as many entries as there are knots, which may be values by knot."""
+    """Yield warnings about constant vectors of parameters with as many entries as there are knots, which may be values by knot.
+
+    Vectors of the size of the state or of the term are likely what they seem.
+    """
     for phase in ocp.phases:
-        owners = [("the dynamics", phase.parameters)]
-        owners += [(term.name, term.parameters) for term in phase.terms]
-        owners += [(c.name, c.parameters) for c in phase.constraints]
-        for owner, parameters in owners if phase.knots > 1 else ():
+        owners: list[tuple[str, Mapping[str, Array], Collection[int]]] = [("the dynamics", phase.parameters, ())]
+        parts: list[CostTerm | Constraint] = [*phase.terms, *phase.constraints]
+        for part in parts:
+            owners.append((part.name, part.parameters, (part.residual.n_out, part.residual.manifold.nx)))
+        for owner, parameters, sizes in owners if phase.knots > 1 else ():
             for name, value in parameters.items():
-                if value.shape == (phase.knots,):
+                if value.shape == (phase.knots,) and phase.knots not in sizes:
                     yield (
                         f"parameter {name!r} of {owner} has as many entries as there are knots, and counts as one vector for "
                         f"all of them: give values by knot the shape ({phase.knots}, 1)"

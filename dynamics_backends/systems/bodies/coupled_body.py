@@ -40,7 +40,7 @@ class CoupledBody:
 
     def __init__(self, model: Model, *, damping: bool = True) -> None:
         if model.coupling is None:
-            raise ValueError(f"{model.name} has no mimic joints that follow others; use systems.free_body.FreeBody")
+            raise ValueError(f"{model.name} has no mimic joints that follow others; use to.FreeBody(model)")
         self.model = model
         self.coupling = model.coupling
         self.damping = np.asarray(model.damping) if damping else np.zeros(model.nv)
@@ -133,8 +133,10 @@ class CoupledBody:
         q, v = self.expand(x)
         a = sm.stack(self._accelerations(x, u, p))
         d = rnea_derivatives(self.model, q, v, self._spread(a))
-        resisting = [row + sm.stack(self._at(i, self.damping[i], row)) for i, row in enumerate(d.dv)]
-        pulled = [row + sm.stack(self._at(i, self.model.stiffness[i], row)) for i, row in enumerate(d.dq)]
+        resisting = [sm.stack(list(row)) + sm.stack(self._at(i, self.damping[i], row)) for i, row in enumerate(d.dv)]
+        pulled = [
+            sm.stack(list(row)) + sm.stack(self._at(i, self.model.stiffness[i], row)) for i, row in enumerate(d.dq)
+        ]
         mass = self._with_damping(d.M, p)
         dq, dv, M = (self._reduced(block) for block in (pulled, resisting, mass))
         unit = [row + 0.0 * a for row in sm.identity_rows(n, a)]

@@ -53,7 +53,7 @@ class RigidBodyMap:
     def __init__(self, model: Model, control_names: tuple[str, ...], output_names: tuple[str, ...]) -> None:
         if model.coupling is not None:
             raise ValueError(
-                f"{model.name} has mimic joints that follow others; use systems.coupled_body, "
+                f"{model.name} has mimic joints that follow others; use to.CoupledBody(model), "
                 "or load it with mimic = 'free' or 'lock'"
             )
         if not model.nv:

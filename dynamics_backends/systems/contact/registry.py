@@ -24,8 +24,8 @@ def _law(name: str, law: Any) -> LawFactory:
     soft, stepped = (hasattr(law, "slopes") and hasattr(law, "second_derivatives")), hasattr(law, "slower")
     if not (isinstance(law, type) and is_dataclass(law) and hasattr(law, "force") and (soft or stepped)):
         raise TypeError(
-            f"contact law {name!r}: expected a frozen dataclass with force, slopes and second_derivatives (trajopt.ContactLaw), "
-            f"or a trajopt.StepLaw, got {law!r}"
+            f"contact law {name!r}: expected a frozen dataclass that extends trajopt.ContactLaw, or trajopt.StepLaw, and defines "
+            f"force, got {law!r}"
         )
     return cast(LawFactory, law)
 

@@ -173,7 +173,7 @@ def _with_limits(model):
 def test_joint_limits_of_an_unlimited_robot_are_refused():
     model = random_tree(3, 5)
     free = model.replace(q_lower=np.full(model.nq, -np.inf), q_upper=np.full(model.nq, np.inf))
-    with pytest.raises(ValueError, match="no bound is finite"):
+    with pytest.raises(ValueError, match="no finite position limit"):
         joint_limit_cost(free, state_manifold(free))
 
 

@@ -74,12 +74,13 @@ def test_every_feasible_motion_is_optimal_without_a_cost(solver):
 
 
 def test_a_cost_in_tiny_units_is_not_optimal_at_controls_of_zero():
-    """The solver accepts a gradient of 1e-12, but the controls change the cost by much of it."""
+    """A gradient of 1e-12 is small, but not beside its terms: the solver goes on."""
     small = [replace(t, weight=1e-12 * t.weight) for t in (to.control_cost(1), to.state_cost(2, [1.0, 0.0], 1e4))]
     ocp = replace(cart(u_lower=[-5.0], u_upper=[5.0]), terminal=(small[1],))
     ocp = replace(ocp, phases=(replace(ocp.phases[0], terms=(small[0],)),))
     found = to.solve(ocp, solver="slq")
-    assert found.iterations == 0 and found.status.code is StatusCode.ACCEPTABLE
+    assert found.iterations > 0 and found.status.success
+    assert found.cost == pytest.approx(1e-12 * to.solve(cart(u_lower=[-5.0], u_upper=[5.0]), solver="slq").cost, rel=1e-6)
 
 
 @pytest.mark.parametrize("gains", [False, True])

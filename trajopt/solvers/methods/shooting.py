@@ -202,10 +202,11 @@ class ShootingMethod:
     def _termination(self) -> Generator[Request, Any, End | None]:
         """Return the reason if the iterate is stationary (CONVERGED), optimal or unbounded, or a limit is reached, else None.
 
-        The scaled KKT error is computed for OPTIMAL only if ``nearly`` is set and the defect is small.
+        The scaled KKT error is computed for CONVERGED, which it must confirm to STATIONARY, and for OPTIMAL if ``nearly`` is set
+        and the defect is small.
         """
         o = self.options
-        if self.stop <= 1.0:
+        if self.stop <= 1.0 and (yield from self._measured()) <= max(STATIONARY, o.kkt_tolerance):
             return End.CONVERGED
         if self.nearly and self.at.defect <= o.defect_tolerance and (yield from self._measured()) <= o.kkt_tolerance:
             return End.OPTIMAL
