@@ -34,6 +34,7 @@ from trajopt.problem.terms import (
     changed_parameters,
     finite_parameters,
     last_axis,
+    require_state_of_model,
 )
 
 INFINITE = 1e20
@@ -148,6 +149,7 @@ def residual_constraint(
     function, nu, parameters: as in :func:`trajopt.problem.terms.residual_cost`. Raises ValueError for a bound that is NaN, and for
     a parameter that is not finite.
     """
+    require_state_of_model(f"constraint {name!r}", function, as_manifold(manifold))
     residual = FunctionMap(function, manifold, nu, n_out, output_names=output_names, control_names=control_names)
     values = finite_parameters(f"constraint {name!r}", parameters or {})
     return _check_nan(Constraint(name, residual, lower, upper, values))  # type: ignore[arg-type]

@@ -23,6 +23,7 @@ import numpy as np
 from dynamics_backends.manifold import AnyManifold, Manifold, as_manifold
 from dynamics_backends.protocol import Array, FunctionMap, Map
 from dynamics_backends.rigid_body.algorithms import kinematics
+from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.rigid_body.spatial.rotations import rotation_matrix
 from dynamics_backends.scalar import Rows, Scalar
 from trajopt.problem import residuals
@@ -111,8 +112,30 @@ def residual_cost(
     >>> ring.updated(r=[2.0]).parameters["r"]
     array([2.])
     """
+    require_state_of_model(f"term {name!r}", function, as_manifold(manifold))
     residual = FunctionMap(function, manifold, nu, n_out, output_names=output_names, control_names=control_names)
     return CostTerm(name, residual, np.asarray(weight), finite_parameters(f"term {name!r}", parameters or {}))
+
+
+def require_state_of_model(what: str, function: Residual, manifold: Manifold) -> None:
+    """Raise ValueError if a function of a robot model gets the state of another robot, to judge by the names of its directions.
+
+    function: a functools.partial whose first argument is the model is checked, and only with a state whose directions have names of
+    joints. what: begins the message.
+    """
+    model = function.args[0] if isinstance(function, partial) and function.args else None
+    given = [name for name in manifold.tangent_names if name.startswith("q[")]
+    if not (isinstance(model, Model) and given):
+        return
+    expected = [f"q[{name}]" for name in model.dof_names]
+    if given == expected:
+        return
+    if model.coupling is not None:
+        raise ValueError(
+            f"{what}: {model.name} has mimic joints that follow others, which terms of frames do not know: load it with mimic = "
+            "'free' or 'lock', or write the term as a function of the independent joints"
+        )
+    raise ValueError(f"{what}: the state has {', '.join(given)}, but {model.name} has {', '.join(expected)}")
 
 
 def objective_term(

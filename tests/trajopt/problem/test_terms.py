@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from scipy.spatial.transform import Rotation
 
+import trajopt as to
 from dynamics_backends import scalar as sm
 from dynamics_backends.manifold import SO3, Manifold, vector_space
 from dynamics_backends.names import UnknownName
@@ -283,3 +284,24 @@ def test_components_without_weight_are_not_bounded():
     np.testing.assert_array_equal(goal.bounds(1), [[[0.0, -np.inf]], [[0.0, np.inf]]])
     np.testing.assert_array_equal(bounded(state_cost(flat, [1.0, 2.0], 0.0)).upper, [0.0, 0.0])
     np.testing.assert_array_equal(bounded(state_cost(flat, [1.0, 2.0], [3.0, 0.0]), -5.0, 5.0).upper, [5.0, 5.0])
+
+
+def test_terms_of_a_robot_refuse_the_state_of_another_one():
+    other, model = (to.load_robot(name) for name in ("iiwa7", "irb4600"))
+    state, frame = state_manifold(other), model.frames[-1].name
+    with pytest.raises(ValueError, match="the state has q\\[iiwa_joint_1\\]"):
+        to.frame_position_cost(model, state, frame, [0.4, 0.1, 0.4])
+    with pytest.raises(ValueError, match="constraint 'obstacle': the state has"):
+        to.sphere_obstacle(model, state, to.link_points(model, frame, 0.3), [0.4, 0.1, 0.4], 0.1)
+    to.frame_position_cost(model, Manifold.vector(12), frame, [0.4, 0.1, 0.4])  # names of no joints
+
+
+def test_terms_of_frames_refuse_joints_that_follow_others():
+    """They would read velocities of the independent joints as angles of the others."""
+    body = '<inertial><mass value="1"/><inertia ixx="0.1" iyy="0.1" izz="0.1" ixy="0" ixz="0" iyz="0"/></inertial>'
+    joint = '<joint name="{0}" type="prismatic"><parent link="base"/><child link="{0}"/><limit lower="0" upper="1" effort="9" velocity="1"/>{1}</joint>'
+    links = '<link name="base"/>' + "".join(f'<link name="{name}">{body}</link>' for name in ("left", "right"))
+    joints = joint.format("left", "") + joint.format("right", '<mimic joint="left"/>')
+    model = to.load_urdf(f'<robot name="gripper">{links}{joints}</robot>', mimic="follow")
+    with pytest.raises(ValueError, match="mimic joints that follow others"):
+        to.frame_position_cost(model, to.CoupledBody(model).manifold, model.frames[-1].name, [0.1, 0.0, 0.5])

@@ -80,7 +80,9 @@ def test_a_cost_in_tiny_units_is_not_optimal_at_controls_of_zero():
     ocp = replace(ocp, phases=(replace(ocp.phases[0], terms=(small[0],)),))
     found = to.solve(ocp, solver="slq")
     assert found.iterations > 0 and found.status.success
-    assert found.cost == pytest.approx(1e-12 * to.solve(cart(u_lower=[-5.0], u_upper=[5.0]), solver="slq").cost, rel=1e-6)
+    assert found.cost == pytest.approx(
+        1e-12 * to.solve(cart(u_lower=[-5.0], u_upper=[5.0]), solver="slq").cost, rel=1e-6
+    )
 
 
 @pytest.mark.parametrize("gains", [False, True])
