@@ -101,7 +101,8 @@ def _components(law: Any) -> Callable[[Rows, Mapping[str, Rows]], list[Scalar]]:
 class ContactLaw(Protocol):
     """Soft contact law, generic in the scalar type; p: run-time parameters by name, such as contact_stiffness -> (1, N).
 
-    A subclass needs only ``force``; it may define the derivatives too, if theirs take fewer operations.
+    A subclass needs only ``force``; it may define the derivatives too, if theirs take fewer operations. Functions of NumPy are not
+    generic: use those of :mod:`dynamics_backends.scalar`.
     """
 
     def force(self, g: Scalar, n: Vec, w: Vec, p: Mapping[str, Rows]) -> Vec:

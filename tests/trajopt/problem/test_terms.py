@@ -299,7 +299,8 @@ def test_terms_of_a_robot_refuse_the_state_of_another_one():
 def test_terms_of_frames_refuse_joints_that_follow_others():
     """They would read velocities of the independent joints as angles of the others."""
     body = '<inertial><mass value="1"/><inertia ixx="0.1" iyy="0.1" izz="0.1" ixy="0" ixz="0" iyz="0"/></inertial>'
-    joint = '<joint name="{0}" type="prismatic"><parent link="base"/><child link="{0}"/><limit lower="0" upper="1" effort="9" velocity="1"/>{1}</joint>'
+    limit = '<limit lower="0" upper="1" effort="9" velocity="1"/>'
+    joint = '<joint name="{0}" type="prismatic"><parent link="base"/><child link="{0}"/>' + limit + "{1}</joint>"
     links = '<link name="base"/>' + "".join(f'<link name="{name}">{body}</link>' for name in ("left", "right"))
     joints = joint.format("left", "") + joint.format("right", '<mimic joint="left"/>')
     model = to.load_urdf(f'<robot name="gripper">{links}{joints}</robot>', mimic="follow")
