@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from rigid_body_cases import tree, worst
 
+import trajopt as to
 from dynamics_backends import scalar as sm
 from dynamics_backends.manifold import SE3, Manifold, vector_space
 from dynamics_backends.protocol import Batch, FunctionMap
@@ -215,3 +216,14 @@ def test_the_compiled_engine_is_the_default():
     )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "compiled"
+
+
+def test_time_steps_of_coupled_joints_are_compiled():
+    """With analytic derivatives, the default, whose rows of inverse dynamics are lists for symbols."""
+    system = following()
+    step = to.SampledSystem(make_backend(system, "analytic", engine="compiled"), "rk4")
+    goal = to.state_cost(system.manifold, np.full(system.manifold.ndx, 0.1), 10.0)
+    effort = to.control_cost(system.nu, weight=1e-2)
+    ocp = to.OCP.single_phase(step, np.zeros(system.manifold.nx), 10, 0.05, [effort], [goal])
+    found = to.solve(ocp, solver="slq")
+    assert found.status.success and found.meta["engines"] == ["compiled"]
