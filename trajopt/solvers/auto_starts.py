@@ -3,8 +3,8 @@
 In order: the best of competing starts if the guess stands still (:mod:`trajopt.solvers.competing_starts`), else the guess; beside
 the guess if this is a saddle point; other starts if no motion is feasible. In single solves with checks follow, for every solver:
 goals relaxed within their tolerance if they contradict each other (:mod:`trajopt.solvers.goal_tolerance`), margins if
-``between_knots`` is set; for ``auto`` then margins if inequalities are violated between the knots, detours of the guess if these do
-not help, and more substeps if the replay fails (:mod:`trajopt.solvers.solve`).
+``between_knots`` is set; for ``auto`` then margins if inequalities are violated between the knots, more substeps if the replay
+fails, and detours of the guess if margins or substeps do not help (:mod:`trajopt.solvers.solve`).
 """
 
 from __future__ import annotations
@@ -98,9 +98,10 @@ def _has_unmoved_control(ocp: OCP, found: Solution, guess: Guess) -> bool:
 def _off_saddle_point(
     solve: SolveAttempt, ocp: OCP, warm: WarmStart, found: Solution, options: AutoOptions, callback: Callback | None
 ) -> Solution:
-    """Return ``found``, a solution with controls of the guess, or if cheaper or unbounded, the solution from the guess, pushed.
+    """Solve again from a slightly moved guess; return that solution if it is cheaper or unbounded, else ``found``.
 
-    At a symmetric guess gradients may be zero although the cost falls to both sides.
+    found: a solution in which some controls are those of the guess. At a symmetric guess gradients may be zero although the cost
+    falls to both sides.
     """
     again = _in_turn(solve, ocp, replace(warm, guess=pushed(ocp, warm.guess)), options, callback)
     both = iterations_of(found, again)

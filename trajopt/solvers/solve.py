@@ -224,14 +224,15 @@ def _solved(
 
 
 NEARLY_FEASIBLE = 1e-3
-"""Largest relative violation of a point whose objective tells of an unbounded problem."""
+"""Largest relative violation of an iterate whose objective may show that a problem is unbounded."""
 
 
 def _may_be_unbounded(ocp: OCP, solution: Solution) -> bool:
     """True if the objective may be unbounded at feasible points, to judge by the last iterate.
 
-    It is bounded if all controls have bounds: then the states that can be reached are bounded, too. A finite iterate tells nothing
-    if it violates dynamics or constraints by more than NEARLY_FEASIBLE, relative to states and bounds beyond 1.
+    It is bounded if all controls have bounds: then the states that can be reached are bounded, too. The objective of a finite
+    iterate does not count if dynamics or constraints are violated by more than NEARLY_FEASIBLE, relative to states and bounds
+    beyond 1.
     """
     if ocp.control_bounds is not None and np.isfinite(ocp.control_bounds).all():
         return False
@@ -344,7 +345,7 @@ class _Solves:
 
     @staticmethod
     def may_repeat(ocp: OCP, solution: Solution) -> bool:
-        """True if the iterations of a solution were not more work than a competition of starts may be."""
+        """True if a solve took at most the work that a competition of starts may take, so that detours are affordable."""
         from trajopt.solvers.competing_starts import ALL_WORK, problem_size
 
         return solution.iterations * problem_size(ocp) <= ALL_WORK

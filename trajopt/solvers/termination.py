@@ -282,7 +282,7 @@ def infeasible(bounds: CrossedBounds, advice: str = "Correct the bounds.") -> St
 
 def impossible(reason: str) -> Status:
     """Status "infeasible" of a problem with a goal that no motion meets; reason: a sentence without its period."""
-    return Status(StatusCode.INFEASIBLE, f"Not begun: {reason}.")
+    return Status(StatusCode.INFEASIBLE, f"The solve was not started: {reason}.")
 
 
 def infeasible_qp() -> Status:

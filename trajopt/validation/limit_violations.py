@@ -235,16 +235,28 @@ def violated_at_end(ocp: OCP, x: Array, tolerance: float) -> str:
     for c in ocp.phases[-1].constraints if ocp.implied else ():
         if c.name not in ocp.implied:
             continue
-        lower, upper = (b[-1] for b in c.bounds(ocp.phases[-1].knots))
-        excess = violations_at(replace(c, lower=lower, upper=upper), x, float(ocp.t[-1]))
-        size = np.maximum(1.0, np.fmax(*(np.where(np.isfinite(b), np.abs(b), 0.0) for b in (lower, upper))))
-        if (excess > tolerance * size).any():
-            i = int(np.argmax(excess / size))
+        name, excess = _worst_at_end(ocp, c, ocp.phases[-1].knots, x, tolerance)
+        if name:
             return (
-                f"{c.component_names[i]} is violated by {excess[i]:.2g} at the final state, which is given: move the goal, or add "
-                "the constraint to terminal_constraints"
+                f"{name} is violated by {excess:.2g} at the final state, which is given: move the goal, or add the constraint to "
+                "terminal_constraints"
             )
     return ""
+
+
+def _worst_at_end(ocp: OCP, c: Constraint, count: int, x: Array, tolerance: float) -> tuple[str, float]:
+    """Return the row of a constraint that a final state x (nx,) violates most, and by how much; "" and 0 if all rows hold.
+
+    count: number of knots of the constraint. tolerance: relative to bounds beyond 1. A constraint that is not finite at x counts as
+    one that holds.
+    """
+    lower, upper = (b[-1] for b in c.bounds(count))
+    excess = violations_at(replace(c, lower=lower, upper=upper), x, float(ocp.t[-1]))
+    relative = excess / np.maximum(1.0, np.fmax(*(np.where(np.isfinite(b), np.abs(b), 0.0) for b in (lower, upper))))
+    i = int(np.argmax(relative))
+    if not (np.isfinite(excess).all() and relative[i] > tolerance):
+        return "", 0.0
+    return c.component_names[i], float(excess[i])
 
 
 def _constraint_violation(
@@ -368,15 +380,9 @@ def contradicting_goals(ocp: OCP, tolerance: float) -> Iterator[str]:
     if goal is None:
         return
     for c in ocp.terminal_constraints:
-        lower, upper = (b[-1] for b in c.bounds(1))
-        excess = violations_at(replace(c, lower=lower, upper=upper), goal, float(ocp.t[-1]))
-        size = np.maximum(1.0, np.fmax(*(np.where(np.isfinite(b), np.abs(b), 0.0) for b in (lower, upper))))
-        if np.isfinite(excess).all() and (excess > tolerance * size).any():
-            i = int(np.argmax(excess / size))
-            yield (
-                f"the goal violates {c.component_names[i]} by {excess[i]:.3g}: no motion satisfies both; move the goal, or relax "
-                "the constraint"
-            )
+        name, excess = _worst_at_end(ocp, c, 1, goal, tolerance)
+        if name:
+            yield f"the goal violates {name} by {excess:.3g}: no motion satisfies both; move the goal, or relax the constraint"
 
 
 OUTSIDE = 1e-5

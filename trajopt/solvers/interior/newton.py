@@ -142,9 +142,8 @@ class NewtonSystem:
         """
         self.lq.soften()
         self.condense(p, z, mu, 0.0, FEASIBILITY, 1.0)
-        np.einsum("kii->ki", self.lq.R)[:] -= damping * (
-            1.0 - weights
-        )  # the factorization adds the damping to all variables
+        # the factorization adds the damping to all variables
+        np.einsum("kii->ki", self.lq.R)[:] -= damping * (1.0 - weights)
         if self.kernels.factor_damped(self._ref, damping, 1.0) >= 0:
             return None
         return self.solve(p, z, 0.99, step)
