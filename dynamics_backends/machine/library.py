@@ -51,11 +51,22 @@ except ModuleNotFoundError:  # while the library is built
     ffi = cast(Any, None)
 
 
+def _require_declarations() -> None:
+    """Raise LibraryMissing unless the declarations of the C library exist."""
+    if ffi is None:
+        raise LibraryMissing(f"the C library of the package was not built: {_REMEDY}")
+
+
+def enumerators(name: str) -> dict[str, int]:
+    """Return the numbers of a C enum of the headers by name. Raises LibraryMissing."""
+    _require_declarations()
+    return {key: int(number) for key, number in ffi.typeof(f"enum {name}").relements.items()}
+
+
 @lru_cache(maxsize=8)
 def _opened(file: Path) -> Any:
     """Loaded library, cached so that it stays loaded while its functions are in use. Raises LibraryMissing."""
-    if ffi is None:
-        raise LibraryMissing(f"the C library of the package was not built: {_REMEDY}")
+    _require_declarations()
     if not file.is_file():
         raise LibraryMissing(f"the C library {file} is missing: {_REMEDY}")
     try:

@@ -22,7 +22,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dynamics_backends.compiled.emit.trace import RESULT, Kernel, Operand, Trace
-from dynamics_backends.machine.library import ffi
+from dynamics_backends.machine.library import enumerators
 
 TERMS = 24
 """Maximum number of terms in one sum: their operands occupy registers until the sum is evaluated."""
@@ -96,8 +96,8 @@ def encode(t: Trace) -> Encoded:
 @lru_cache(maxsize=1)
 def _numbers() -> dict[str, int]:
     """Numbers of instructions and of kinds of terms, the C enums tape_op and tape_term, by name without TAPE_."""
-    pairs = [p for name in ("tape_op", "tape_term") for p in ffi.typeof(f"enum {name}").relements.items()]
-    return {name.removeprefix("TAPE_"): int(number) for name, number in pairs}
+    numbers = enumerators("tape_op") | enumerators("tape_term")
+    return {name.removeprefix("TAPE_"): number for name, number in numbers.items()}
 
 
 # -- values ---------------------------------------------------------------------------------------------------------------

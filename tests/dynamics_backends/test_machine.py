@@ -56,6 +56,12 @@ def test_a_missing_library_names_the_remedy(monkeypatch, tmp_path):
         library.library()
 
 
+def test_missing_declarations_name_the_remedy(monkeypatch):
+    monkeypatch.setattr(library, "ffi", None)
+    with pytest.raises(library.LibraryMissing, match="was not built"):
+        library.enumerators("tape_op")
+
+
 def test_a_damaged_library_names_the_remedy(monkeypatch, tmp_path):
     (tmp_path / "kernels.so").write_text("nothing")
     monkeypatch.setattr(library, "library_file", lambda name: tmp_path / "kernels.so")

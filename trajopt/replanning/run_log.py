@@ -173,7 +173,7 @@ class RunLog:
                 raise ValueError(f"the format is {record['format']!r}")
             return cls._assemble(record, read_archive(folder / ARRAYS_FILE))
         except DamagedArchive as error:
-            raise ValueError(f"{folder / ARRAYS_FILE}: {error}; run it again") from error
+            raise ValueError(f"{folder / ARRAYS_FILE} is incomplete or damaged ({error}); run it again") from error
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             advice = "use the output folder of `trajopt replan`"
             raise ValueError(f"{folder} contains no replanning run, or a modified one; {advice}") from error

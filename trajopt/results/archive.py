@@ -42,7 +42,7 @@ class ForeignFile(InputError):
 
 
 class DamagedArchive(InputError):
-    """Error for an archive with missing or modified parts."""
+    """Error for an archive with missing or modified parts; the message is the reason, without the path."""
 
 
 def write_atomically(path: Path, write: Callable[[IO[bytes]], object]) -> None:
@@ -90,19 +90,19 @@ def read_archive(path: Path, check: Callable[[Mapping[str, Header]], None] = lam
     with path.open("rb") as file:
         if file.read(len(_BEGINNING)) != _BEGINNING:  # numpy would treat other files as pickles
             raise ForeignFile(f"{path} is not an archive of arrays")
-        with _damage_reported(path):
+        with _damage_reported():
             archive = zipfile.ZipFile(file)
         with archive:
-            with _damage_reported(path):
+            with _damage_reported():
                 members = _members(path, archive)
                 headers = {name: _header(archive, member) for name, member in members.items()}
             check(headers)
-            with _damage_reported(path):
+            with _damage_reported():
                 return {name: _values(archive, members[name], header) for name, header in headers.items()}
 
 
 @contextmanager
-def _damage_reported(path: Path) -> Iterator[None]:
+def _damage_reported() -> Iterator[None]:
     """Context that converts exceptions of reading a modified zip file, of many types, to DamagedArchive; also MemoryError.
 
     Disk errors, ForeignFile and DamagedArchive itself are passed on.
@@ -112,13 +112,13 @@ def _damage_reported(path: Path) -> Iterator[None]:
     except (ForeignFile, DamagedArchive):
         raise
     except MemoryError as error:
-        raise DamagedArchive(f"{path} does not fit into memory") from error
+        raise DamagedArchive("it does not fit into memory") from error
     except OSError as error:
         if error.errno not in (None, errno.EINVAL):  # disk errors; EINVAL: offsets before the beginning of the file
             raise
-        raise DamagedArchive(f"{path} is incomplete or damaged ({error})") from error
+        raise DamagedArchive(str(error)) from error
     except Exception as error:
-        raise DamagedArchive(f"{path} is incomplete or damaged ({error})") from error
+        raise DamagedArchive(str(error)) from error
 
 
 def _members(path: Path, archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
@@ -132,12 +132,12 @@ def _members(path: Path, archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]
     if not all(member.filename.endswith(".npy") for member in members):
         raise ForeignFile(f"{path} is not an archive of arrays")
     if len(members) > MAX_ARRAYS or len(members_by_name) < len(members):
-        raise DamagedArchive(f"{path} has {len(members)} arrays with {len(members_by_name)} names")
+        raise DamagedArchive(f"it has {len(members)} arrays with {len(members_by_name)} names")
     if any(member.compress_type not in _COMPRESSIONS or member.flag_bits & 1 for member in members):
-        raise DamagedArchive(f"{path} is encrypted, or compressed by an unknown method")
+        raise DamagedArchive("it is encrypted, or compressed by an unknown method")
     unpacked, packed = sum(member.file_size for member in members), path.stat().st_size
     if unpacked > max(SMALL, LARGEST_RATIO * packed):
-        raise DamagedArchive(f"{path} of {packed} bytes claims to unpack to {unpacked}")
+        raise DamagedArchive(f"its {packed} bytes claim to unpack to {unpacked}")
     return members_by_name
 
 

@@ -75,7 +75,7 @@ class Variation:
         """Raise ValueError unless the arguments are two ends, or mean and deviation, that fit the kind."""
         names = "mean and a deviation" if self.kind == "normal" else "low and a high end"
         if len(self.arguments) != 2:
-            raise ValueError(f"{self} has {len(self.arguments)} arguments; give a {names}")
+            raise ValueError(f"{self}: expected 2 arguments, a {names}; got {len(self.arguments)}")
         try:
             low, high = np.broadcast_arrays(*(np.asarray(a, dtype=float) for a in self.arguments))
         except ValueError as error:

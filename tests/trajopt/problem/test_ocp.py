@@ -281,6 +281,18 @@ def test_rows_by_knot_are_split_among_the_phases():
     assert all((phase.parameters["mass"] == masses[:K]).all() for phase in each.phases[1:])
 
 
+def test_new_references_of_terminal_terms_remove_the_goals_of_the_old_ones():
+    cart = to.FunctionMap(lambda x, u, t, p: [x[1], u[0]], 2, 1)
+    ocp = to.OCP.single_phase(to.SampledSystem(cart, "rk4"), np.zeros(2), 20, 0.1, [to.control_cost(1)])
+    goal = to.state_goal(cart.manifold, [1.0, 0.0])
+    ocp = replace(ocp, terminal=(to.state_cost(cart.manifold, [1.0, 0.0], 1e4, "end"),), goals=(goal,))
+    assert ocp.updated("end", weight=1e3).goals == ocp.updated("control", weight=2.0).goals == (goal,)
+    moved = ocp.updated("end", reference=[2.0, 0.0])
+    assert moved.goals == ()
+    assert to.solve(moved).status.success
+    assert to.solve(replace(moved, goals=(goal,))).status.code == "goal_missed"
+
+
 def test_updated_values_have_the_size_of_the_old_ones():
     ocp = _problem()
     for reference in ([0.7], np.zeros((5, 8))):

@@ -377,7 +377,7 @@ def test_archives_that_unpack_to_far_more_than_their_size_are_refused(solution, 
     np.savez_compressed(path, **(_arrays_of(solution, path) | {"extra": np.zeros(rows)}))
     assert Solution.load(path).iterations == solution.iterations
     monkeypatch.setattr(archive, "SMALL", 1 << 20)
-    with pytest.raises(SolutionFileError, match="claims to unpack to"):
+    with pytest.raises(SolutionFileError, match="claim to unpack to"):
         Solution.load(path)
 
 

@@ -291,6 +291,7 @@ FULL = Step(0, GAUSS_NEWTON, GAUSS_NEWTON + 1)
         ([FirstGains(0.0)], "comes before the first Start"),
         ([Start(), FirstGains(0.0), Step(5, GAUSS_NEWTON, GAUSS_NEWTON + 1)], "the place must be 0 or 1"),
         ([Start(), FirstGains(0.0), Step(0, GAUSS_NEWTON, 7)], "the fractions with indices"),
+        ([Start(), FirstGains(0.0), FULL._replace(delta=np.nan)], "delta and mu must be finite"),
         ([Start(), FirstGains(0.0), Accept(0, 0, 1 << GAUSS_NEWTON)], "no Step in place 0"),
         ([Start(), FirstGains(0.0), FULL, Accept(0, 100_000, 1 << GAUSS_NEWTON)], "have rows 0 to 0"),
         ([Start(), FirstGains(0.0), FULL, Accept(0, 0, 64)], "fractions must have at least one of the bits"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from math import nan
+from math import inf, nan
 from typing import Any
 
 from trajopt.solvers.methods.method import SUCCESSES, End, Size, Solve
@@ -103,6 +103,8 @@ class UserMethod(Newton):
             wrong = "the place must be 0 or 1"
         elif isinstance(request, Step) and not set() < set(range(request.first, request.past)) <= self._available:
             wrong = f"at this point there are the fractions with indices {sorted(self._available)}"
+        elif isinstance(request, Step) and not (0.0 <= request.delta < inf and 0.0 <= request.mu < inf):
+            wrong = "delta and mu must be finite and at least 0"
         elif isinstance(request, Roll | Accept) and request.place not in self._trials:
             wrong = f"no Step in place {request.place} since the last Accept has found a direction"
         elif isinstance(request, Roll) and not (request.first >= 0 and request.max_trials >= 1):
