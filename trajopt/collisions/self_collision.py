@@ -135,7 +135,7 @@ TOUCH = 1e-3
 
 NOT_CHECKED = "self-collision was not checked (Solution.report does)"
 """Replacement for :attr:`SelfCollisionCheck.note` after a solve, which makes no check: it would have to read meshes."""
-REMEDY = "the problem arm_in_scene keeps the links of an arm apart (to.self_collision in a script)"
+REMEDY = "to.self_collision in a script keeps links apart; for arms, the problem arm_in_scene does"
 
 Pair = tuple[int, int]
 """Two bodies, the smaller index first; -1 is the ground."""

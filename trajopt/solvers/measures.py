@@ -8,8 +8,9 @@ Stationarity: the gradient of the Lagrangian in the controls, with the multiplie
     q_k = l_x + g_x'y + z_x        r_k = l_u + g_u'y + z_u
     lambda_N = q_N,   lambda_k = q_k + A'lambda_(k+1) + K'g_k,   g_k = r_k + B'lambda_(k+1)
 
-with the feedback gains K of the solution (:mod:`trajopt.solvers.shooting.iterate`). Any K certifies a solution; these gains keep
-the costates small. The gradient yields two numbers without units:
+with the feedback gains K of the solution (:mod:`trajopt.solvers.shooting.iterate`), which keep the costates of unstable dynamics
+small, and, if the result is not small, with K = 0, since large gains amplify rounding errors. Any K certifies a solution: the
+smaller result counts. The gradient yields two numbers without units:
 
     scaled KKT error    max |g_i| / s_i, s_i the largest sum of the absolute terms of g_i, at least EFFECT size(J) / max(1, |u|);
                         complementarity |y| dist / size(J)
@@ -47,6 +48,10 @@ from trajopt.stage.stages import StageDerivatives
 NEAR_BOUND = 1e-5
 """Controls closer to a bound than this, relative to bounds beyond 1, have no feedback in the adjoint sweep."""
 
+ZERO = 1e-13
+"""Cost that counts as zero, relative to that of the guess."""
+SMALL = 1e-6
+"""Errors up to this count without a second sweep, without feedback."""
 ACTIVE = 1e-2
 """Largest distance from a bound, as a fraction of the control's range, at which a gradient may be the multiplier of the bound."""
 
@@ -114,13 +119,26 @@ class _Measured:
         self.bounds = [*self._state_bounds(rows)]
 
     def measures(self, K: Array, tolerance: float, of_guess: float) -> Measures:
-        """Return largest violation, scaled KKT error and cost sensitivity of the trajectory under the feedback K (N, nu, ndx).
+        """Return largest violation, scaled KKT error and cost sensitivity of the trajectory under the feedback K (N, nu, ndx), or
+        without feedback if these errors exceed SMALL and are then smaller.
 
         tolerance: on defects, bounds and constraint rows, to which the violation is relative. of_guess: cost of the guess. Without
-        a cost, every trajectory is optimal.
+        a cost, every trajectory is optimal, and so is one whose cost is the least possible (:meth:`_is_least_cost`).
         """
-        if not any(term.weight.any() for term in self.ocp.terms()):
+        if not any(term.weight.any() for term in self.ocp.terms()) or self._is_least_cost(of_guess):
             return Measures(self.violation(tolerance), 0.0, 0.0)
+        found = self._errors(K, of_guess)
+        if max(found) > SMALL and K.any():
+            found = min(found, self._errors(np.zeros_like(K), of_guess), key=max)
+        return Measures(self.violation(tolerance), *found)
+
+    def _is_least_cost(self, of_guess: float) -> bool:
+        """True if the cost is a sum of squares, and zero except for rounding errors: at most ZERO times the cost of the guess."""
+        squares = all(term.squared and (term.weight >= 0.0).all() for term in self.ocp.terms())
+        return squares and self.cost <= ZERO * of_guess
+
+    def _errors(self, K: Array, of_guess: float) -> tuple[float, float]:
+        """Return scaled KKT error and cost sensitivity under the feedback K (N, nu, ndx); infinite if not finite."""
         gradient, size, products = self._stationarity(K)
         scale = cost_size(self.cost, of_guess)
         relative = np.abs(gradient) / np.maximum(size, least_with_effect(scale, self.us))
@@ -132,7 +150,7 @@ class _Measured:
         reach = np.minimum(np.where(largest > 0.0, largest, self._control_ranges()), distance)
         sensitivity = max(float((np.abs(gradient) * reach).max(initial=0.0)), float(products.sum())) / scale
         kkt = max(float(relative.max(initial=0.0)), float(products.max(initial=0.0)) / scale)
-        return Measures(self.violation(tolerance), *(v if np.isfinite(v) else np.inf for v in (kkt, sensitivity)))
+        return kkt if np.isfinite(kkt) else np.inf, sensitivity if np.isfinite(sensitivity) else np.inf
 
     # -- feasibility ------------------------------------------------------------------------------------------------------
     def violation(self, tolerance: float) -> Violation | None:

@@ -223,22 +223,18 @@ def _solved(
     return replace(solution, status=status), tight
 
 
-NEARLY_FEASIBLE = 1e-3
-"""Largest relative violation of an iterate whose objective may show that a problem is unbounded."""
-
-
 def _may_be_unbounded(ocp: OCP, solution: Solution) -> bool:
     """True if the objective may be unbounded at feasible points, to judge by the last iterate.
 
     It is bounded if all controls have bounds: then the states that can be reached are bounded, too. The objective of a finite
-    iterate does not count if dynamics or constraints are violated by more than NEARLY_FEASIBLE, relative to states and bounds
-    beyond 1.
+    iterate does not count if dynamics or constraints are violated by more than ``termination.NEARLY_FEASIBLE``, relative to
+    states and bounds beyond 1.
     """
     if ocp.control_bounds is not None and np.isfinite(ocp.control_bounds).all():
         return False
     if not (np.isfinite(solution.xs).all() and np.isfinite(solution.us).all()):
         return True
-    worst = largest_violation(ocp, solution.xs, solution.us, NEARLY_FEASIBLE)
+    worst = largest_violation(ocp, solution.xs, solution.us, termination.NEARLY_FEASIBLE)
     return worst is None or worst.ratio <= 1.0
 
 

@@ -90,8 +90,7 @@ def assessed(
     if not (np.isfinite(xs).all() and np.isfinite(us).all() and np.isfinite(K).all()):
         return replace(solution, meta={**solution.meta, "replay": {"left_out": "the trajectory is not finite"}})
     limit = max(FEASIBLE, tolerances.constraints)
-    of_guess = solution.history[0].cost if solution.history else 0.0
-    found = found or measures(solved or ocp, xs, us, K, solution.multipliers, limit, of_guess)
+    found = found or measures(solved or ocp, xs, us, K, solution.multipliers, limit, cost_of_guess(solution))
     if solved is not None and solved is not ocp:
         found = found._replace(violation=largest_violation(ocp, xs, us, limit))
     feasible = found.violation is None or found.violation.ratio <= 1.0
@@ -209,6 +208,13 @@ _ADVICE = {
 }
 
 
+def cost_of_guess(solution: Solution) -> float:
+    """Return the cost of the initial guess: of the first competing start, else of the first record; 0 without records."""
+    if starts := solution.meta.get("starts"):
+        return float(starts[0]["cost_of_guess"])
+    return solution.history[0].cost if solution.history else 0.0
+
+
 def solver_measures(solution: Solution, tolerance: float) -> Measures:
     """Return the errors by the numbers of the solver, without evaluating the trajectory.
 
@@ -223,9 +229,8 @@ def solver_measures(solution: Solution, tolerance: float) -> Measures:
         largest / tolerance, f"the largest violation of dynamics, bounds and constraints is {largest:.2g}"
     )
     kkt = solution.status.kkt if solution.status.kkt is not None else last.kkt
-    sensitivity = (
-        last.gradient * float(np.abs(solution.us).max(initial=0.0)) / cost_size(solution.cost, solution.history[0].cost)
-    )
+    size = cost_size(solution.cost, cost_of_guess(solution))
+    sensitivity = last.gradient * float(np.abs(solution.us).max(initial=0.0)) / size
     return Measures(violation, *(v if np.isfinite(v) else np.inf for v in (kkt, sensitivity)))
 
 

@@ -353,6 +353,14 @@ def unbounded(iterations: int, objective: float) -> Status:
     return Status(StatusCode.UNBOUNDED, message, advice=BOUNDING)
 
 
+def diverged(at: Measured) -> Status:
+    """Status of a solve whose iterates grew without bound and are not feasible."""
+    advice = "Set bounds on controls and states, or start from a better guess."
+    return _ended(StatusCode.STALLED, f"The iterates diverged{_after(at.iterations)}", at, advice)
+
+
+NEARLY_FEASIBLE = 1e-3
+"""Largest violation of an iterate, relative to its size, whose objective may show that a problem is unbounded."""
 _NOT_UNBOUNDED = (
     StatusCode.UNBOUNDED,
     StatusCode.INTERRUPTED,

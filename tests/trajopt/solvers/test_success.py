@@ -519,3 +519,55 @@ def test_a_profit_in_small_units_is_not_unbounded():
     for solver in ("ddp", "ipm"):
         found = to.solve(ocp, solver=solver)
         assert found.status.code is not StatusCode.UNBOUNDED and found.cost < -4e6
+
+
+@pytest.mark.parametrize("solver", ["auto", "dms", "ipm"])
+@pytest.mark.parametrize("height", [0.0, 2.0])
+def test_a_sum_of_squares_that_vanishes_is_least(solver, height):
+    """Hovering at the forces that the cost asks for: the cost is zero except for rounding errors."""
+    hover = to.FunctionMap(
+        lambda x, u, t, p: [
+            x[3],
+            x[4],
+            x[5],
+            -(u[0] + u[1]) * np.sin(x[2]),
+            (u[0] + u[1]) * np.cos(x[2]) - 9.81,
+            5.0 * (u[1] - u[0]),
+        ],
+        6,
+        2,
+        second_order=True,
+    )
+    x0 = np.array([0.0, height, 0.0, 0.0, 0.0, 0.0])
+    running = [to.control_cost(2, reference=9.81 / 2, weight=0.1)]
+    terminal = [to.bounded(to.state_cost(6, x0))]
+    step = to.SampledSystem(hover, "rk4")
+    ocp = to.OCP.single_phase(step, x0, 60, 1 / 60, running, terminal_constraints=terminal, u_lower=0.0, u_upper=8.0)
+    found = to.solve(ocp, solver=solver)
+    assert found.status.code == "converged" and found.cost < 1e-20
+
+
+def test_large_gains_do_not_spoil_the_measure_of_optimality():
+    """Springs in a row come to rest in least time: gains near the end are so large that the sweep with them loses all digits."""
+    n = 6
+
+    def rates(x, u, t, p):
+        forces = [5.0 * ((x[i - 1] if i else 0.0) - x[i]) - 0.1 * x[n + i] for i in range(n)]
+        pulls = [5.0 * (x[i + 1] - x[i]) for i in range(n - 1)]
+        return [*(x[n + i] for i in range(n)), *(a + b for a, b in zip(forces, [*pulls, u[0]], strict=True))]
+
+    x0 = np.concatenate([0.1 * np.arange(1, n + 1), np.zeros(n)])
+    step = to.SampledSystem(to.FunctionMap(rates, 2 * n, 1), "rk4", 2)
+    fixed = to.OCP.single_phase(
+        step,
+        x0,
+        60,
+        8 / 60,
+        terminal_constraints=[to.bounded(to.state_cost(2 * n, np.zeros(2 * n)))],
+        u_lower=-1.0,
+        u_upper=1.0,
+    )
+    free = to.free_time(fixed, (0.5, 30.0))
+    found = to.solve(free.ocp, free.with_durations(to.constant_guess(fixed)), solver="ipm")
+    assert found.status.code == "converged", found.status
+    assert found.meta["measures"]["sensitivity"] < 1e-6

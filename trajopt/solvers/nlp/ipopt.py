@@ -243,7 +243,10 @@ class _Run:
         if code in (_SUCCESS, _FEASIBLE_POINT):
             return termination.converged(measured)
         if code == _DIVERGING:
-            return termination.unbounded(n, p.objective)
+            last = self.point or p
+            size = max(1.0, float(np.abs(last.iterate.w).max(initial=0.0)))
+            feasible = last.violation <= termination.NEARLY_FEASIBLE * size
+            return termination.unbounded(n, last.objective) if feasible else termination.diverged(measured)
         if code == _INFEASIBLE or (code == _TOO_FEW_FREEDOMS and violated):
             return termination.violation_remains(measured, stationary=code == _INFEASIBLE)
         if code == _MAX_ITERATIONS:

@@ -8,6 +8,7 @@ import textbook_systems as textbook
 from direct_cases import SparseProgram, mass, sampled, swing_up
 from slq_solve import solve
 
+import trajopt as to
 from dynamics_backends.protocol import FunctionMap
 from trajopt import (
     OCP,
@@ -302,3 +303,15 @@ def test_options_of_ipopt_are_named_in_the_status(given, code, named):
     ocp, guess = swing_up()
     found = solve(ocp, guess, {"ipopt": given}, solver="dms")
     assert found.status.code == code and named in found.status.message
+
+
+def test_iterates_that_diverge_do_not_show_an_unbounded_objective():
+    """The largest area under a curve of given length: bounded, but from a straight line IPOPT's iterates exceed 1e20."""
+    curve = to.FunctionMap(lambda x, u, t, p: [u[0], np.sqrt(1.0 + u[0] ** 2)], 2, 1)
+    area = to.objective_term("area", lambda x, u, t, p: [-x[0]], curve.manifold, 1e3)
+    length = to.residual_constraint("length", lambda x, u, t, p: [x[0], x[1] - np.pi / 3], curve.manifold, 2)
+    ocp = to.OCP.single_phase(
+        to.SampledSystem(curve, "rk4"), [0.0, 0.0], 80, 1 / 80, [area], terminal_constraints=[length]
+    )
+    found = to.solve(ocp, solver="dms")
+    assert found.status.code == "stalled" and "The iterates diverged" in found.status.message
