@@ -13,9 +13,9 @@ and rotor inertias.
 
 Detours are random variations of a guess with the same end states,
 
-    x_k (+) sin^2(pi t_k / T) delta,    delta normal in the first half of the tangent, zero in the second
+    x_k (+) sin^2(pi t_k / T) delta,    delta normal in the directions of positions, zero in others
 
-For a state (q, v) of a robot, velocities change consistently with the positions.
+Velocities change consistently with the positions (:mod:`trajopt.guesses.position_directions`).
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from dynamics_backends.protocol import Array
+from trajopt.guesses.position_directions import position_directions
 from trajopt.lq.lq_solver import shared_lq
 from trajopt.problem.guess import Guess as Guess, Motion as Motion, as_guess as as_guess
 from trajopt.problem.ocp import OCP
@@ -222,8 +223,8 @@ DETOUR = 0.5
 def detour(ocp: OCP, guess: Guess, rng: np.random.Generator, size: float = DETOUR) -> Guess:
     """Guess with a random detour of the states between the ends, and the same controls; size: standard deviation [rad, m].
 
-    A random offset of the first half of the tangent, the positions, is scaled by sin^2(pi t / T), zero at both ends. Velocities
-    follow if the state is (q, v) of a robot model.
+    A random offset of the positions (:func:`~trajopt.guesses.position_directions.position_directions`) is scaled by
+    sin^2(pi t / T), zero at both ends. Their velocities follow.
 
     >>> import numpy as np, trajopt as to
     >>> cart = to.FunctionMap(lambda x, u, t, p: [x[1], u[0]], 2, 1)
@@ -232,13 +233,12 @@ def detour(ocp: OCP, guess: Guess, rng: np.random.Generator, size: float = DETOU
     >>> bool(abs(moved[[0, -1]]).max() < 1e-12), bool(abs(moved[10, 0]) > 0.01)
     (True, True)
     """
-    ndx, half = ocp.manifold.ndx, ocp.manifold.ndx // 2
-    fraction = ocp.times / ocp.times[-1]
-    delta = np.zeros(ndx)
-    delta[:half] = size * rng.standard_normal(half)
-    move = np.sin(np.pi * fraction)[:, None] ** 2 * delta
-    if ocp.model is not None and ndx == 2 * ocp.model.nv:
-        move[:, half:] = np.pi / ocp.times[-1] * np.sin(2.0 * np.pi * fraction)[:, None] * delta[:half]
+    positions, velocities = position_directions(ocp)
+    fraction, delta = ocp.times / ocp.times[-1], size * rng.standard_normal(len(positions))
+    move = np.zeros((len(fraction), ocp.manifold.ndx))
+    move[:, positions] = np.sin(np.pi * fraction)[:, None] ** 2 * delta
+    if len(velocities):
+        move[:, velocities] = np.pi / ocp.times[-1] * np.sin(2.0 * np.pi * fraction)[:, None] * delta
     xs = np.asarray(guess.xs, dtype=float)
     return Guess(np.ascontiguousarray(ocp.manifold.integrate(xs.T, move.T).T), guess.us)
 

@@ -71,8 +71,9 @@ def _run_attempts(
     return _with_other_starts(solve, ocp, warm.guess, found, options, callback)
 
 
-UNMOVED, LOWER = 1e-6, 1e-6
-"""Largest change of controls or states that counts as none, and relative decrease of the cost that shows a saddle point."""
+UNMOVED, LOWER, SAME = 1e-6, 1e-6, 1e-6
+"""Largest change of controls or states that counts as none, relative decrease of the cost that shows a saddle point, and relative
+difference below which costs are the same."""
 
 
 def is_unmoved(found: Solution, guess: Guess) -> bool:
@@ -208,7 +209,8 @@ def _from_best_start(
     """Run ``auto`` from each of the best competing starts, and from the guess if all fail and it was not among them.
 
     A second competition on a finer grid, and the solve from the guess, need ``fallback``; the former follows if motions are
-    feasible on the coarse grid, but all solves from them fail. Returns the cheapest success, else the last solution, with
+    feasible on the coarse grid, but all solves from them fail. Returns the cheapest success, of those that agree to SAME
+    that of the best start, else the last solution, with
     iterations and records of all solves on the problem's grid; meta["starts"] describes the competitions, which took
     meta["starts_seconds"]. No further start follows at a time limit or after Ctrl-C. Ctrl-C in the first competition returns the
     guess (:func:`not_begun`), in the second one the last solution, as interrupted.
@@ -249,7 +251,9 @@ def _from_best_start(
     solved = [s for s in solutions if s.status.success]
     if not (solved or tried) and options.fallback and solutions[-1].status.code not in STOPPED:
         solutions.append(_in_turn(solve, ocp, warm, options, callback))
-    best = min(solved, key=lambda s: s.cost, default=solutions[-1])
+    best = solved[0] if solved else solutions[-1]
+    for other in solved[1:]:
+        best = other if other.cost < best.cost - SAME * abs(best.cost) else best
     return replace(
         best,
         iterations=sum(s.iterations for s in solutions),

@@ -6,7 +6,7 @@ Then it competes with random motions (:func:`may_compete`, :func:`random_motions
 Each start is solved with several time steps merged into one (FACTORS), to TOLERANCE and within MAX_ITERATIONS iterations. A solve
 without constraints is stopped when its extrapolated cost stays above the cheapest one (:class:`Cutoff`). The competition ends
 when AGREEMENT starts lead to the cheapest objective, or UNANIMOUS ones if no start led to another result, or after ALL_ITERATIONS
-iterations, fewer in large problems (ALL_WORK), or after HOPELESS starts without a feasible motion.
+iterations, fewer in large problems (ALL_WORK, ALL_STEPS), or after HOPELESS starts without a feasible motion.
 
 The motions of solves that succeed, or that satisfy the dynamics and the constraints to FEASIBLE, and whose objectives are at most
 NEAR times the cheapest one, at most CONTINUED of them, are initial guesses on the time grid of the problem; the cheapest solution
@@ -19,8 +19,8 @@ Kan, G. T. Timmer, Stochastic global optimization methods, part II: multi level 
 
 Random motions end near a minimum of the terminal cost and the violation of the terminal constraints, and pass through states
 that satisfy the equalities of way points (:class:`~trajopt.solvers.direct_motions.Destinations`). With a the displacement of the
-end in the first half of the tangent, from a normal draw with standard deviation SPREAD, and b normal with standard deviation BEND,
-a motion without way points is
+end in the directions of positions (:mod:`trajopt.guesses.position_directions`), from a normal draw with standard deviation SPREAD,
+and b normal with standard deviation BEND, a motion without way points is
 
     x_k = x0 (+) [t_k / T a + sin(pi t_k / T) b; 0]
 """
@@ -38,6 +38,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dynamics_backends.compiled.runtime.memory import default_threads
+from dynamics_backends.protocol import Array
 from trajopt.guesses.time_grids import can_be_regridded, coarser, on_grid_of
 from trajopt.problem.guess import Guess
 from trajopt.problem.ocp import OCP
@@ -50,31 +51,35 @@ from trajopt.solvers.measures import largest_violation
 from trajopt.stage.solver_cache import problem_size
 from trajopt.step.sensitivities import SampledSystem
 
-BEND = 0.5
-"""Standard deviation of the bends of random motions [rad, m]."""
+BEND, STRETCH = 0.5, 0.5
+"""Standard deviations of the bends of random motions [rad, m], and of the logarithm of the factor on free durations."""
 
 
 def random_motions(ocp: OCP, guess: Guess, rng: np.random.Generator) -> Iterator[Guess]:
-    """Yield random motions from x0 to states of low terminal cost and violation, without end, with the controls of a guess."""
+    """Yield random motions from x0 to states of low terminal cost and violation, without end.
+
+    Controls are those of a guess, and its free durations are multiplied by log-normal factors, within their bounds.
+    """
     destinations, times = Destinations(ocp), ocp.times
-    knots, half, bow = [0, *destinations.knots], destinations.half, np.sin(np.pi * times / times[-1])[:, None]
-    sizes = DRAWN, half
+    knots, positions = [0, *destinations.knots], destinations.directions.positions
+    bow, sizes = np.sin(np.pi * times / times[-1])[:, None], (DRAWN, len(positions))
     while True:
         away, bends = SPREAD * rng.standard_normal(sizes), BEND * rng.standard_normal(sizes)
         points = np.array([np.zeros(sizes), *destinations.near(away)])
         for i in range(DRAWN):
             move = np.zeros((1, len(times), ocp.manifold.ndx))
-            move[0, :, :half] = np.column_stack([np.interp(times, times[knots], a) for a in points[:, i].T])
-            move[0, :, :half] += bow * bends[i]
-            yield Guess(displaced_states(ocp, move)[0], guess.us)
+            move[0][:, positions] = np.column_stack([np.interp(times, times[knots], a) for a in points[:, i].T])
+            move[0][:, positions] += bow * bends[i]
+            yield with_random_durations(ocp, Guess(displaced_states(ocp, move)[0], guess.us), guess.xs[-1], rng)
 
 
 FACTORS = (5, 2)
 """Numbers of time steps that are merged into one: the second one if motions on the first grid are feasible there only, as when
 they jump over an obstacle between its knots."""
-MAX_ITERATIONS, ALL_ITERATIONS, ALL_WORK = 50, 4000, 4e7
+MAX_ITERATIONS, ALL_ITERATIONS, ALL_WORK, ALL_STEPS = 50, 4000, 4e7, 1e6
 """Maximum number of iterations of a coarse solve, number of iterations of all of them after which no other one begins, and that
-number times the entries of second derivatives, which limits it for large problems: arms of 7 joints on 20 knots stay below."""
+number times the entries of second derivatives and times the integration steps, which limit it for large problems and long
+horizons: arms of 7 joints with 100 steps on 20 knots stay below."""
 TOLERANCE = 1e-4
 """Tolerance on the scaled KKT error of a coarse solve."""
 FEASIBLE = 1e-2
@@ -124,9 +129,14 @@ class Start(NamedTuple):
 
     @property
     def record(self) -> dict[str, Any]:
-        """Name, objective, iterations and status of the start, as in ``meta["starts"]`` of the solution."""
-        status = "too expensive" if self.stopped else str(self.found.status.code)
-        return {"start": self.name, "objective": self.objective, "iterations": self.found.iterations, "status": status}
+        """Name, costs, iterations and status of the start, as in ``meta["starts"]`` of the solution."""
+        return {
+            "start": self.name,
+            "objective": self.objective,
+            "cost_of_guess": self.found.history[0].cost if self.found.history else 0.0,
+            "iterations": self.found.iterations,
+            "status": "too expensive" if self.stopped else str(self.found.status.code),
+        }
 
 
 class Choice(NamedTuple):
@@ -209,17 +219,39 @@ def solver_threads(ocp: OCP, solve: Solve) -> Iterator[Callable[[Guess, float], 
 
 
 def may_compete(ocp: OCP, guess: Guess) -> bool:
-    """True if the guess stands still, durations are fixed, no part of the problem runs in NumPy, and a coarser grid has knots
-    enough.
+    """True if the guess is at rest, no part of the problem runs in NumPy, and a coarser grid has knots enough.
 
-    Its time steps can be merged, and at least half of its knots, and at least FACTORS[0] times LEAST_KNOTS, belong to sampled
-    systems.
+    At rest: states and controls of the motion are constant, whatever the durations. The time steps can be merged, and at least
+    half of the knots, and at least FACTORS[0] times LEAST_KNOTS, belong to sampled systems.
     """
-    if not guess.stands_still or ocp.in_scaled_time:
+    moving = np.concatenate([np.full(phase.knots, phase.dynamics.takes_time) for phase in ocp.phases])
+    us, states = guess.us[moving], guess.xs[:, : without_durations(ocp)]
+    if (states != states[:1]).any() or (us != us[:1]).any():
         return False
     knots = sum(phase.knots for phase in ocp.phases if isinstance(phase.dynamics, SampledSystem))
     enough = knots >= max(FACTORS[0] * LEAST_KNOTS, ocp.horizon // 2)
     return enough and can_be_regridded(ocp) and runs_compiled(ocp)
+
+
+def with_random_durations(ocp: OCP, guess: Guess, end: Array, rng: np.random.Generator) -> Guess:
+    """Return a guess whose free durations are those of the state ``end`` (nx,) times random factors; others unchanged.
+
+    The controls of the first stage set the durations.
+    """
+    if not ocp.in_scaled_time:
+        return guess
+    xs, us, first = guess.xs.copy(), guess.us.copy(), without_durations(ocp)
+    count = xs.shape[1] - first
+    durations = end[first:] * np.exp(STRETCH * rng.standard_normal(count))
+    if ocp.control_bounds is not None:
+        durations = np.clip(durations, *(bounds[0, :count] for bounds in ocp.control_bounds))
+    xs[1:, first:] = us[0, :count] = durations
+    return Guess(xs, us)
+
+
+def without_durations(ocp: OCP) -> int:
+    """Return the number of entries of the state before its durations, which are the last ones."""
+    return ocp.manifold.nx - (ocp.phases[0].dynamics.nu if ocp.in_scaled_time else 0)
 
 
 PUSH = 1e-2
@@ -243,9 +275,9 @@ def choose_starts(
     solve: rough solve of the coarse problem. count: maximum number of starts. has_time: True while another start may be tried.
     factor: number of time steps that are merged into one.
     Ends early if AGREEMENT starts agree on the cheapest objective, or UNANIMOUS ones if no start led to another result, after
-    ALL_ITERATIONS iterations or ALL_WORK, or after HOPELESS starts if no motion is feasible. Only the guess is returned if its
-    solve succeeds in at most FEW iterations or is unbounded, or if the user interrupts any solve. The guess as given comes last if
-    its coarse motion is infeasible; otherwise its coarse solution competes.
+    ALL_ITERATIONS iterations, ALL_WORK or ALL_STEPS, or after HOPELESS starts if no motion is feasible. Only the guess is returned
+    if its solve succeeds in at most FEW iterations or is unbounded, or if the user interrupts any solve. The guess as given comes
+    last if its coarse motion is infeasible; otherwise its coarse solution competes.
     """
     coarse = coarser(ocp, factor)
     try:
@@ -266,7 +298,9 @@ def _competed(coarse: OCP, guess: Guess, count: int, solve: Solve, has_time: Cal
     Raises KeyboardInterrupt if the user interrupts any solve.
     """
     starts, best, agreeing, bounded = list[Start](), np.inf, 0, not coarse.constraints()
-    motions, most = random_motions(coarse, guess, np.random.default_rng(0)), ALL_WORK / problem_size(coarse)
+    motions = random_motions(coarse, guess, np.random.default_rng(0))
+    steps = sum(phase.knots * getattr(phase.dynamics, "substeps", 1) for phase in coarse.phases)
+    most = min(ALL_ITERATIONS, ALL_WORK / problem_size(coarse), ALL_STEPS / steps)
     with solver_threads(coarse, solve) as begin:
         begun = deque([begin(guess, np.inf)])
         while begun:
@@ -292,9 +326,9 @@ def _competed(coarse: OCP, guess: Guess, count: int, solve: Solve, has_time: Cal
 def _is_over(starts: Sequence[Start], agreeing: int, most: float) -> bool:
     """True if no other start is solved: enough agree on the cheapest objective, or too many were needed without that.
 
-    most: number of iterations by ALL_WORK.
+    most: number of iterations of all starts after which no other one begins.
     """
-    used_up = sum(start.found.iterations for start in starts) >= min(ALL_ITERATIONS, most)
+    used_up = sum(start.found.iterations for start in starts) >= most
     hopeless = len(starts) >= HOPELESS and not any(np.isfinite(start.objective) for start in starts)
     return used_up or hopeless or agreeing >= (UNANIMOUS if agreeing == len(starts) else AGREEMENT)
 
@@ -327,8 +361,8 @@ def _sentence(starts: list[Start], chosen: Start, knots: int) -> str:
         return ""
     there = f"{given.objective:.4g}" if np.isfinite(given.objective) else "no feasible motion"
     return (
-        f"The solve began from the best of {len(starts)} starts on {knots} knots, {chosen.name} "
-        f"(objective {chosen.objective:.4g}); the guess led to {there}."
+        f"The solve began from one of the best of {len(starts)} starts on {knots} knots, {chosen.name} "
+        f"(objective {chosen.objective:.4g} there); the guess led to {there}."
     )
 
 

@@ -2,7 +2,7 @@
 
 Final states are minima of the terminal cost and the violation of the terminal constraints,
 
-    min_a  l_N(x) + w/2 |g(x) - clip(g(x))|^2,      x = x0 (+) [a; 0],      a in the first half of the tangent
+    min_a  l_N(x) + w/2 |g(x) - clip(g(x))|^2,      x = x0 (+) [a; 0],      a in the directions of positions
 
 by Levenberg-Marquardt steps from random displacements a. For an arm with a goal for its tool these are solutions of its inverse
 kinematics: steps have the smallest norm, so that the remaining freedom keeps its random values and the starts end in different
@@ -16,8 +16,8 @@ J. Neuroscience 5, 1985), between way points too:
     x_k = x0 (+) [s(t_k / T) a; v_k],   s(r) = 10 r^3 - 15 r^4 + 6 r^5,   v_(k+1) = (s_(k+1) - s_k) a / dt_k,
     u_k = argmin_u |F_k(x_k, u) (-) x_(k+1)|^2, within the bounds,   cost sum_k l_k(x_k, u_k) + l_N(x_N)
 
-u is one Gauss-Newton step from the controls of the guess; for a robot with a motor in each joint it is the inverse dynamics. States
-without velocities (an odd tangent) move without v.
+u is one Gauss-Newton step from the controls of the guess; for a robot with a motor in each joint it is the inverse dynamics. For
+positions and velocities see :mod:`trajopt.guesses.position_directions`; states without velocities move without v.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from dataclasses import replace
 import numpy as np
 
 from dynamics_backends.protocol import Array
+from trajopt.guesses.position_directions import PositionDirections, position_directions
 from trajopt.problem.constraints import Constraint
 from trajopt.problem.guess import Guess
 from trajopt.problem.ocp import OCP
@@ -45,11 +46,11 @@ WEIGHT, LEAST_WEIGHT = 1e3, 1e-3
 
 
 class TerminalStates:
-    """Search for final states of small terminal cost and constraint violation."""
+    """Search for final states of small terminal cost and constraint violation. positions (P,): tangent directions to displace."""
 
-    def __init__(self, ocp: OCP, half: int | None = None) -> None:
+    def __init__(self, ocp: OCP, positions: Array) -> None:
         rows = with_rows(ocp)
-        self.ocp, self.half = ocp, (size_without_durations(ocp) + 1) // 2 if half is None else half
+        self.ocp, self.positions = ocp, positions
         self.end = evaluated_stages(ocp)[-1]
         bounds = [c.bounds(1) for c in rows[-1]]
         self.lower, self.upper = (np.concatenate([b[i].ravel() for b in bounds] or [np.zeros(0)]) for i in (0, 1))
@@ -60,9 +61,9 @@ class TerminalStates:
         ]
 
     def near(self, displacements: Array, iterations: int = ITERATIONS, precision: float = PRECISION) -> Array:
-        """Return displacements (M, half) near the given ones, of states with small terminal cost and constraint violation.
+        """Return displacements (M, P) near the given ones, of states with small terminal cost and constraint violation.
 
-        Displacements from x0 in the first half of its tangent. Takes at most ``iterations`` Levenberg-Marquardt steps whose
+        Displacements of the positions from x0. Takes at most ``iterations`` Levenberg-Marquardt steps whose
         entries are at most LONGEST, within the bounds on state components of the last phase and the final knot, until the largest
         entry of a step is below ``precision`` or a step is not finite.
         """
@@ -80,24 +81,21 @@ class TerminalStates:
         return found
 
     def _steps(self, a: Array) -> Array:
-        """Return the Levenberg-Marquardt steps (M, half) at displacements a (M, half); all NaN if a matrix is singular.
+        """Return the Levenberg-Marquardt steps (M, P) at displacements a (M, P); all NaN if a matrix is singular.
 
         Steps of the terminal cost plus w/2 times the squared violation of the terminal constraints (module header); no step is
         tested for a decrease.
         """
-        M, n, manifold = len(a), self.half, self.ocp.manifold
-        x = manifold.integrate(
-            np.repeat(self.ocp.x0[:, None], M, axis=1), np.vstack([a.T, np.zeros((manifold.ndx - n, M))])
-        )
+        M, at, n = len(a), self.positions, len(self.positions)
         H, gradient = np.empty((M, n, n)), np.empty((M, n))
-        for i, row in enumerate(np.ascontiguousarray(x.T)[:, None]):
+        for i, row in enumerate(self._states(a)[:, None]):
             found = self.end.first(row, np.zeros((1, 0)), row[:0])
-            H[i], gradient[i] = found.Q[0, :n, :n], found.lx[0, :n]
+            H[i], gradient[i] = found.Q[0][np.ix_(at, at)], found.lx[0, at]
             if not len(self.lower):
                 continue
             violation = found.values.g[0] - np.clip(found.values.g[0], self.lower, self.upper)
             if violation.any():
-                G = found.gx[0][violation != 0.0, :n]
+                G = found.gx[0][np.ix_(violation != 0.0, at)]
                 weight = max(WEIGHT * float(np.diag(H[i]).max(initial=0.0)), LEAST_WEIGHT)
                 H[i] += weight * G.T @ G
                 gradient[i] += weight * G.T @ violation[violation != 0.0]
@@ -109,24 +107,30 @@ class TerminalStates:
             return np.full((M, n), np.nan)
 
     def violation(self, a: Array) -> float:
-        """Return the largest violation of the terminal constraints at a displacement (half,).
+        """Return the largest violation of the terminal constraints at a displacement (P,).
 
         On a vector space, bounds on components do not count.
         """
-        x = displaced_states(self.ocp, np.r_[a, np.zeros(self.ocp.manifold.ndx - self.half)][None, None])[0]
+        x = self._states(a[None])
         g = self.end.values(x, np.zeros((1, 0)), x[:0]).g[0]
         return float(np.abs(g - np.clip(g, self.lower, self.upper)).max(initial=0.0))
 
+    def _states(self, a: Array) -> Array:
+        """Return the states (M, nx) at displacements a (M, P) of the positions from x0."""
+        move = np.zeros((1, len(a), self.ocp.manifold.ndx))
+        move[0][:, self.positions] = a
+        return displaced_states(self.ocp, move)[0]
+
     def _clipped(self, a: Array) -> Array:
-        """Clip displacements a (M, half), in place, and return them.
+        """Clip displacements a (M, P), in place, and return them.
 
         Then x0 + a lies in the bounds of the last phase and the final knot on state components.
         """
         x0 = self.ocp.x0
         for chosen, lower, upper in self.bounds:
-            own = [i for i, component in enumerate(chosen) if component < self.half]
-            at = [chosen[i] for i in own]
-            a[:, at] = np.clip(x0[at] + a[:, at], lower[own], upper[own]) - x0[at]
+            for component, low, high in zip(chosen, lower, upper, strict=True):
+                own = np.flatnonzero(self.positions == component)
+                a[:, own] = np.clip(x0[component] + a[:, own], low, high) - x0[component]
         return a
 
 
@@ -143,16 +147,16 @@ CONTROL_DAMPING = 1e-9
 class Destinations:
     """States that a problem asks for, at its way points and at the end.
 
-    knots: their knots, the last one N.
+    knots: their knots, the last one N. directions: those of positions and velocities.
     """
 
     def __init__(self, ocp: OCP) -> None:
-        way_points, end = way_points_of(ocp), TerminalStates(ocp)
-        self.knots, self.half = [*way_points, ocp.horizon], end.half
-        self._states = [*(TerminalStates(_problem_at(ocp, k), end.half) for k in way_points), end]
+        self.directions, way_points = position_directions(ocp), way_points_of(ocp)
+        self.knots, positions = [*way_points, ocp.horizon], self.directions.positions
+        self._states = [TerminalStates(p, positions) for p in (*(_problem_at(ocp, k) for k in way_points), ocp)]
 
     def near(self, displacements: Array, iterations: int = ITERATIONS, precision: float = PRECISION) -> list[Array]:
-        """Return the displacements (M, half) from x0 of states at each of the knots, the first ones near the given ones.
+        """Return the displacements (M, P) from x0 of states at each of the knots, the first ones near the given ones.
 
         Others are searched from those before them. At way points, states that violate constraints by more than ROUGHLY give way to
         the nearest of those that do not; if all do, states are searched from the given displacements. Limits as in
@@ -167,7 +171,7 @@ class Destinations:
 
     @staticmethod
     def _nearest(states: TerminalStates, at: Array, displacements: Array, iterations: int, precision: float) -> Array:
-        """Return displacements (M, half) of states at one way point near those at the one before, ``at`` (M, half)."""
+        """Return displacements (M, P) of states at one way point near those at the one before, ``at`` (M, P)."""
         different, rows = np.unique(at, axis=0, return_inverse=True)
         reached = states.near(different, iterations, precision)
         good = [a for a in reached if states.violation(a) <= ROUGHLY]
@@ -178,7 +182,7 @@ class Destinations:
         return reached[rows.ravel()]
 
     def violation(self, points: Array) -> float:
-        """Return the largest violation of constraints by displacements (W, half), one for each of the knots."""
+        """Return the largest violation of constraints by displacements (W, P), one for each of the knots."""
         return max(states.violation(a) for states, a in zip(self._states, points, strict=True))
 
 
@@ -223,10 +227,10 @@ def direct_motions(ocp: OCP, guess: Guess) -> Iterator[Guess]:
     from which the controls of a motion are computed.
     """
     destinations = Destinations(ocp)
-    sizes = DRAWN * min(len(destinations.knots), MOST_DRAWS), destinations.half
+    sizes = DRAWN * min(len(destinations.knots), MOST_DRAWS), len(destinations.directions.positions)
     drawn = SPREAD * np.random.default_rng(0).standard_normal(sizes)
     points = np.array(destinations.near(drawn, PRECISE, 0.01 * REACHED))
-    xs, us, costs = direct_motions_through(ocp, guess.us, destinations.knots, points)
+    xs, us, costs = direct_motions_through(ocp, guess.us, destinations.knots, points, destinations.directions)
     order = np.argsort(costs, kind="stable")
     different = list[int]()
     for i in order:
@@ -236,25 +240,28 @@ def direct_motions(ocp: OCP, guess: Guess) -> Iterator[Guess]:
     yield from (Guess(xs[i], us[i]) for i in different[:MOST_MOTIONS])
 
 
-def direct_motions_through(ocp: OCP, us: Array, knots: Sequence[int], points: Array) -> tuple[Array, Array, Array]:
-    """Return motions from x0 through displacements points (W, M, half) at W knots, of which the last one is N.
+def direct_motions_through(
+    ocp: OCP, us: Array, knots: Sequence[int], points: Array, directions: PositionDirections
+) -> tuple[Array, Array, Array]:
+    """Return motions from x0 through displacements points (W, M, P) at W knots, of which the last one is N.
 
     Returns states (M, N + 1, nx), controls (M, N, nu) and estimated costs (M,).
 
     us (N, nu): controls, from which one Gauss-Newton step on the defects, clipped to the bounds, gives those of each motion. Costs
     contain the terminal ones; constraints are ignored.
     """
-    (_, M, half), N = points.shape, ocp.horizon
+    (_, M, _), N, (positions, velocities) = points.shape, ocp.horizon, directions
     move, first = np.zeros((M, N + 1, ocp.manifold.ndx)), 0
     for last, end in zip(knots, points, strict=True):
-        t, begin = ocp.times[first : last + 1] - ocp.times[first], move[:, first, :half].copy()
+        t, begin = ocp.times[first : last + 1] - ocp.times[first], move[:, first, positions]
         r = (t / t[-1] if t[-1] > 0.0 else np.ones_like(t))[:, None]
         share = r**3 * (10.0 - 15.0 * r + 6.0 * r**2)
-        move[:, first : last + 1, :half] = begin[:, None] + (end - begin)[:, None] * share
+        move[:, first : last + 1, positions] = begin[:, None] + (end - begin)[:, None] * share
         first = last
-    if 2 * half == size_without_durations(ocp):
+    if len(velocities):
         dt = np.diff(ocp.times_of(np.repeat(ocp.x0[None], N + 1, axis=0)))[:, None]
-        np.divide(np.diff(move[:, :, :half], axis=1), dt, out=move[:, 1:, half : 2 * half], where=dt > 0.0)
+        steps = np.diff(move[:, :, positions], axis=1)
+        move[:, 1:, velocities] = np.divide(steps, dt, out=np.zeros_like(steps), where=dt > 0.0)
     xs, total = displaced_states(ocp, move), np.zeros(M)
     controls = np.repeat(us[None], M, axis=0)
     *phases, end = evaluated_stages(ocp)
@@ -272,11 +279,6 @@ def direct_motions_through(ocp: OCP, us: Array, knots: Sequence[int], points: Ar
             total += [own.values(x[k], c[k], x[after]).cost.sum() for x, c in zip(xs, controls, strict=True)]
         total += [end.values(x[-1:], us[:1, :0], x[:0]).cost[0] for x in xs]
     return xs, controls, total
-
-
-def size_without_durations(ocp: OCP) -> int:
-    """Return the number of tangent components of the state without its durations."""
-    return ocp.manifold.ndx - (ocp.phases[0].dynamics.nu if ocp.in_scaled_time else 0)
 
 
 def displaced_states(ocp: OCP, move: Array) -> Array:

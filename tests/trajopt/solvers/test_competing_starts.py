@@ -51,7 +51,7 @@ def test_the_cheaper_optimum_is_found_from_a_guess_that_stands_still():
     assert far < 0.1 * near
     np.testing.assert_allclose([alone.cost, best.cost], [near, far], rtol=1e-7)
     assert "starts" not in alone.meta and [s["start"] for s in best.meta["starts"]][:2] == ["guess", "random motion 1"]
-    assert "The solve began from the best of 4 starts on 8 knots, random motion" in best.status.message
+    assert "The solve began from one of the best of 4 starts on 8 knots, random motion" in best.status.message
     assert best.status.success and len(best.meta["attempts"]) == 1
     assert "4 starts competed on a coarse time grid in" in best.report() and "competed" not in alone.report()
     again = to.solve(mass(), options={"starts": 4})  # the random motions are the same in each solve
@@ -82,7 +82,8 @@ def test_which_guesses_compete():
     assert not may_compete(ocp, to.Guess(still.xs, np.linspace(0.0, 1.0, KNOTS)[:, None]))
     assert not may_compete(mass(knots=20), to.constant_guess(mass(knots=20)))
     free = to.free_time(ocp, (1.0, 3.0))
-    assert not may_compete(free.ocp, free.with_durations(still))
+    assert may_compete(free.ocp, free.with_durations(still)) and may_compete(free.ocp, to.constant_guess(free.ocp))
+    assert not may_compete(free.ocp, free.with_durations(to.interpolated_guess(ocp, [1.0, 0.0])))
     odd = to.residual_cost("odd", lambda x, u, t, p: [float(x[0])], 2, 1)  # evaluated knot by knot in Python
     slow = replace(ocp, phases=(replace(ocp.phases[0], terms=(*ocp.phases[0].terms, odd)),))
     assert not may_compete(slow, to.constant_guess(slow))
@@ -168,7 +169,9 @@ def test_the_cheapest_starts_win_and_the_guess_among_equals(costs, order, one_th
         if winner is None:  # the given guess, which led to no feasible motion
             assert message == "" and guess is given
             continue
-        assert message == "" if winner == 0 else f"random motion {winner} (objective {costs[winner]:.4g})" in message
+        assert (
+            message == "" if winner == 0 else f"random motion {winner} (objective {costs[winner]:.4g} there)" in message
+        )
         assert np.ptp(guess.xs[:, 0]) == pytest.approx(np.ptp(choice.starts[winner].found.xs[:, 0]))
 
 
@@ -365,3 +368,50 @@ def test_a_solve_that_fails_from_the_best_start_is_repeated_from_the_guess(monke
 def test_the_number_of_starts_is_checked():
     with pytest.raises(ValueError, match="starts = 0"):
         to.AutoOptions(starts=0)
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_the_order_of_the_states_does_not_matter(order):
+    """A point that moves at will around a disc on its way; the shortest path consists of two tangents and an arc."""
+    along, across = order
+    point = to.FunctionMap(lambda x, u, t, p: [u[0], u[1]], 2, 2)
+    disc = to.residual_constraint("disc", lambda x, u, t, p: [(x[along] - 1.0) ** 2 + x[across] ** 2], 2, 1, lower=0.25)
+    goal = np.zeros(2)
+    goal[along] = 2.0
+    terminal = [to.bounded(to.state_cost(2, goal))]
+    ocp = to.OCP.single_phase(
+        to.SampledSystem(point, "rk4"),
+        np.zeros(2),
+        60,
+        1 / 60,
+        [to.control_cost(2)],
+        constraints=[disc],
+        terminal_constraints=terminal,
+    )
+    shortest = 2.0 * np.sqrt(0.75) + 0.5 * np.pi / 3.0
+    found = to.solve(ocp)
+    assert found.status.success
+    np.testing.assert_allclose(found.cost, 0.5 * shortest**2, rtol=2e-3)
+
+
+def test_guesses_at_rest_compete_with_free_durations():
+    """A spin from the pole to near the other one: at rest, the gradient of the height in the controls is zero."""
+    spin = to.FunctionMap(lambda x, u, t, p: [-u[1] * x[2], u[0] * x[2], u[1] * x[0] - u[0] * x[1]], 3, 2)
+    low = to.residual_constraint("low", lambda x, u, t, p: [x[2] + 0.99], 3, 1)
+    step, x0, T = to.SampledSystem(spin, "rk4"), np.array([0.0, 0.0, 1.0]), 4.0
+    fixed = to.OCP.single_phase(
+        step, x0, 60, T / 60, [to.control_cost(2, 1e-2)], terminal_constraints=[low], u_lower=-1.0, u_upper=1.0
+    )
+    free = to.free_time(fixed, (0.2, 10.0))
+    guess = free.with_durations(to.constant_guess(fixed))
+    assert may_compete(free.ocp, guess)
+    found = to.solve(free.ocp, guess)
+    assert found.status.success and len(found.meta["starts"]) > 1
+    angle = np.arccos(-0.99)  # at full speed of both controls, sqrt(2) rad/s, unless their price is higher
+    assert found.times[-1] == pytest.approx(angle / np.sqrt(2.0), rel=0.05)
+
+
+def test_long_horizons_end_the_competition_early(monkeypatch):
+    assert len(to.solve(mass()).meta["starts"]) > 4
+    monkeypatch.setattr("trajopt.solvers.competing_starts.ALL_STEPS", 1.0)
+    assert len(to.solve(mass()).meta["starts"]) == 1

@@ -9,6 +9,7 @@ import pytest
 from two_goals import DT, KNOTS, PENALTY, START, TILT, mass
 
 import trajopt as to
+from trajopt.guesses.position_directions import position_directions
 from trajopt.solvers.direct_motions import Destinations, direct_motions, direct_motions_through, way_points_of
 
 
@@ -16,9 +17,8 @@ def test_direct_motions_cost_as_their_inverse_dynamics():
     """A mass on a line: the force is the difference quotient of the speeds, and the cost is that of forces and final state."""
     ocp, ends = mass(), np.array([[0.5], [-1.2]])
     r = np.linspace(0.0, 1.0, KNOTS + 1)
-    for end, cost in zip(
-        ends, direct_motions_through(ocp, np.full((KNOTS, 1), 0.7), [KNOTS], ends[None])[2], strict=True
-    ):
+    us, directions = np.full((KNOTS, 1), 0.7), position_directions(ocp)
+    for end, cost in zip(ends, direct_motions_through(ocp, us, [KNOTS], ends[None], directions)[2], strict=True):
         speed = np.append(0.0, np.diff(end * (r**3 * (10.0 - 15.0 * r + 6.0 * r**2))) / DT)
         x = START + end[0]
         rows = np.array([x * x - 1.0, TILT * (x + 1.0), speed[-1]])
