@@ -15,7 +15,7 @@ import numpy as np
 from dynamics_backends.protocol import Array
 from trajopt.guesses.inverse_kinematics import IKResult
 from trajopt.problem.goals import FAR, NEAR, NEAR_ANGLE
-from trajopt.validation.reach import FrameGoal, frame_errors, length_text
+from trajopt.validation.reach import FrameGoal, frame_errors, length_text, near_goal
 from .arm import Arm
 from .arm_guess import minimum_time
 from .obstacle import Point
@@ -79,7 +79,7 @@ class GoalReport:
     def _excess_text(self, start: tuple[float, float], end: tuple[float, float]) -> str:
         """Return the distance and the angle that exceed their limits, as text; "" if none does."""
         texts = (length_text(end[0]), f"{end[1]:.2g} rad")
-        limits = np.maximum(FAR * np.array(start), (NEAR, NEAR_ANGLE))
+        limits = np.maximum(FAR * np.array(start), (near_goal(self.arm.model, self.arm.frame), NEAR_ANGLE))
         return " and ".join(text for text, e, most in zip(texts, end, limits, strict=True) if e > most)
 
     def _why(self, xs: Array) -> str:

@@ -340,16 +340,21 @@ class _Search:
 
 
 def reach_of(model: Model, frame: int) -> float:
-    """Upper bound on the distance [m] of a frame from the first joint of its chain, the sum of the lengths between the joints.
+    """Upper bound on the distance [m] of a frame from the first joint of its chain: lengths between joints, and strokes.
 
-    Prismatic joints are at zero. At least 1 mm.
+    A prismatic joint adds its largest limit, 1 m without limits. At least 1 mm.
     """
     f = model.frames[frame]
-    lengths, body = [float(np.linalg.norm(f.p))], f.body
-    while model.parent[body] >= 0:
-        lengths.append(float(np.linalg.norm(model.placement_p[body])))
+    total, body = float(np.linalg.norm(f.p)), f.body
+    while body >= 0:
+        if model.parent[body] >= 0:
+            total += float(np.linalg.norm(model.placement_p[body]))
+        if model.joint_types[body] == "prismatic":
+            i = model.q_index[body]
+            stroke = float(max(abs(model.q_lower[i]), abs(model.q_upper[i])))
+            total += stroke if np.isfinite(stroke) else 1.0
         body = int(model.parent[body])
-    return max(sum(lengths), 1e-3)
+    return max(total, 1e-3)
 
 
 def _selected(

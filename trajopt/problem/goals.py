@@ -1,7 +1,8 @@
 """Goals: requirements on a motion that costs encourage but do not enforce, checked after a solve.
 
-A goal by cost is met if the final error is at most ``FAR`` times the initial distance, or at most ``NEAR`` or ``NEAR_ANGLE``. A
-goal that is a constraint needs no such check: it is part of feasibility.
+A goal by cost is met if the final error is at most ``FAR`` times the initial distance, or at most ``NEAR`` or ``NEAR_ANGLE``, less
+for the frames of small robots (:mod:`trajopt.validation.reach`). A goal that is a constraint needs no such check: it is part of
+feasibility.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from dynamics_backends.protocol import Array, FunctionMap
 from dynamics_backends.registry import library_driver
 from dynamics_backends.rigid_body.algorithms.kinematics import frame_placement
 from dynamics_backends.rigid_body.spatial.rotations import rotation_angle
-from trajopt.guesses.inverse_kinematics import IKResult, inverse_kinematics
+from trajopt.guesses.inverse_kinematics import IKResult, inverse_kinematics, reach_of
 from trajopt.problem import residuals
 from trajopt.problem.goals import FAR, MORE, NEAR, NEAR_ANGLE, CachedEvaluation, Goal
 from trajopt.problem.ocp import OCP
@@ -20,6 +20,8 @@ from trajopt.problem.terms import CostTerm
 
 AWAY = 1e-3
 """Error above which a goal counts as out of reach [m, rad]."""
+OF_REACH = 0.01
+"""Largest tolerance on the position of a frame relative to its reach, for small robots."""
 MILLIMETERS = 20.0
 """Coordinate [m] above which an unreachable goal may be in millimeters."""
 
@@ -85,6 +87,7 @@ class FrameCheck:
 
     def __init__(self, model: Any, goal: FrameGoal) -> None:
         self.model, self.goal = model, goal
+        self._near = near_goal(model, goal.frame)
         self._errors = CachedEvaluation(lambda xs: frame_errors(model, goal, xs[[0, -1], : model.nq]))
 
     def report(self, xs: Array, times: Array) -> list[str]:
@@ -97,18 +100,23 @@ class FrameCheck:
         times: unused.
         """
         start, end = self._errors(xs)
-        if not any(too_far(start, end)):
+        if not any(too_far(start, end, self._near)):
             return []
         why = list(reach_warnings(self.model, self.goal, xs[0, : self.model.nq]))
         return [f"{self.goal.frame} ends {_errors_text(end, self.goal)} from its goal: {'; '.join(why) or MORE}"]
 
 
-def too_far(start: tuple[float, float], end: tuple[float, float]) -> tuple[bool, bool]:
+def near_goal(model: Any, frame: str) -> float:
+    """Return the absolute tolerance [m] on the position of a frame: NEAR, or the fraction OF_REACH of its reach if that is less."""
+    return min(NEAR, OF_REACH * reach_of(model, model.frame_id(frame)))
+
+
+def too_far(start: tuple[float, float], end: tuple[float, float], near: float) -> tuple[bool, bool]:
     """Two flags, for the distance [m] and the angle [rad] from a goal: True if that at the end of a motion misses the goal.
 
-    It does above FAR times the value at the start, but only above NEAR [m] or NEAR_ANGLE [rad].
+    It does above FAR times the value at the start, but only above ``near`` [m] or NEAR_ANGLE [rad].
     """
-    return end[0] > max(FAR * start[0], NEAR), end[1] > max(FAR * start[1], NEAR_ANGLE)
+    return end[0] > max(FAR * start[0], near), end[1] > max(FAR * start[1], NEAR_ANGLE)
 
 
 def _errors_text(errors: tuple[float, float], goal: FrameGoal) -> str:

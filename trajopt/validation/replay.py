@@ -11,7 +11,7 @@ if the run without gains holds or all gains are zero.
 
 The deviation is the largest difference from the plan in a component at any knot, relative to the tolerance
 
-    fixed base       0.05 rad, 0.02 m          of each joint
+    fixed base       0.05 rad, 0.02 m          of each joint, but at most 0.05 of the range of a prismatic one
     floating base    0.1 rad, 0.05 m           of the base and of each joint
     other systems    0.05                      of the range of each component along the plan, at least of a tenth of the largest
                                                range, limited to 1
@@ -58,11 +58,13 @@ FAR = 10.0
 TOLERANCES = {"fixed": {"rad": 0.05, "m": 0.02}, "floating": {"rad": 0.1, "m": 0.05}}
 """Default tolerances on position deviations, by kind of robot and unit."""
 RANGE_SHARE, OF_LARGEST = 0.05, 0.1
-"""Default tolerance for systems without a robot, as a fraction of the range of each component. Ranges count as at least OF_LARGEST
+"""Default tolerance for systems without a robot, as a fraction of the range of each component, and largest one for a prismatic
+joint, of the range between its limits. Ranges count as at least OF_LARGEST
 times the largest one, this limited to 1: components may be constant.
 """
 LEAST = 1e-6
-"""Smallest tolerance for systems without a robot, that on the defects of a plan: motions may stay where they are."""
+"""Smallest tolerance for prismatic joints and systems without a robot, that on the defects of a plan: motions may stay where they
+are."""
 
 
 class Deviation(NamedTuple):
@@ -266,7 +268,13 @@ def tolerances(ocp: OCP, xs: Array) -> tuple[Array, tuple[str, ...]]:
     if model is not None and ocp.manifold.ndx >= 2 * model.nv:
         kind = TOLERANCES["floating" if model.floating_base else "fixed"]
         units = tuple(model.dof_units)
-        return np.array([kind.get(unit, kind["rad"]) if given is None else given for unit in units]), units
+        if given is not None:
+            return np.full(len(units), given), units
+        limits = np.array([kind.get(unit, kind["rad"]) for unit in units])
+        for i, q, joint in zip(model.v_index, model.q_index, model.joint_types, strict=True):
+            if joint == "prismatic":
+                limits[i] = max(LEAST, min(limits[i], RANGE_SHARE * (model.q_upper[q] - model.q_lower[q])))
+        return limits, units
     d = ocp.manifold.difference(np.repeat(xs[:1], len(xs), axis=0).T, xs.T)
     span = np.ptp(d, axis=1)
     fraction = RANGE_SHARE if given is None else given

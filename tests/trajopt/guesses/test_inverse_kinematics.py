@@ -10,6 +10,7 @@ import trajopt as to
 from dynamics_backends.names import UnknownName
 from dynamics_backends.rigid_body.model.model_builder import JointSpec, ModelBuilder
 from problems.robots import load_robot
+from trajopt.validation.replay import tolerances
 
 LENGTHS = 0.7, 0.5
 
@@ -153,3 +154,42 @@ def test_unknown_frames_and_floating_robots_are_refused():
         to.inverse_kinematics(planar_arm(), "hand", np.zeros(3))
     with pytest.raises(ValueError, match="quaternions"):
         to.inverse_kinematics(load_robot("hyq"), "lf_foot", np.zeros(3))
+
+
+def gantry(path, stroke):
+    """A tool moved by three prismatic joints of this stroke in both directions, without any lengths between them."""
+    text = '<robot name="gantry"><link name="l0"/>'
+    for i, axis in enumerate(("1 0 0", "0 1 0", "0 0 1")):
+        text += (
+            f'<link name="l{i + 1}"><inertial><mass value="1"/>'
+            '<inertia ixx="0.01" iyy="0.01" izz="0.01" ixy="0" ixz="0" iyz="0"/></inertial></link>'
+            f'<joint name="j{i}" type="prismatic"><parent link="l{i}"/><child link="l{i + 1}"/><axis xyz="{axis}"/>'
+            f'<limit lower="{-stroke}" upper="{stroke}" effort="100" velocity="1"/></joint>'
+        )
+    path.write_text(text + "</robot>")
+    return to.load_urdf(path)
+
+
+@pytest.mark.parametrize("stroke", [0.001, 0.2, 5.0])
+def test_prismatic_joints_reach_as_far_as_their_strokes(tmp_path, stroke):
+    model, rng = gantry(tmp_path / "gantry.urdf", stroke), np.random.default_rng(0)
+    for goal in rng.uniform(-stroke, stroke, (10, 3)):
+        found = to.inverse_kinematics(model, "l3", goal)
+        assert found.reached
+        np.testing.assert_allclose(found.q, goal, atol=2e-4 * stroke)
+
+
+def test_tolerances_of_small_robots_are_small(tmp_path):
+    """A stage with strokes of 1 mm: to miss a goal by a part of a millimeter is no success."""
+    stroke = 1e-3
+    model = gantry(tmp_path / "stage.urdf", stroke)
+    stage = to.FreeBody(model)
+    step = to.SampledSystem(stage, "rk4")
+    running, goal = [to.control_cost(3, weight=1e-3)], [0.6 * stroke, -0.7 * stroke, 0.2 * stroke]
+    for weight, code in ((1.0, "goal_missed"), (1e6, "converged")):
+        terminal = [to.frame_position_cost(model, stage.manifold, "l3", goal, weight)]
+        ocp = to.OCP.single_phase(step, np.zeros(6), 50, 0.02, running, terminal, model=model)
+        assert to.solve(ocp, solver="slq").status.code == code
+    limits, units = tolerances(ocp, np.zeros((51, 6)))
+    assert units == ("m", "m", "m")
+    np.testing.assert_allclose(limits, 0.05 * 2.0 * stroke)
