@@ -114,7 +114,7 @@ class SLQOptions(CommonOptions):
 
     For problems with constraints (:mod:`trajopt.solvers.shooting.augmented_lagrangian`): constraint_tolerance: tolerance on
     the largest violation of feasibility and complementarity. constraint_penalty: initial penalty. max_constraint_penalty:
-    largest penalty. max_outer_iterations: maximum number of multiplier updates.
+    largest penalty, relative to a cost above 1. max_outer_iterations: maximum number of multiplier updates.
     """
 
     shooting: int | Literal["single", "all"] = "all"

@@ -126,6 +126,8 @@ def assessed(
     status = checked_status(solution.status, found, broken, missed, max(STATIONARY, tolerances.kkt), violated)
     if status.code is StatusCode.VIOLATED_BETWEEN_KNOTS and "margins" in meta:
         status = replace(status, advice=AFTER_MARGINS)
+    if status.code is StatusCode.DOES_NOT_HOLD and all(_is_accurate(phase.dynamics) for phase in ocp.phases):
+        status = replace(status, advice=SHORTER_STEPS)
     if status.code is StatusCode.ACCEPTABLE and not status.advice:
         status = replace(status, advice=_on_large_multipliers(solution))
     return replace(solution, status=status, meta=meta)
@@ -199,6 +201,15 @@ AFTER_MARGINS = (
     "Margins were not enough: use shorter time steps, another guess (to.multi_start), or a weaker constraint."
 )
 """Advice if inequalities are violated between the knots in spite of margins."""
+SHORTER_STEPS = "Use shorter time steps: a smaller dt with a larger horizon, or more substeps."
+"""Advice if the motion does not hold although the integration scheme is of the highest order."""
+
+
+def _is_accurate(dynamics: Any) -> bool:
+    """True unless a step integrates by a scheme of lower order than rk4."""
+    return getattr(dynamics, "scheme", "rk4") == "rk4"
+
+
 _TIGHTER = "Lower the solver's tolerances, or scale the constraint."
 _ADVICE = {
     StatusCode.VIOLATED_BETWEEN_KNOTS: "Set between_knots = true, an option of every solver, or use shorter time steps.",

@@ -198,10 +198,13 @@ def _reason(dynamics: DiscreteMap) -> str:
             "hessian = 'gauss_newton' for ipm, sqp and dms"
         )
     backend = sampling.backend
-    system = f" of {type(unwrapped(backend.map)).__name__}" if backend.name == "analytic" else ""
+    if backend.name == "analytic":
+        system, or_analytic = f" of {type(unwrapped(backend.map)).__name__}", ""
+    else:
+        system, or_analytic = "", ", or 'analytic' for a robot"
     return (
         f"the backend {backend.name} has no second derivatives{system}; choose backend = 'forward_ad', 'complex_step' or "
-        "'casadi_ad', or 'analytic' for a robot"
+        f"'casadi_ad'{or_analytic}"
     )
 
 

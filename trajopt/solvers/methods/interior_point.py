@@ -59,7 +59,7 @@ from trajopt.solvers.time_limits import start_of_solve
 
 STEEPEST = 100.0
 """Largest gradient entry of the objective at the start; steeper objectives are scaled down (nlp_scaling_max_gradient)."""
-OF_OBJECTIVE, LEAST_TOLERANCE = 1e-3, 1e-13
+OF_OBJECTIVE, LEAST_TOLERANCE = 1e-5, 1e-13
 """Upper limit on the gradient tolerance relative to the scaled objective of the iterate, and lower limit of the result: else the
 barrier would outweigh a small objective, or one that the gradient at a far guess scaled down."""
 CORRECTIONS, WORTH = 4, 0.99

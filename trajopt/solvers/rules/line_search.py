@@ -109,10 +109,18 @@ def reference(last: Iterable[HasMerit], penalty: float) -> float:
     return max([at.cost + penalty * at.gap for at in last])
 
 
+LOST = 1e10
+"""l1 norm of the gaps of a trial that is lost: the time steps there amplify errors so much that no digit of a sweep remains. The
+penalty alone does not exclude it, as it is zero until gaps open."""
+
+
 def decrease(start: float, penalty: float, trial: Trial) -> float:
-    """Return the decrease of the merit of a trial, with this penalty, from the reference merit ``start``; -inf if not finite."""
+    """Return the decrease of the merit of a trial, with this penalty, from the reference merit ``start``.
+
+    It is -inf if it is not finite, or if the trial is lost.
+    """
     actual = start - (trial.cost + penalty * trial.gap)
-    return actual if isfinite(actual) else -inf
+    return actual if isfinite(actual) and trial.gap < LOST else -inf
 
 
 def relative_decrease(decrease: float, merit: float) -> float:

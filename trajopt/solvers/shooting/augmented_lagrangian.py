@@ -45,7 +45,7 @@ last one."""
 FIRST_TOLERANCE, TIGHTENING = 1e-2, 0.1
 """Gradient tolerance of the first inner solve, at least that of the options, and its factor from one inner solve to the next."""
 CERTAIN_PENALTY = 1e4
-"""Only above this penalty, relative to max(1, |cost|), does a minimizer of the penalized problem count as a stationary point of the
+"""Only if max_constraint_penalty is at least this, does a minimizer of the penalized problem count as a stationary point of the
 violation.
 """
 IDLE = 2
@@ -143,10 +143,10 @@ def augmented_lagrangian(
         previous, idle = found, idle + 1 if same and not any(slow) else 0
         if idle == IDLE and not inner.success:
             return ended(_final_status(inner, measured(), o))
-        if any(grows and own >= o.max_constraint_penalty for grows, own in zip(slow, rho, strict=True)):
+        if any(grows and own >= largest_penalty(o, cost) for grows, own in zip(slow, rho, strict=True)):
             # a minimizer is a stationary point of the violation up to the gradient of the cost over the penalty
             if inner.success:
-                large = o.max_constraint_penalty >= CERTAIN_PENALTY * max(1.0, abs(cost))
+                large = o.max_constraint_penalty >= CERTAIN_PENALTY
                 prevails = 0.5 * max(rho) * violation**2 >= abs(cost)
                 return ended(termination.violation_remains(measured(), stationary=large and prevails))
             return ended(termination.max_penalty(inner.code, measured()))
@@ -157,6 +157,11 @@ def augmented_lagrangian(
             return ended(termination.max_iterations(limit, measured(), advice, option="max_outer_iterations"))
         if made > o.max_iterations:
             return ended(termination.max_iterations(o.max_iterations, measured()))
+
+
+def largest_penalty(options: SLQOptions, cost: float) -> float:
+    """Return the largest penalty for a cost without penalty terms: that of the options, times the cost if it exceeds 1."""
+    return options.max_constraint_penalty * max(1.0, abs(cost))
 
 
 @lru_cache(maxsize=64)
@@ -206,7 +211,8 @@ class Rounds:
     """State of the problems of a batch between inner solves: multipliers, penalties and trajectories.
 
     guess: xs (n or 1, N + 1, nx), us (n or 1, N, nu). multipliers: of an earlier solution, by name. violation (n,): constraint
-    violation of the last trajectories. penalty (n,): value of the penalty terms in their costs. seconds (n,): solve time [s].
+    violation of the last trajectories. penalty (n,): value of the penalty terms in their costs. largest (n,): largest penalty
+    (:func:`largest_penalty`). seconds (n,): solve time [s].
     count: number of calls of :meth:`answer`.
     """
 
@@ -225,6 +231,7 @@ class Rounds:
         found = zip(self.parts, values(batch, self.parts, xs, self.us), strict=True)
         self.violation = np.max([part.violation(g) for part, g in found], axis=0, initial=0.0)
         self.penalty, self.seconds = np.zeros(n), np.zeros(n)
+        self.largest = np.full(n, options.max_constraint_penalty)
 
     def methods(self) -> list[Generator[Inner, Moved | None, Ended]]:
         """Return the augmented Lagrangian generator of each problem."""
@@ -242,13 +249,13 @@ class Rounds:
 
         numbers: index of the problem of each request. solve: returns the solutions of a batch, called with the batch, the guesses
         xs (n, N + 1, nx), us (n, N, nu), which are the last trajectories, and the requests. Penalties of the constraints that a
-        request marks as slow rise by GROWTH up to max_constraint_penalty. The answer is None for problems whose solve was not
+        request marks as slow rise by GROWTH up to their largest one. The answer is None for problems whose solve was not
         started.
         """
         chosen = list(numbers)
         for part, slow in zip(self.parts, np.array([r.slow for r in requests], bool).T, strict=True):
             if slow.any():
-                larger = np.minimum(GROWTH * part.rho[chosen], self.options.max_constraint_penalty)
+                larger = np.minimum(GROWTH * part.rho[chosen], self.largest[chosen])
                 part.rho[chosen] = np.where(slow, larger, part.rho[chosen])
         own, self.count = Augmented(self.batch, self.parts), self.count + 1
         if len(chosen) < len(self.batch):
@@ -281,6 +288,7 @@ class Rounds:
         self.violation[chosen], self.penalty[chosen] = violation, penalty
         self.seconds[chosen] += [s.meta.get("solve_time", 0.0) for s in found]
         costs = [s.cost - own_penalty for s, own_penalty in zip(found, penalty.tolist(), strict=True)]
+        self.largest[chosen] = [largest_penalty(self.options, cost) for cost in costs]
         rows = (
             zip(*errors, strict=True),
             violation.tolist(),

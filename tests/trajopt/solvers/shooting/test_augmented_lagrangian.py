@@ -163,10 +163,14 @@ def test_an_unreachable_goal_is_named():
 
 
 @pytest.mark.parametrize("weight", [1e8, 1e10])
-def test_a_cost_that_outweighs_the_largest_penalty_is_no_proof_of_infeasibility(weight):
-    """The problem is linear-quadratic and feasible."""
-    s = solve(mass(running=[control_cost(1, weight=weight)]))
-    assert s.status.code == StatusCode.STALLED and "without proof" in s.status.message
+def test_the_largest_penalty_grows_with_the_cost(weight):
+    """The problem is linear-quadratic and feasible; a penalty limit below the cost is no proof of the contrary."""
+    problem = mass(running=[control_cost(1, weight=weight)])
+    found = solve(problem)
+    assert found.status.success
+    np.testing.assert_allclose(found.cost / weight, solve(mass(running=[control_cost(1)])).cost, rtol=1e-5)
+    limited = solve(problem, options={"max_constraint_penalty": 10.0 / weight, "constraint_penalty": 10.0 / weight})
+    assert limited.status.code == StatusCode.STALLED and "without proof" in limited.status.message
 
 
 def test_too_few_updates_are_reported_with_the_constraint():
