@@ -15,7 +15,7 @@ import numpy as np
 
 from dynamics_backends.compiled.emit.emit import TracedFunction
 from dynamics_backends.compiled.sources.differences import PartialsKernel, by_differences, by_directions
-from dynamics_backends.compiled.sources.dynamics_source import ALGEBRAS
+from dynamics_backends.compiled.sources.dynamics_source import ALONG_DIRECTIONS
 from dynamics_backends.compiled.sources.function_rows import FunctionRows
 from dynamics_backends.compiled.sources.traced_source import TooLong, TracedDynamics
 from dynamics_backends.machine import library as machine
@@ -100,8 +100,8 @@ def _traced(method: Method, sizes: Sizes, second: bool) -> Evaluate | None:
                 raise
             hessian, first = _by_tape(plain.traced_hessian(mode), map), _traced(method, sizes, second=False)
             return None if first is None else lambda b, more: [*first(b, ()), *hessian(b, more)]
-    if method.name in ALGEBRAS:
-        function = plain.traced_direction(ALGEBRAS[method.name])
+    if method.name in ALONG_DIRECTIONS:
+        function = plain.traced_direction(method.name)
         tape, inputs = Tape.of(function.trace, function.sizes), function.sizes[:-1]
         kernel = by_directions(method, tape.function, inputs, map.n_out, machine.lanes())
         along = _by_kernel(kernel, tape, map, inputs)

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from dynamics_backends.compiled.emit.emit import TracedFunction
-from dynamics_backends.compiled.sources.dynamics_source import ALGEBRAS, with_step
+from dynamics_backends.compiled.sources.dynamics_source import ALONG_DIRECTIONS, with_step
 from dynamics_backends.compiled.sources.traced_source import TracedDynamics
 from dynamics_backends.methods.finite_difference import FiniteDifference
 from dynamics_backends.protocol import DynamicsBackend, HasContraction, HasRecursions, unwrapped
@@ -32,7 +32,7 @@ def with_kernels(traced: TracedDynamics) -> TracedDynamics:
 class TracedParts(NamedTuple):
     """Traced dynamics_value, dynamics_partials and dynamics_contracted by these names, and the number of computed rows.
 
-    rows: the functions compute the last ``rows`` rows of xdot. For complex or dual numbers, "along" replaces "partials": value
+    rows: the functions compute the last ``rows`` rows of xdot. For ALONG_DIRECTIONS, "along" replaces "partials": value
     and slope along a direction. Finite differences have no "partials"; "contracted" exists if second derivatives were requested.
     """
 
@@ -55,8 +55,8 @@ def traced_dynamics(
     calling = with_kernels(plain)
     value = calling if differs or name == "analytic" else plain
     parts = {"value": traced_forces.value_trace(value) if forces else value.traced_value()}
-    if name in ALGEBRAS:
-        parts["along"] = plain.traced_direction(ALGEBRAS[name])
+    if name in ALONG_DIRECTIONS:
+        parts["along"] = plain.traced_direction(name)
     elif name == "analytic":
         parts["partials"] = traced_forces.partials_trace(calling) if forces else calling.traced_partials(None)
     elif not differs:

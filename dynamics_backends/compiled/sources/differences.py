@@ -1,4 +1,4 @@
-"""Partial derivatives of any function by finite differences, and by complex or dual numbers, in the package's library.
+"""Partial derivatives of any function by finite differences, and by complex step or forward AD, in the package's library.
 
 The kernels in templates/differences call the value, or the slope along one direction: a tape.
 """
@@ -29,7 +29,7 @@ Function = tuple[int | None, int | None, int | None]
 
 
 def differences_source() -> str:
-    """C source, for the package's library, of derivatives by finite differences and by complex and dual numbers, and of functions
+    """C source, for the package's library, of derivatives by finite differences, complex step and forward AD, and of functions
     for many rows.
     """
     headers = "lanes/function.h", "lanes/groups.h", "lanes/rows.h", "lanes/function_rows.h"

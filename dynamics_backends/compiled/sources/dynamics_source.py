@@ -33,8 +33,9 @@ from dynamics_backends.protocol import (
 
 ALONG = "dynamics_along"
 """Name of the function of value and slope along a direction."""
-ALGEBRAS = {"complex_step": "complex", "forward_ad": "dual", "structured_ad": "dual"}
-BY_TRACE = ("casadi_ad", *ALGEBRAS, "forward_difference")
+ALONG_DIRECTIONS = ("complex_step", "forward_ad", "structured_ad")
+"""Methods whose compiled derivatives come from the slope along one direction at a time."""
+BY_TRACE = ("casadi_ad", *ALONG_DIRECTIONS, "forward_difference")
 """Methods whose compiled second derivatives come from the trace if the map defines none: exact methods, and forward_difference,
 which has none of its own.
 """
@@ -64,7 +65,7 @@ def partials_kernel(
     rows: int,
     lanes: int,
 ) -> PartialsKernel | None:
-    """Function dynamics_partials of a backend of finite differences, or of complex or dual numbers; None for other methods.
+    """Function dynamics_partials of a backend of finite differences, complex step or forward AD; None for other methods.
 
     tapes: functions of the tapes "dynamics_value" and ALONG, if the method has them. sizes:
     components of the parameters by name. rows: number of computed rows of xdot. lanes: SIMD lanes.

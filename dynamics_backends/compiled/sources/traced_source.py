@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from dynamics_backends.compiled.emit.directions import complex_step, slope_along
 from dynamics_backends.compiled.emit.emit import Argument, TracedFunction
-from dynamics_backends.compiled.emit.pairs import ALGEBRAS, replayed
 from dynamics_backends.compiled.emit.trace import Trace, trace_expressions
 from dynamics_backends.methods.symbolic_map import Symbols, complaint, description, refusal, symbolic_value
 from dynamics_backends.protocol import Map, Partials, is_second_order
@@ -155,28 +155,22 @@ class TracedDynamics:
         trace = short_enough(description(self.map), trace_expressions(list(inputs.values()), expressions))
         return TracedFunction(name, trace, [Argument(key, i.numel()) for key, i in inputs.items()], list(outputs))
 
-    def traced_direction(self, algebra: str) -> TracedFunction:
-        """Trace of dynamics_along, the computed rows of the value and of their slope along e, by complex or dual numbers.
+    def traced_direction(self, name: str) -> TracedFunction:
+        """Trace of dynamics_along, the computed rows of the value and of their slope along e, by a method of ALONG_DIRECTIONS.
 
-        Its last argument is e (ndx + nu), a small step for complex numbers, of any size for dual numbers. Raises TraceError if the
-        map cannot be evaluated with symbols, TooLong for more than OPERATIONS_LIMIT operations.
+        Its last argument is e (ndx + nu), for complex_step a small step, for the others of any size. Raises TraceError if the map
+        cannot be evaluated with symbols, TooLong for more than OPERATIONS_LIMIT operations.
         """
-        s, manifold, pair = self.symbols, self.map.manifold, ALGEBRAS[algebra]
-        assert pair is not None
-        dx, e = ca.SX.sym("dx", manifold.ndx), ca.SX.sym("e", manifold.ndx + self.map.nu)
-        moved = symbolic_value(self.map, manifold.integrate(s.x, dx), s.u, s.t, s.p)
-        plain = trace_expressions([dx, s.u, s.x, s.t, *s.p.values()], [self._below(moved)])
-        inputs = (dx, s.u, s.x, s.t, *s.p.values())
-
-        def seeded(i: int, j: int) -> Any:
-            """Component j of input i as a pair: dx and u with the direction e as second number, others with zero."""
-            if i == 0:
-                return pair(0.0, e[j])
-            return pair(s.u[j], e[manifold.ndx + j]) if i == 1 else pair(inputs[i][j])
-
-        (parts,) = replayed(plain, pair, seeded)
-        outputs = {"f": ca.vertcat(*parts[::2]), "slope": ca.vertcat(*parts[1::2])}
-        return self.traced("dynamics_along", outputs, {"e": e})
+        s, n = self.symbols, self.map.manifold.ndx
+        z, e = ca.SX.sym("z", n + self.map.nu), ca.SX.sym("e", n + self.map.nu)
+        dx, u = ca.vertsplit(z, [0, n, n + self.map.nu])
+        moved = self._below(symbolic_value(self.map, self.map.manifold.integrate(s.x, dx), u, s.t, s.p))
+        others, at = (s.x, s.t, *s.p.values()), ca.vertcat(ca.SX.zeros(n), s.u)
+        if name == "complex_step":
+            value, slope = complex_step(moved, z, others, at, e)
+        else:
+            value, slope = ca.substitute([moved, slope_along(moved, z, others, e)], [z], [at])
+        return self.traced("dynamics_along", {"f": value, "slope": slope}, {"e": e})
 
     def _below(self, M: Any) -> Any:
         """Last ``rows`` rows: those of xdot that are computed."""

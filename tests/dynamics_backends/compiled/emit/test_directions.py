@@ -1,4 +1,4 @@
-"""Pairs of symbols: complex and dual arithmetic of every operation, against NumPy's complex numbers and dual arrays."""
+"""Slopes along a direction: complex steps of every operation of a trace, against NumPy, and forward AD, against dual arrays."""
 
 import operator
 
@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from dynamics_backends import scalar as sm
-from dynamics_backends.compiled.emit.pairs import ComplexPair, DualPair, replayed
-from dynamics_backends.compiled.emit.trace import trace, trace_expressions
+from dynamics_backends.compiled.emit.directions import complex_step, slope_along
+from dynamics_backends.compiled.emit.trace import trace_expressions
 from dynamics_backends.scalars.dual import Dual
 from dynamics_backends.tape.tape import Tape
 
@@ -23,6 +23,7 @@ SINGLE = {
     "cube": lambda x: x**3,
     "inverse square": lambda x: x**-2,
     "constant": lambda x: 3.0 - 2.0 / x,
+    "power of a constant": lambda x: 2.0 ** (1.0 - x) / (3.0 + x) - 1.0,
     "select": lambda x: sm.select(x - 0.1, x * x, 3.0 * x),
     "sinc": lambda x: sm.sinc(x * x),
     "angle": lambda x: sm.atan2(x, 0.5 + 0.0 * x),
@@ -63,18 +64,31 @@ TRACED = {  # what only a trace holds: CasADi's expression, and the same of comp
 each_size = pytest.mark.parametrize("size", IMAGINARY)
 
 
-def evaluated(pair: type, function, *operands: np.ndarray) -> np.ndarray:
-    """The function of pairs given as complex numbers (first, second), point by point, likewise."""
-    symbols = [ca.SX.sym("s", 2) for _ in operands]
-    result = pair.of(function(*(pair(s[0], s[1]) for s in symbols)))
-    f = ca.Function("f", symbols, [result.first, result.second])
-    columns = [ca.DM(np.stack([z.real, z.imag])) for z in operands]
-    first, second = (r.full() for r in f.map(len(operands[0]))(*columns))
-    return first + 1j * second
+def evaluated(function, *operands: np.ndarray) -> np.ndarray:
+    """The function at complex numbers (K,) by the complex step: values (rows, K)."""
+    return along(complex_step, function, *operands)
 
 
-def assert_pairs_equal(actual: np.ndarray, expected: np.ndarray) -> None:
-    """Compare to rounding, separately for first and second numbers."""
+def along(slope, function, *operands: np.ndarray) -> np.ndarray:
+    """The function and its slope along the imaginary parts of complex numbers (K,): (rows, K). slope: complex_step or forward."""
+    x, at, e = (ca.SX.sym(name, len(operands)) for name in ("x", "at", "e"))
+    value = column(function(*(x[i] for i in range(len(operands)))))
+    t = trace_expressions([at, e], slope(value, x, (), at, e))
+    z = np.stack(operands, axis=1)
+    value, slope = Tape.of(t, [len(operands)] * 2).rows(z.real, z.imag)
+    return value.T + 1j * slope.T
+
+
+def forward(value, x, others, at, e) -> tuple:
+    return ca.substitute([value, slope_along(value, x, others, e)], [x], [at])
+
+
+def column(result) -> ca.SX:
+    return result if isinstance(result, ca.SX) else ca.vertcat(*result)
+
+
+def assert_equal_parts(actual: np.ndarray, expected: np.ndarray) -> None:
+    """Compare to rounding, separately for real and imaginary parts."""
     assert np.allclose(actual.real, expected.real, rtol=1e-13, atol=1e-14)
     size = np.abs(expected.imag).max()
     assert np.allclose(actual.imag, expected.imag, rtol=1e-12, atol=1e-14 * size)
@@ -88,69 +102,49 @@ def points(name: str, size: str) -> np.ndarray:
 @pytest.mark.parametrize("name", SINGLE)
 def test_complex_functions(name, size):
     z = points(name, size)
-    assert_pairs_equal(np.ravel(evaluated(ComplexPair, SINGLE[name], z)), SINGLE[name](z))
+    assert_equal_parts(np.ravel(evaluated(SINGLE[name], z)), SINGLE[name](z))
 
 
 @pytest.mark.parametrize("name", SINGLE)
-def test_dual_functions(name):
+def test_slopes_of_functions(name):
     z = points(name, "step")
     expected = SINGLE[name](Dual(z.real, IMAGINARY["large"][:, None]))
-    actual = evaluated(DualPair, SINGLE[name], z.real + 1j * IMAGINARY["large"])
-    assert_pairs_equal(np.ravel(actual), expected.val + 1j * expected.tan[:, 0])
+    actual = along(forward, SINGLE[name], z.real + 1j * IMAGINARY["large"])
+    assert_equal_parts(np.ravel(actual), expected.val + 1j * expected.tan[:, 0])
 
 
 @each_size
 @pytest.mark.parametrize("name", BINARY)
 def test_complex_operations(name, size):
     z, w = REAL + 1j * IMAGINARY[size], REAL[::-1] - 0.3 + 1j * IMAGINARY[size] ** 2 / IMAGINARY[size].max()
-    actual = evaluated(ComplexPair, BINARY[name], z, w)
+    actual = evaluated(BINARY[name], z, w)
     expected = np.reshape(BINARY[name](z, w) if name != "concatenate" else np.stack([z, w, z * w]), (-1, len(z)))
-    assert_pairs_equal(actual, expected)
+    assert_equal_parts(actual, expected)
 
 
 @pytest.mark.parametrize("name", BINARY)
-def test_dual_operations(name):
+def test_slopes_of_operations(name):
     z, w = REAL + 1j * IMAGINARY["large"], REAL[::-1] - 0.3 + 1j * IMAGINARY["large"][::-1]
     x, y = (Dual(a.real, a.imag[:, None]) for a in (z, w))
     expected = sm.stack([x, y, x * y]) if name == "concatenate" else BINARY[name](x, y)
-    actual = evaluated(DualPair, BINARY[name], z, w)
-    assert_pairs_equal(actual, np.reshape(expected.val + 1j * expected.tan[..., 0], (-1, len(z))))
-
-
-def test_numbers_stand_before_and_behind():
-    z = REAL + 1j * IMAGINARY["large"]
-    actual = evaluated(ComplexPair, lambda x: 2.0 ** (1.0 - x) / (3.0 + x) - 1.0, z)
-    assert_pairs_equal(np.ravel(actual), 2.0 ** (1.0 - z) / (3.0 + z) - 1.0)
+    actual = along(forward, BINARY[name], z, w)
+    assert_equal_parts(actual, np.reshape(expected.val + 1j * expected.tan[..., 0], (-1, len(z))))
 
 
 def test_square_root_at_the_cut_and_at_zero():
     z = np.array([-4.0 + 0.0j, 0.0 + 0.0j, 4.0 + 0.0j, -1.0 - 1e-30j, 1e-30j])
-    assert_pairs_equal(np.ravel(evaluated(ComplexPair, sm.sqrt, z)), np.sqrt(z))
-
-
-def test_rows():
-    column = ComplexPair(ca.SX.sym("a", 3), 0.0)
-    assert column.shape == (3, 1) and len(column) == 3 and column.second.shape == (3, 1)
-    assert column[1:].shape == (2, 1) and len(sm.rows_of(column)) == 3
-
-
-def on_tape(name: str, pair: type, z: np.ndarray) -> np.ndarray:
-    """The tape of an expression on pairs, for pairs given as complex numbers."""
-    symbol = ca.SX.sym("x")
-    real = trace_expressions([symbol], [TRACED[name][0](symbol)])
-    t = trace(lambda parts: replayed(real, pair, lambda i, j: pair(*parts)), [2])
-    return Tape.of(t, [2]).rows(z[:, None].view(float))[0].view(complex)[:, 0]
+    assert_equal_parts(np.ravel(evaluated(sm.sqrt, z)), np.sqrt(z))
 
 
 @each_size
 @pytest.mark.parametrize("name", TRACED)
-def test_operations_of_a_trace_on_complex_numbers(name, size):
+def test_operations_of_a_trace_at_complex_numbers(name, size):
     z = REAL + 1j * IMAGINARY[size]
-    assert_pairs_equal(on_tape(name, ComplexPair, z), TRACED[name][1](z))
+    assert_equal_parts(np.ravel(evaluated(TRACED[name][0], z)), TRACED[name][1](z))
 
 
 @pytest.mark.parametrize("name", TRACED)
-def test_operations_of_a_trace_on_dual_numbers(name):
+def test_slopes_of_operations_of_a_trace(name):
     step = TRACED[name][1](REAL + 1j * IMAGINARY["step"])
-    actual = on_tape(name, DualPair, REAL + 0.7j)
-    assert_pairs_equal(actual, step.real + 0.7j * step.imag / 1e-30)
+    actual = along(forward, TRACED[name][0], REAL + 0.7j)
+    assert_equal_parts(np.ravel(actual), step.real + 0.7j * step.imag / 1e-30)
