@@ -166,30 +166,38 @@ def outer_jacobian(outer: Outer, y: Rows, p: Given) -> list[dict[int, Scalar]]:
         return [{j: J[i, j] for j in range(n) if not J[i, j].is_zero()} for i in range(J.shape[0])]
     rows = outer(Dual.seed(y, np.eye(n)), p)
     found = [row.tan if isinstance(row, Dual) else np.zeros((*np.shape(row), n)) for row in rows]
-    return [{j: tangent[..., j] for j in range(n) if np.any(tangent[..., j])} for tangent in found]
+    return [_nonzero(tangent) for tangent in found]
 
 
-def outer_hessian(outer: Outer, y: Rows, p: Given, lam: Rows) -> tuple[list[Scalar], dict[int, dict[int, Scalar]]]:
+def outer_hessian(
+    outer: Outer, y: Rows, p: Given, lam: Rows, first: int = 0
+) -> tuple[list[Scalar], dict[int, dict[int, Scalar]]]:
     """Gradient of lam' outer in the rows of y, and second derivatives: row -> row -> derivative, without those that are zero at
-    all points.
+    all points, and without the rows before ``first``.
     """
     n = len(y) if isinstance(y, np.ndarray) else y.shape[0]
     if hasattr(y, "is_symbolic"):
         symbol, weights = ca.SX.sym("y", n), ca.SX.sym("lam", lam.shape[0])
         H, gradient = ca.hessian(ca.dot(weights, ca.vertcat(*outer(symbol, p))), symbol)
         H, gradient = ca.substitute([H, gradient], [symbol, weights], [y, lam])
-        found = {j: {k: H[j, k] for k in range(n) if not H[j, k].is_zero()} for j in range(n)}
+        found = {j: {k: H[j, k] for k in range(n) if not H[j, k].is_zero()} for j in range(first, n)}
         return [gradient[j] for j in range(n)], {j: row for j, row in found.items() if row}
-    H = [_gradient(outer, y + 1j * STEP * np.eye(n)[:, [j]], p, lam).imag / STEP for j in range(n)]
-    found = {j: {k: row[..., k] for k in range(n) if np.any(row[..., k])} for j, row in enumerate(H)}
+    steps = 1j * STEP * np.eye(n)[:, first:, None]  # (n, n - first, 1): a point for each row
+    H = _gradient(outer, y[:, None] + steps, p, lam).imag / STEP
+    found = {first + j: _nonzero(row) for j, row in enumerate(H)}
     return list(np.moveaxis(_gradient(outer, y, p, lam), -1, 0)), {j: row for j, row in found.items() if row}
 
 
 def _gradient(outer: Outer, y: Any, p: Given, lam: Rows) -> Any:
-    """Gradient (N, n) of lam' outer at y (n, N), real or complex, by dual numbers."""
+    """Gradient (..., N, n) of lam' outer at y (n, ..., N), real or complex, by dual numbers."""
     rows = outer(Dual.seed(y, np.eye(len(y))), p)
     tangents = [lam[i][..., None] * row.tan for i, row in enumerate(rows) if isinstance(row, Dual)]
     return sum(tangents, np.zeros((*np.shape(y[0]), len(y)), y.dtype))
+
+
+def _nonzero(rows: Any) -> dict[int, Any]:
+    """Columns of rows (..., n) that are not zero at all points."""
+    return {int(j): rows[..., j] for j in np.flatnonzero(rows.any(axis=tuple(range(rows.ndim - 1))))}
 
 
 def composed(

@@ -63,7 +63,7 @@ def unwrapped(map: Any) -> Any:
 
 
 def innermost(map: Any) -> Any:
-    """Original map under all wrappers of engines (attribute ``wrapped``) and of scaled time (attribute ``map``)."""
+    """Original map under all wrappers of engines (attribute ``wrapped``) and changes of arguments (attribute ``map``)."""
     own = unwrapped(map)
     while not isinstance(own, FunctionMap) and hasattr(own, "map"):
         own = unwrapped(own.map)

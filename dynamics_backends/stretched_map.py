@@ -11,15 +11,12 @@ kinds serve time steps of the length s h of systems xdot = f = (v, a):
     F = s (v + s h a, a)                                Euler's step along F is a semi-implicit one along f
     f(x, u, e, step) with step = s h                    damping that is implicit in the step (:class:`DampsImplicitly`)
 
-With h the parameter IMPLICIT_STEP, if present. All are P(T) f, with P linear in f; so with k the rate d step / dT
-
-    d F / dT = P' f + k P f_step,                 lam' F_xx = (P' lam)' f_xx  (P' here the transpose),   and so on.
+With h the parameter IMPLICIT_STEP, if present. Their derivatives are those of f by the chain rule
+(:mod:`dynamics_backends.chained_map`), if it has any.
 
 Accelerations depend on the step as they do on the offset e of the damped velocity, since M a = F - D (v + e + step a):
 
     f_step = f_e a,   lam' f_(z step) = (lam' f_ez) a + (lam' f_e) a_z,   lam' f_(step step) = 2 (lam' f_e) (a_e a)
-
-Closed-form derivatives are those of the map, if it has any.
 
 A system in the scaled time tau (:func:`time_scaled`) has the durations of all phases as constant states,
 
@@ -33,9 +30,10 @@ Practical Methods for Optimal Control Using Nonlinear Programming, section 4.7).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from dynamics_backends import scalar as sm
+from dynamics_backends.chained_map import ChainedFirst, ChainedMap, ChainedSecond
 from dynamics_backends.manifold import Manifold, vector_space
 from dynamics_backends.protocol import (
     IMPLICIT_STEP,
@@ -55,49 +53,19 @@ Kind = Literal["unscaled", "root", "rate", "semi-implicit"]
 """Kind of scaling: c = 1, sqrt(s), s, or the step of semi-implicit Euler."""
 
 
-class Factors(NamedTuple):
-    """Linear map P f = (c f_q + d f_v, c f_v) if d is not None, else c f; f_q and f_v are the halves of f."""
-
-    c: Scalar
-    d: Scalar | None = None
-
-    def product(self, f: Sequence[Any]) -> list[Any]:
-        """Product P f for a list f of scalars or rows."""
-        half = len(f) // 2
-        if self.d is None:
-            return [self.c * row for row in f]
-        return [self.c * row + self.d * f[half + i] if i < half else self.c * row for i, row in enumerate(f)]
-
-    def transposed(self, lam: Rows, n: int) -> Rows:
-        """Product P' lam, rows (n, N), for the first n numbers of lam."""
-        half = n // 2
-        if self.d is None:
-            return sm.stack([self.c * lam[i] for i in range(n)])
-        return sm.stack([self.c * lam[i] + (0.0 if i < half else self.d * lam[i - half]) for i in range(n)])
-
-
 MIN_RATIO = 1e-2
 """Default minimum ratio of a duration, below which the root continues as its expansion."""
 
 
-class Root(NamedTuple):
-    """Square root of a ratio, and its first and second derivatives."""
-
-    value: Scalar
-    first: Scalar
-    second: Scalar
-
-    @classmethod
-    def of_ratio(cls, s: Scalar, min_ratio: float = MIN_RATIO) -> Root:
-        """sqrt(s) for s >= min_ratio; below, its second-order expansion at min_ratio, which is finite for any s."""
-        above = s - min_ratio
-        safe, below = sm.select(above, s, min_ratio + 0.0 * s), sm.select(above, 0.0 * s, above)
-        root = sm.sqrt(safe)
-        slope, curvature = 0.5 / root, -0.25 / (root * safe)
-        return cls(root + slope * below + 0.5 * curvature * below * below, slope + curvature * below, curvature)
+def root_of_ratio(s: Scalar, min_ratio: float = MIN_RATIO) -> Scalar:
+    """sqrt(s) for s >= min_ratio; below, its second-order expansion at min_ratio, which is finite for any s."""
+    above = s - min_ratio
+    safe, below = sm.select(above, s, min_ratio + 0.0 * s), sm.select(above, 0.0 * s, above)
+    root = sm.sqrt(safe)
+    return root + below * (0.5 / root) * (1.0 - 0.25 * below / safe)
 
 
-class StretchedMap:
+class StretchedMap(ChainedMap):
     """Map P(T) f in the scaled time of a phase: an inner map f, scaled by its duration T, a number of the state.
 
     map: f, which reads the first numbers of the state. durations: names of the numbers T_1, ... [s], the last of the state; place:
@@ -132,21 +100,16 @@ class StretchedMap:
         states = states or map.manifold
         self.map, self.kind, self.nominal, self.stepped, self.offset = map, kind, nominal, stepped, offset
         self.manifold, self.min_ratio = widened(states, durations), min_ratio
-        self.durations, self.count, self.tangent = tuple(durations), len(durations), tangent
+        self.durations, self.tangent = tuple(durations), tangent
         if isinstance(map, HasActuators):
             self.actuated = map.actuated
-        self.place, self.tangent_place = states.nx + place, states.ndx + place
+        self.place, self.tail, self._own = states.nx + place, len(durations), place
         velocities = map.offsets if stepped else 0
         self.nu = map.nu - (1 + (0 if offset else velocities)) * stepped
         self.offsets = (velocities if offset else 0) if stepped or kind == "semi-implicit" else None
         names = (f"d {name}/dtau" for name in self.manifold.tangent_names)
         self.output_names = tuple(names) if tangent else map.output_names
         self.n_out, self.control_names = len(self.output_names), map.control_names[: self.nu]
-
-    def __call__(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Rows:
-        """Rows of the scaled value P(T) f, followed by zeros for the durations if values are tangent vectors."""
-        value, _, _ = self._factors(x, p)
-        return self._with_zeros(value.product(sm.rows_of(self.map(*self._arguments(x, u, t, p)))), x)
 
     @property
     def damps(self) -> bool:
@@ -163,98 +126,36 @@ class StretchedMap:
         place = self.place - self.map.manifold.nx
         return StretchedMap(own, self.durations, place, self.nominal, stepped=True, offset=offset)
 
-    # -- arguments, and their derivatives in T -----------------------------------------------------------------------------
-    def _arguments(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> tuple[Rows, Rows, Scalar, Any]:
-        """Arguments of the inner map; if stepped, its controls end in the offsets e (zero unless ``offset``) and the step s h."""
-        x_own = x[: self.map.manifold.nx]
+    def inner(self, w: Rows, p: Mapping[str, Rows]) -> list[Scalar]:
+        """Controls of the inner map; if stepped, they end in the offsets e (zero unless ``offset``) and the step s h."""
+        controls = [w[self.tail + i] for i in range(self.nu)]
         if not self.stepped:
-            return x_own, u[: self.map.nu], t, p
-        zero = 0.0 * x[self.place]
-        controls = [u[i] + zero for i in range(self.nu)]
-        offsets = [zero] * (self.map.nu - 1 - self.nu)
-        return x_own, sm.stack([*controls, *offsets, self._rate(p) * x[self.place]]), t, p
+            return controls
+        return [*controls, *[0.0] * (self.map.nu - 1 - self.nu), self._rate(p) * w[self._own]]
+
+    def outer(self, y: Rows, w: Rows, p: Mapping[str, Rows]) -> list[Scalar]:
+        """Scaled value P(T) f, followed by zeros for the durations if values are tangent vectors."""
+        T, rows = w[self._own], super().outer(y, w, p)
+        s, half = T / self.nominal, self.map.n_out // 2
+        if self.kind == "semi-implicit":
+            h = self._rate(p) * T
+            rows = [*(v + h * a for v, a in zip(rows[:half], rows[half:], strict=True)), *rows[half:]]
+        if self.kind != "unscaled":
+            c = root_of_ratio(s, self.min_ratio) if self.kind == "root" else s
+            rows = [c * row for row in rows]
+        return [*rows, *[0.0] * (self.tail if self.tangent else 0)]
 
     def _rate(self, p: Mapping[str, Rows]) -> Scalar:
         """Derivative h / T0 of the step length s h in T; h is the parameter IMPLICIT_STEP, zero outside of a time step."""
         return (p[IMPLICIT_STEP][0] if IMPLICIT_STEP in p else 0.0) / self.nominal
 
-    def _factors(self, x: Rows, p: Mapping[str, Rows]) -> tuple[Factors, Factors, Factors]:
-        """Scaling P of the map's value for this kind of map, and the first and second derivatives of P in the duration T."""
-        T, per = x[self.place], 1.0 / self.nominal
-        s, zero, rate = per * T, 0.0 * T, per + 0.0 * T
-        if self.kind == "unscaled":
-            return Factors(1.0 + zero), Factors(zero), Factors(zero)
-        if self.kind == "root":
-            root = Root.of_ratio(s, self.min_ratio)
-            return Factors(root.value), Factors(per * root.first), Factors(per * per * root.second)
-        if self.kind == "rate":
-            return Factors(s), Factors(rate), Factors(zero)
-        k = self._rate(p)
-        return Factors(s, k * T * s), Factors(rate, 2.0 * k * s), Factors(zero, 2.0 * k * rate)
 
-    def _with_zeros(self, value: list[Scalar], x: Rows) -> Rows:
-        """Rows of a value, followed by zeros for the durations if the value is a tangent vector."""
-        zero = 0.0 * x[self.place]
-        return sm.stack([*(v + zero for v in value), *[zero] * (self.count if self.tangent else 0)])
-
-
-class StretchedFirst(StretchedMap):
+class StretchedFirst(StretchedMap, ChainedFirst):
     """Stretched map of a map with partial derivatives."""
 
-    def partials(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Partials:
-        """Value and partial derivatives of P f: P fx and columns for the durations, zero except that of T, and P fu."""
-        return self._partials(self.map.partials(*self._arguments(x, u, t, p)), x, p)
 
-    def _partials(self, own: Partials, x: Rows, p: Mapping[str, Rows]) -> Partials:
-        """Value and partial derivatives of P f from those of the inner map f."""
-        P, along, _ = self._factors(x, p)
-        n, nu = self.map.n_out, self.nu
-        value, at_T = sm.rows_of(own.value), along.product(sm.rows_of(own.value))
-        if self.stepped:
-            by_step = P.product([own.fu[i][self.map.nu - 1] for i in range(n)])
-            at_T = [a + self._rate(p) * b for a, b in zip(at_T, by_step, strict=True)]
-        columns = [P.product([own.fx[i][j] for i in range(n)]) for j in range(self.map.manifold.ndx)]
-        fx = [self._row([c[i] for c in columns], at_T[i]) for i in range(n)]
-        columns = [P.product([own.fu[i][j] for i in range(n)]) for j in range(nu)]
-        zero = 0.0 * x[self.place]
-        fu = [sm.stack([c[i] + zero for c in columns]) for i in range(n)] if nu else []
-        if self.tangent:
-            fx += [self._row([], zero)] * self.count
-            fu += [sm.stack([zero] * nu)] * self.count if nu else []
-        return Partials(self._with_zeros(P.product(value), x), fx, fu)
-
-    def _row(self, own: list[Scalar], at_T: Scalar) -> Rows:
-        """Row (ndx, N) over the state: ``own`` in its first columns, ``at_T`` in the column of T, zero elsewhere."""
-        row = [0.0 * at_T] * self.manifold.ndx
-        row[: len(own)] = [v + row[0] for v in own]
-        row[self.tangent_place] = at_T
-        return sm.stack(row)
-
-
-class StretchedSecond(StretchedFirst):
+class StretchedSecond(StretchedFirst, ChainedSecond):
     """Stretched map of a map with second derivatives."""
-
-    def contracted(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows], lam: Rows) -> tuple[Partials, Contraction]:
-        """Value and first derivatives, and the second derivatives of lam' P(T) f in (x, T) and u."""
-        n, ndx, nu = self.map.n_out, self.map.manifold.ndx, self.nu
-        weights, along, curvature = (factors.transposed(lam, n) for factors in self._factors(x, p))
-        first, second = self.map.contracted(*self._arguments(x, u, t, p), weights)
-        x_T = [_dot(along, [first.fx[i][j] for i in range(n)]) for j in range(ndx)]
-        u_T = [_dot(along, [first.fu[i][j] for i in range(n)]) for j in range(nu)]
-        T_T = _dot(curvature, sm.rows_of(first.value))
-        if self.stepped:
-            k, step = self._rate(p), self.map.nu - 1
-            x_T = [a + k * second.ux[step][j] for j, a in enumerate(x_T)]
-            u_T = [a + k * second.uu[step][j] for j, a in enumerate(u_T)]
-            by_step = _dot(along, [first.fu[i][step] for i in range(n)])
-            T_T = T_T + k * (2.0 * by_step + k * second.uu[step][step])
-        zero = 0.0 * x[self.place]
-        xx = [self._row([second.xx[i][j] for j in range(ndx)], x_T[i] + zero) for i in range(ndx)]
-        xx += [self._row([], zero)] * (self.manifold.ndx - ndx)
-        xx[self.tangent_place] = self._row(x_T, T_T + zero)
-        ux = [self._row([second.ux[i][j] for j in range(ndx)], u_T[i] + zero) for i in range(nu)]
-        uu = [sm.stack([second.uu[i][j] + zero for j in range(nu)]) for i in range(nu)]
-        return self._partials(first, x, p), Contraction(xx, ux, uu)
 
 
 class WithStep:

@@ -28,8 +28,9 @@ class Dual(UfuncMixin):
 
     @staticmethod
     def seed(x: Array, directions: Array) -> Dual:
-        """Dual rows with value ``x`` (n, N) and the same tangent ``directions`` (n, K) at every batch element."""
-        tan = np.broadcast_to(directions[:, None, :], (*x.shape, directions.shape[1]))
+        """Dual rows with value ``x`` (n, ..., N) and the same tangent ``directions`` (n, K) at every batch element."""
+        n, K = directions.shape
+        tan = np.broadcast_to(directions.reshape(n, *[1] * (x.ndim - 1), K), (*x.shape, K))
         return Dual(x, tan)
 
     @property

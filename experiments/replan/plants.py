@@ -44,7 +44,7 @@ def plants_of(task: Task, settings: Settings, backend: BackendFactory, robot: st
     """
     model, system = task.ocp.model, _system(task.ocp)
     if isinstance(system, AlongPath) and model is not None:
-        return _beside_path(model, system.system, task.ocp, settings, backend, robot)
+        return _beside_path(model, system.map, task.ocp, settings, backend, robot)
     if model is None or not isinstance(system, ActuatedBody) or len(task.ocp.phases) > 1:
         raise ValueError("replanning needs a problem of one phase whose dynamics are those of a robot")
     return _robot(model, system, task.ocp.x0, _limit(task.ocp), settings, backend, robot)

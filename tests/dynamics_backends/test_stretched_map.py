@@ -7,9 +7,10 @@ import pytest
 from rigid_body_cases import tree
 
 import trajopt as to
+from dynamics_backends.composed_map import outer_hessian, outer_jacobian
 from dynamics_backends.protocol import IMPLICIT_STEP
 from dynamics_backends.registry import make_backend
-from dynamics_backends.stretched_map import Durations, Root, time_scaled
+from dynamics_backends.stretched_map import Durations, root_of_ratio, time_scaled
 from dynamics_backends.systems.bodies.along_path import DoubleIntegrator
 from dynamics_backends.systems.bodies.free_body import FreeBody
 from dynamics_backends.systems.contact.stepped_contact import SteppedContact
@@ -24,20 +25,24 @@ OPTIONS = {"sqp": {"hessian": "exact"}, "slq": {"gradient_tolerance": 1e-5}, "dd
 def arguments(system, seed=0):
     rng = np.random.default_rng(seed)
     x = rng.uniform(-1.0, 1.0, (4, system.manifold.nx))
-    x[:, -system.count :] = rng.uniform(0.4, 2.0, (4, system.count))
+    x[:, -system.tail :] = rng.uniform(0.4, 2.0, (4, system.tail))
     return x, rng.uniform(-1.0, 1.0, (4, system.nu)), rng.uniform(-1.0, 1.0, (4, system.manifold.nx))
 
 
 def test_the_root_of_a_fraction_is_finite_below_the_smallest_one():
-    """sqrt(s) down to it, its expansion below, with the derivatives that complex steps find; iterates may have s < 0."""
+    """sqrt(s) down to it, its expansion below, and their derivatives; iterates may have s < 0."""
     s, least, h = np.array([-0.5, 0.0, 0.0099, 0.0101, 0.3, 4.0]), 0.01, 1e-30
-    root = Root.of_ratio(s, least)
-    np.testing.assert_allclose(root.value[3:], np.sqrt(s[3:]), rtol=1e-15)
+    root, moved = root_of_ratio(s, least), root_of_ratio(s + 1j * h, least)
+    np.testing.assert_allclose(root[3:], np.sqrt(s[3:]), rtol=1e-15)
     taylor = 0.1 + (s - least) / 0.2 - (s - least) ** 2 / 8e-3
-    np.testing.assert_allclose(root.value[:3], taylor[:3], rtol=1e-13)
-    moved = Root.of_ratio(s + 1j * h, least)
-    np.testing.assert_allclose(moved.value.imag / h, root.first, rtol=1e-12)
-    np.testing.assert_allclose(moved.first.imag / h, root.second, rtol=1e-12)
+    np.testing.assert_allclose(root[:3], taylor[:3], rtol=1e-13)
+    first = moved.imag / h
+    np.testing.assert_allclose(first[3:], 0.5 / np.sqrt(s[3:]), rtol=1e-12)
+    np.testing.assert_allclose(first[:3], 5.0 - (s[:3] - least) / 4e-3, rtol=1e-12)
+    (slopes,) = outer_jacobian(lambda y, p: [root_of_ratio(y[0], least)], s[None], {})
+    _, curvature = outer_hessian(lambda y, p: [root_of_ratio(y[0], least)], s[None], {}, np.ones((1, 6)))
+    np.testing.assert_allclose(slopes[0], first, rtol=1e-12)
+    np.testing.assert_allclose(curvature[0][0], [-250.0] * 3 + list(-0.25 * s[3:] ** -1.5), rtol=1e-12)
 
 
 def test_the_cost_of_a_problem_is_finite_at_negative_durations():
@@ -83,7 +88,7 @@ def test_derivatives_agree_with_those_of_the_source(case):
     system, n = CASES[case], 3
     rng, manifold = np.random.default_rng(1), system.manifold
     x = manifold.integrate(np.tile(manifold.identity(), (n, 1)).T, rng.uniform(-0.6, 0.6, (n, manifold.ndx)).T).T.copy()
-    x[:, -system.count :] = rng.uniform(0.4, 2.0, (n, system.count))
+    x[:, -system.tail :] = rng.uniform(0.4, 2.0, (n, system.tail))
     u, lam = rng.uniform(-1.0, 1.0, (n, system.nu)), rng.uniform(-1.0, 1.0, (n, system.n_out))
     p = None if system.offsets is None else {IMPLICIT_STEP: np.array([0.1])}
     closed, source = (make_backend(system, m, engine="numpy") for m in ("analytic", "forward_ad"))

@@ -23,6 +23,7 @@ LAYERS = ("dynamics_backends", "trajopt", "problems", "experiments")  # each imp
 TRAJOPT_MAY_IMPORT = tuple(
     f"dynamics_backends.{module}"
     for module in (
+        "chained_map",
         "composed_map",
         "stretched_map",
         "deferred",

@@ -19,7 +19,7 @@ import numpy as np
 from dynamics_backends.protocol import Array, Map, MissingCapability, unwrapped
 from dynamics_backends.registry import same_method
 from dynamics_backends.scalar import Rows, Scalar
-from dynamics_backends.stretched_map import MIN_RATIO, Durations, Root, StretchedMap, time_scaled, widened
+from dynamics_backends.stretched_map import MIN_RATIO, Durations, StretchedMap, root_of_ratio, time_scaled, widened
 from trajopt.problem.constraints import Constraint, chosen_coordinates, state_bounds
 from trajopt.problem.guess import Guess, Motion, as_guess
 from trajopt.problem.impact_stage import ImpactStage
@@ -325,4 +325,4 @@ def _root_of_ratio(
     at: int, nominal: float, minimum: float, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]
 ) -> list[Scalar]:
     """Residual sqrt(T / T0), whose square is linear in the duration; expanded to second order below the ratio ``minimum``."""
-    return [Root.of_ratio(x[at] / nominal, minimum).value]
+    return [root_of_ratio(x[at] / nominal, minimum)]

@@ -22,7 +22,7 @@ from dynamics_backends.scalar import Rows, Scalar
 from dynamics_backends.stretched_map import Durations, StretchedMap, time_scaled
 from dynamics_backends.systems.bodies.along_path import DoubleIntegrator
 from trajopt.config.task import BackendFactory
-from trajopt.problem.along_step import STEP_OFFSET, AlongStep, PositionResidual
+from trajopt.problem.along_step import STEP_OFFSET, AlongStep
 from trajopt.problem.constraints import Constraint
 from trajopt.problem.impact_stage import ImpactStage
 from .joint_torques import Torques
@@ -134,7 +134,7 @@ class SceneStructure:
         found = [
             Constraint(clearance_name(0), Clearances(self.model, self.slots, self.manifold), low, high, empty, **WITHIN)
         ]
-        residual = self._along(PositionResidual(Clearances(self.model, self.slots)))
+        residual = self._along(Clearances(self.model, self.slots))
         for j, offset in enumerate(self.step_offsets()[1:], 1):
             found.append(
                 Constraint(clearance_name(j), residual, low, high, {**empty, STEP_OFFSET: np.array([offset])}, **WITHIN)

@@ -13,7 +13,7 @@ from dynamics_backends.rigid_body.geometry.clearance import NUMBERS, Clearances,
 from problems.arms.scenes.joint_torques import Torques
 from problems.arms.scenes.scene_structure import Costs, SceneStructure
 from problems.robots import load_robot
-from trajopt.problem.along_step import STEP_OFFSET, AlongStep, PositionResidual
+from trajopt.problem.along_step import STEP_OFFSET, AlongStep
 from trajopt.problem.ocp import OCP
 from trajopt.stage.engine import StageOperations, stages_of
 
@@ -69,7 +69,7 @@ def test_derivatives_along_a_step(duration):
     names = [f"a{i}" for i in range(n)]
     x = np.hstack([configurations(rng), rng.normal(size=(N, n)), rng.uniform(0.5, 2.0, (N, size - 2 * n))])
     u, offset = 3.0 * rng.normal(size=(N, n)), np.array([0.02])
-    clear = AlongStep(PositionResidual(Clearances(MODEL, SLOTS)), Manifold.vector(size), names, duration)
+    clear = AlongStep(Clearances(MODEL, SLOTS), Manifold.vector(size), names, duration)
     agree(clear, x, u, {"pairs": pairs(rng), STEP_OFFSET: offset})
     torques = AlongStep(Torques(MODEL, [1e3] * n), Manifold.vector(size), names, duration)
     agree(torques, x, u, {STEP_OFFSET: offset})
