@@ -24,6 +24,7 @@ from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.geometry.clearance import WORLD, Slot
 from dynamics_backends.rigid_body.geometry.covers import Poses, RobotCover, placed_bodies
 from dynamics_backends.rigid_body.geometry.scene import Core, Scene
+from dynamics_backends.rigid_body.spatial.rotations import segment_frame
 from trajopt.collisions.library import FAR, KINDS, Cores, capsule_gaps, chosen_pairs
 from trajopt.collisions.poses import body_poses
 from trajopt.collisions.true_shapes import geometry_of, pose
@@ -221,7 +222,7 @@ class CollisionPairs:
         P, found = nearest.shape[1], []
         for (link, base, kind), slot_numbers in _grouped(slots).items():
             pieces = np.flatnonzero(self.robot.bodies == link)
-            cores = np.flatnonzero((others.carriers == base) & (others.kind == list(KINDS).index(kind)))
+            cores = np.flatnonzero((others.carriers == base) & (others.kind == KINDS.index(kind)))
             if not len(pieces) or not len(cores):
                 continue
             held, number = (coarse, self.links.index(link)) if base == WORLD else (None, 0)
@@ -274,7 +275,7 @@ class CollisionPairs:
         R = np.array([bodies[i].R @ core.R for i, core in self.cores]).reshape(count, 3, 3)
         p = np.array([bodies[i].p + bodies[i].R @ core.p for i, core in self.cores]).reshape(count, 3)
         size = np.array([core.size for _, core in self.cores]).reshape(count, 3)
-        kind = np.array([list(KINDS).index(core.kind) for _, core in self.cores], dtype=int)
+        kind = np.array([KINDS.index(core.kind) for _, core in self.cores], dtype=int)
         radius = np.array([core.radius for _, core in self.cores])
         hull = np.array([i if core.kind == "triangle" else -1 for i, core in self.cores], dtype=int)
         return _ObstacleCores(np.full(count, WORLD), R, p, R, p, size, radius, kind, np.zeros(count, dtype=bool), hull)
@@ -329,18 +330,8 @@ def _grouped(slots: Sequence[Slot]) -> dict[Slot, list[int]]:
 @lru_cache(maxsize=64)
 def _capsules_of(robot: RobotCover, indices: tuple[int, ...]) -> _ObstacleCores:
     """Return the capsules ``indices`` of a robot as box cores in the frames of their carriers, without the axis M; cached."""
-    frames, pieces = [_segment_frame(robot.a[i], robot.b[i]) for i in indices], list(indices)
+    frames, pieces = [segment_frame(robot.a[i], robot.b[i]) for i in indices], list(indices)
     R, p = (np.array([frame[i] for frame in frames]).reshape(-1, *shape) for i, shape in ((0, (3, 3)), (1, (3,))))
-    size = np.array([(0.0, 0.0, half) for _, _, half in frames]).reshape(-1, 3)
+    size = np.array([(0.0, 0.0, 0.5 * length) for _, _, length in frames]).reshape(-1, 3)
     flags = np.zeros(len(indices), dtype=int), np.ones(len(indices), dtype=bool), np.full(len(indices), -1)
     return _ObstacleCores(robot.bodies[pieces], R, p, R, p, size, robot.radii[pieces], *flags)
-
-
-def _segment_frame(a: Array, b: Array) -> tuple[Array, Array, float]:
-    """Return a rotation (3, 3) with its z axis along the segment from a to b, the midpoint (3,) and half the length."""
-    along = b - a
-    length = float(np.linalg.norm(along))
-    z = np.array([0.0, 0.0, 1.0]) if length == 0.0 else along / length
-    x = np.cross(np.eye(3)[np.argmin(np.abs(z))], z)
-    x /= np.linalg.norm(x)
-    return np.column_stack([x, np.cross(z, x), z]), 0.5 * (a + b), 0.5 * length

@@ -28,11 +28,11 @@ from dynamics_backends.compiled.loops.kernel import kernel_text, prelude
 from dynamics_backends.compiled.runtime.memory import address, bound, structs_in
 from dynamics_backends.machine.library import kernels
 from dynamics_backends.protocol import Array
-from dynamics_backends.rigid_body.geometry.distances import box_distance, cylinder_distance, triangle_distance
+from dynamics_backends.rigid_body.geometry.distances import NEAREST, distance
 from dynamics_backends.symbols import ca
 
-KINDS = {"box": box_distance, "cylinder": cylinder_distance, "triangle": triangle_distance}
-"""Distance function of each kind of core; the kernels number the kinds in this order."""
+KINDS = tuple(NEAREST)
+"""Kinds of cores; the kernels number them in this order."""
 _TEXT = kernel_text("trajopt.collisions", "gaps.h")
 (GapsData,) = structs_in(_TEXT, "gaps_t")
 
@@ -54,8 +54,8 @@ def distances() -> str:
     rows = [[s[i] for i in range(3)] for s in (p, d, size)]
     arguments = [Argument(name, 3) for name in ("p", "d", "size")]
     traced = [
-        chunked_function(f"segment_{kind}", trace_expressions([p, d, size], [distance(*rows)]), arguments, ["D"])
-        for kind, distance in KINDS.items()
+        chunked_function(f"segment_{kind}", trace_expressions([p, d, size], [distance(kind, *rows)]), arguments, ["D"])
+        for kind in KINDS
     ]
     work = max(workspace for _, workspace in traced)
     return "\n".join([*(text for text, _ in traced), f"#define WORK {work}"])

@@ -14,6 +14,7 @@ from dynamics_backends.composed_map import PlainComposedMap
 from dynamics_backends.protocol import Array, FunctionMap
 from dynamics_backends.rigid_body.geometry.scene import Body, BodyPath, body_from_data, body_to_data
 from dynamics_backends.rigid_body.geometry.shapes import Capsule, Cylinder, HalfSpace, Sphere
+from dynamics_backends.rigid_body.spatial.rotations import segment_frame
 from trajopt.problem import residuals
 
 LEVEL = 0.999
@@ -118,15 +119,10 @@ def rod(name: str, start: Array, end: Array, radius: float) -> Body:
     Lengths are rounded to 1e-9 m, so that a rotating rod keeps the same shape.
     """
     start, end = np.asarray(start, float), np.asarray(end, float)
-    along = end - start
-    length = float(np.linalg.norm(along))
+    R, middle, length = segment_frame(start, end)
     if not length > 0.0:
         raise ValueError(f"rod {name!r}: both ends are at {start.tolist()}; give two distinct points")
-    z = along / length
-    x = np.cross(np.eye(3)[int(np.argmin(np.abs(z)))], z)
-    x /= np.linalg.norm(x)
-    R = np.stack([x, np.cross(z, x), z], axis=1)
-    return Body(name, Capsule(float(radius), round(length, 9)), R, 0.5 * (start + end))
+    return Body(name, Capsule(float(radius), round(length, 9)), R, middle)
 
 
 # -- from a problem ------------------------------------------------------------------------------------------------------

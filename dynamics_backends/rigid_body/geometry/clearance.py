@@ -19,7 +19,7 @@ kind of body has one function for the K of a slot, which generated code calls.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Literal, NamedTuple
 
@@ -27,7 +27,7 @@ from dynamics_backends import scalar as sm
 from dynamics_backends.manifold import Manifold
 from dynamics_backends.protocol import Contraction, Partials
 from dynamics_backends.rigid_body.algorithms.kinematics import PLACEMENT
-from dynamics_backends.rigid_body.geometry.distances import Nearest, segment_box, segment_cylinder, segment_triangle
+from dynamics_backends.rigid_body.geometry.distances import NEAREST, Nearest
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.rigid_body.passes.drivers import run
 from dynamics_backends.rigid_body.passes.passes import row
@@ -203,13 +203,6 @@ class Clearances:
                     H[k][i] = H[i][k]
 
 
-_NEAREST: dict[Kind, Callable[[Vec, Vec, Vec], Nearest]] = {
-    "box": segment_box,
-    "cylinder": lambda p, d, size: segment_cylinder(p, d, size.x, size.y),
-    "triangle": segment_triangle,
-}
-
-
 @cache
 def _slot_function(kind: Kind, order: Order) -> Straight:
     """Return the function of numbers for one slot: the distance; the force f (orders "first", "second"); C n' by columns and the
@@ -224,7 +217,7 @@ def _slot_function(kind: Kind, order: Order) -> Straight:
         R, at, turn, place, start, end, size = (build(part, rest) for part in (Mat, Vec, Mat, Vec, Vec, Vec, Vec))
         a, along = R @ start + at, R @ (end - start)
         p, d = turn.transpose_times(a - place), turn.transpose_times(along)
-        found = _NEAREST[kind](p, d, size)
+        found = NEAREST[kind](p, d, size)
         if order == "value":
             return [found.distance]
         point, normal = a + along * found.fraction, turn @ found.normal

@@ -30,9 +30,11 @@ from typing import NamedTuple
 import numpy as np
 
 from dynamics_backends.protocol import Array
+from dynamics_backends.rigid_body.geometry.hull import hull_of_points
 from dynamics_backends.rigid_body.geometry.meshes import UNREADABLE, cache_entry, read_entry, write_entry
 from dynamics_backends.rigid_body.geometry.shapes import Capsule, Mesh, PlacedShape, Sphere, Triangles
 from dynamics_backends.rigid_body.model.model import Model
+from dynamics_backends.rigid_body.spatial.rotations import segment_frame
 
 ROUND = 0.05
 """A capsule with a segment shorter than this fraction of its radius becomes a sphere."""
@@ -57,11 +59,10 @@ class FittedCapsule(NamedTuple):
 
         A sphere around it if the segment is shorter than the fraction ROUND of the radius.
         """
-        along, middle = self.b - self.a, 0.5 * (self.a + self.b)
-        length = float(np.linalg.norm(along))
+        R, middle, length = segment_frame(self.a, self.b)
         if length < ROUND * self.radius:
             return PlacedShape(link, Sphere(self.radius + 0.5 * length), np.eye(3), middle)
-        return PlacedShape(link, Capsule(self.radius, length), _frame_along(along / length), middle)
+        return PlacedShape(link, Capsule(self.radius, length), R, middle)
 
 
 def fit_capsule(points: Array) -> FittedCapsule:
@@ -72,11 +73,12 @@ def fit_capsule(points: Array) -> FittedCapsule:
     points = np.asarray(points, float)
     if points.ndim != 2 or points.shape[1] != 3 or not len(points) or not np.isfinite(points).all():
         raise ValueError(f"points has shape {points.shape}; expected (n, 3) finite coordinates, n at least 1")
-    hull, center = _hull(points), points.mean(axis=0)
-    extent = float(np.abs(hull - center).max())
+    hull, center = hull_of_points(points), points.mean(axis=0)
+    corners = points if hull is None else points[hull.vertices]
+    extent = float(np.abs(corners - center).max())
     if extent == 0.0:
         return FittedCapsule(center, center, 0.0)
-    scaled = (hull - center) / extent
+    scaled = (corners - center) / extent
     axes = np.linalg.svd(scaled - scaled.mean(axis=0), full_matrices=False)[2]
     best = min((_searched(scaled, axis) for axis in axes), key=lambda capsule: capsule.volume)
     a, b = (center + extent * end for end in (best.a, best.b))
@@ -85,16 +87,13 @@ def fit_capsule(points: Array) -> FittedCapsule:
 
 def rough_capsule(points: Array) -> FittedCapsule:
     """Capsule that covers points (n, 3) [m], along the principal axis that gives the smallest volume; no search."""
-    center = points.mean(axis=0)
-    best: FittedCapsule | None = None
+    center, found = points.mean(axis=0), []
     for axis in np.linalg.svd(points - center, full_matrices=False)[2]:
         side = np.linalg.svd(axis[None])[2][1:]
         across = (points - center) @ side.T
         middle = 0.5 * (across.min(axis=0) + across.max(axis=0))
-        found = _capsule(points - center, axis, side, np.concatenate([middle, np.zeros(3)]))
-        if best is None or found.volume < best.volume:
-            best = found
-    assert best is not None
+        found.append(_capsule(points - center, axis, side, np.concatenate([middle, np.zeros(3)])))
+    best = min(found, key=lambda capsule: capsule.volume)
     return FittedCapsule(center + best.a, center + best.b, best.radius)
 
 
@@ -104,16 +103,6 @@ def distances_to_segment(points: Array, a: Array, b: Array) -> Array:
     square = float(along @ along)
     fraction = np.zeros(len(points)) if square == 0.0 else np.clip((points - a) @ along / square, 0.0, 1.0)
     return np.linalg.norm(points - a - fraction[:, None] * along, axis=1)
-
-
-def _hull(points: Array) -> Array:
-    """The corners of the convex hull; the points themselves if there is none with volume, as for flat sets."""
-    from scipy.spatial import ConvexHull, QhullError
-
-    try:
-        return points[ConvexHull(points).vertices]
-    except (QhullError, ValueError):
-        return points
 
 
 def _searched(points: Array, axis: Array) -> FittedCapsule:
@@ -146,13 +135,6 @@ def _capsule(points: Array, axis: Array, side: Array, z: Array) -> FittedCapsule
     if t0 > t1:
         t0 = t1 = 0.5 * (t0 + t1)
     return FittedCapsule(c + t0 * a, c + t1 * a, float(r))
-
-
-def _frame_along(z: Array) -> Array:
-    """A rotation matrix (3, 3) with the unit vector z as its third column."""
-    x = np.cross(np.eye(3)[np.argmin(np.abs(z))], z)
-    x /= np.linalg.norm(x)
-    return np.column_stack([x, np.cross(z, x), z])
 
 
 SAMPLES = 64
@@ -233,20 +215,16 @@ def _best_halves(piece: Piece) -> list[Piece] | None:
     """
     points = piece.triangles.reshape(-1, 3)
     low, high = points.min(axis=0), points.max(axis=0)
-    axes = np.linalg.svd(points - points.mean(axis=0), full_matrices=False)[2]
-    best: list[Piece] | None = None
-    for axis in axes:
+    found = []
+    for axis in np.linalg.svd(points - points.mean(axis=0), full_matrices=False)[2]:
         along = points @ axis
         level = 0.5 * (along.min() + along.max())
         if along.max() - along.min() < 1e-6 * float(np.linalg.norm(high - low)) or along.max() == along.min():
             continue
         sides = [_clipped(piece.triangles, sign * axis, sign * level) for sign in (1.0, -1.0)]
-        if any(not len(side) for side in sides):
-            continue
-        halves = [_piece(piece.link, side) for side in sides]
-        if best is None or _volume(halves) < _volume(best):
-            best = halves
-    return best
+        if all(len(side) for side in sides):
+            found.append([_piece(piece.link, side) for side in sides])
+    return min(found, key=_volume, default=None)
 
 
 def _volume(pieces: Sequence[Piece]) -> float:
@@ -274,17 +252,14 @@ def _clipped(triangles: Array, axis: Array, level: float) -> Array:
 
 def _excess(points: Array, capsule: FittedCapsule) -> float:
     """Largest distance of sampled points of the capsule beyond a face of the hull of points (n, 3); for flat sets, the radius."""
-    from scipy.spatial import ConvexHull, QhullError
-
-    try:
-        faces = ConvexHull(points).equations
-    except (QhullError, ValueError):
+    hull = hull_of_points(points)
+    if hull is None:
         return capsule.radius
     k = np.arange(SAMPLES) + 0.5
     polar, around = np.arccos(1.0 - 2.0 * k / SAMPLES), np.pi * (1.0 + 5.0**0.5) * k
     ball = np.stack([np.cos(around) * np.sin(polar), np.sin(around) * np.sin(polar), np.cos(polar)], axis=1)
     surface = np.concatenate([capsule.a + s * (capsule.b - capsule.a) + capsule.radius * ball for s in (0.0, 0.5, 1.0)])
-    return float((surface @ faces[:, :3].T + faces[:, 3]).max(axis=1).max())
+    return float((surface @ hull.equations[:, :3].T + hull.equations[:, 3]).max())
 
 
 VERSION = 1

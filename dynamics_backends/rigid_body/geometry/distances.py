@@ -28,6 +28,7 @@ smaller body plus a radius: spheres and capsules are boxes with three or two zer
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import reduce
 from typing import NamedTuple
 
 from dynamics_backends import scalar as sm
@@ -44,11 +45,15 @@ NEWTON = 5
 """Number of Newton steps within a bracket."""
 
 
+Curvature = list[tuple[Scalar, Vec]]
+"""Symmetric matrix W, as a sum of weights times outer products of vectors with themselves."""
+
+
 class Nearest(NamedTuple):
     """A distance and its derivatives in the frame of the body; the module defines the symbols.
 
-    distance: D [m]. fraction: t*. normal: n. pull: e. compliance: 1 / g_t where t* is free, zero at the ends. curvature: W as a sum
-    of weights times outer products of vectors. For a segment inside the body, distance, fraction and normal are those of
+    distance: D [m]. fraction: t*. normal: n. pull: e. compliance: 1 / g_t where t* is free, zero at the ends. curvature: terms of
+    W. For a segment inside the body, distance, fraction and normal are those of
     :class:`Inside`, and compliance and weights are zero.
     """
 
@@ -57,7 +62,7 @@ class Nearest(NamedTuple):
     normal: Vec
     pull: Vec
     compliance: Scalar
-    curvature: tuple[tuple[Scalar, Vec], ...]
+    curvature: Curvature
 
 
 class Inside(NamedTuple):
@@ -68,39 +73,33 @@ class Inside(NamedTuple):
     normal: Vec
 
 
-def segment_box(p: Vec, d: Vec, half: Vec) -> Nearest:
+def segment_box(p: Vec, d: Vec, size: Vec) -> Nearest:
     """Distance of the segment from p to p + d from a box about the origin, with derivatives; negative overlap if it enters the box.
 
-    half: half edges along the box's axes [m].
+    size: half edges along the box's axes [m].
     """
-    own, along, size = parts(p), parts(d), parts(half)
+    own, along, half = parts(p), parts(d), parts(size)
+    zero = 0.0 * d.x
+    axes = [Vec(*(float(i == j) + zero for j in range(3))) for i in range(3)]
 
     def excess(t: Scalar) -> list[Scalar]:
         """Vector e to the segment's point at t from the nearest point of the box."""
-        return [_beyond(a + t * b, h) for a, b, h in zip(own, along, size, strict=True)]
+        return [_beyond(a + t * b, h) for a, b, h in zip(own, along, half, strict=True)]
 
-    square = ROUND * d.dot(d)
+    def curvature(t: Scalar) -> Curvature:
+        """Terms of W at t: the axes along which the point is beyond a face."""
+        return [(sm.select(x * x - TINY, 1.0 + 0.0 * x, 0.0 * x), v) for x, v in zip(excess(t), axes, strict=True)]
 
-    def slope(t: Scalar) -> Scalar:
-        return dot(excess(t), along) + square * (t - 0.5)
-
-    faces = [face / nonzero(b) for a, b, h in zip(own, along, size, strict=True) for face in (-h - a, h - a)]
-    low, high = bracket(slope, faces)
-    at_low, at_high = slope(low), slope(high)
-    t = ends(at_low, at_high, low, high, low - at_low * (high - low) / positive(at_high - at_low))
-    e = excess(t)
-    active = [sm.select(x * x - TINY, 1.0 + 0.0 * x, 0.0 * x) for x in e]
-    rate = sum((w * b * b for w, b in zip(active, along, strict=True)), square)
-    axes = [Vec(*(float(i == j) + 0.0 * t for j in range(3))) for i in range(3)]
-    return nearest_result(e, t, rate, tuple(zip(active, axes, strict=True)), square, _in_box(own, along, size, axes))
+    faces = [face / nonzero(b) for a, b, h in zip(own, along, half, strict=True) for face in (-h - a, h - a)]
+    return _nearest(d, faces, excess, curvature, _in_box(own, along, half, axes))
 
 
-def segment_cylinder(p: Vec, d: Vec, radius: Scalar, half: Scalar) -> Nearest:
+def segment_cylinder(p: Vec, d: Vec, size: Vec) -> Nearest:
     """Distance of the segment from p to p + d from a cylinder about the z axis, with derivatives; negative overlap if it enters.
 
-    radius and half length [m]; the cylinder's center is the origin.
+    size: radius and half length [m], and an unused number; the cylinder's center is the origin.
     """
-    square = ROUND * d.dot(d)
+    radius, half = size.x, size.y
 
     def radial(t: Scalar) -> tuple[Scalar, Scalar, Scalar]:
         """Distance from the axis at t, and the unit direction (x, y) away from it."""
@@ -114,41 +113,18 @@ def segment_cylinder(p: Vec, d: Vec, radius: Scalar, half: Scalar) -> Nearest:
         out = _ramp(rho - radius)
         return [out * x, out * y, _beyond(p.z + t * d.z, half)]
 
-    along = parts(d)
-
-    def slope(t: Scalar) -> Scalar:
-        return dot(excess(t), along) + square * (t - 0.5)
-
-    def curvature(t: Scalar) -> tuple[tuple[Scalar, Vec], ...]:
-        """Terms of W = de/dP at t, as weights and unit vectors: radial, circumferential and axial."""
+    def curvature(t: Scalar) -> Curvature:
+        """Terms of W at t: radial, circumferential and axial."""
         rho, x, y = radial(t)
         z = p.z + t * d.z
         one, zero = 1.0 + 0.0 * rho, 0.0 * rho
         side = sm.select(rho - radius, one, zero)
         cap = sm.select(z * z - half * half, one, zero)
         curvature = sm.select(rho - radius, 1.0 - radius / rho, zero)
-        return (side, Vec(x, y, zero)), (curvature, Vec(-y, x, zero)), (cap, Vec(zero, zero, one))
+        return [(side, Vec(x, y, zero)), (curvature, Vec(-y, x, zero)), (cap, Vec(zero, zero, one))]
 
-    def rate(t: Scalar) -> Scalar:
-        """Derivative of ``slope`` at t."""
-        return sum((w * a.dot(d) * a.dot(d) for w, a in curvature(t)), square)
-
-    low, high = bracket(slope, _crossings(p, d, radius, half))
-    t = 0.5 * (low + high)
-    for _ in range(NEWTON):
-        t = sm.smaller(sm.larger(t - slope(t) / positive(rate(t)), low), high)
-    t = ends(slope(low), slope(high), low, high, t)
-    return nearest_result(excess(t), t, rate(t), curvature(t), square, _in_cylinder(p, d, radius, half, radial))
-
-
-def box_distance(p: Sequence[Scalar], d: Sequence[Scalar], size: Sequence[Scalar]) -> Scalar:
-    """Distance D of :func:`segment_box`, for vectors given by their components."""
-    return segment_box(Vec(*p), Vec(*d), Vec(*size)).distance
-
-
-def cylinder_distance(p: Sequence[Scalar], d: Sequence[Scalar], size: Sequence[Scalar]) -> Scalar:
-    """Distance D of :func:`segment_cylinder`; size: radius, half length, and an unused number."""
-    return segment_cylinder(Vec(*p), Vec(*d), size[0], size[1]).distance
+    inside = _in_cylinder(p, d, radius, half, radial)
+    return _nearest(d, _crossings(p, d, radius, half), excess, curvature, inside, NEWTON)
 
 
 def _crossings(p: Vec, d: Vec, radius: Scalar, half: Scalar) -> list[Scalar]:
@@ -161,41 +137,55 @@ def _crossings(p: Vec, d: Vec, radius: Scalar, half: Scalar) -> list[Scalar]:
     return [(-half - p.z) / rise, (half - p.z) / rise, foot, foot - reach, foot + reach]
 
 
-def nearest_result(
-    e: Sequence[Scalar],
-    t: Scalar,
-    rate: Scalar,
-    curvature: tuple[tuple[Scalar, Vec], ...],
-    square: Scalar,
+def _nearest(
+    d: Vec,
+    places: Sequence[Scalar],
+    excess: Callable[[Scalar], list[Scalar]],
+    curvature: Callable[[Scalar], Curvature],
     inside: Inside,
+    steps: int = 0,
 ) -> Nearest:
-    """Result from the vector e to the segment's point at t; ``inside``, without curvature, for a segment closer than CONTACT.
+    """Distance of a segment along d, with derivatives; ``inside``, without curvature, for a segment closer than CONTACT.
 
-    t: root of g, or an end of the segment. rate: derivative of g there. curvature: terms of W. square: w |d|^2.
+    excess: the vector e at t. places: values of t between which e is smooth. curvature: terms of W at t. steps: number of Newton
+    steps for t*; 0 if e is linear between the places.
     """
+    along, square = parts(d), ROUND * d.dot(d)
+
+    def slope(t: Scalar) -> Scalar:
+        """The function g."""
+        return dot(excess(t), along) + square * (t - 0.5)
+
+    def rate(terms: Curvature) -> Scalar:
+        """Derivative of g where W has these terms."""
+        return sum((w * a.dot(d) * a.dot(d) for w, a in terms), square)
+
+    low, high = bracket(slope, places)
+    at_low, at_high = slope(low), slope(high)
+    t = 0.5 * (low + high) if steps else low - at_low * (high - low) / positive(at_high - at_low)
+    for _ in range(steps):
+        t = sm.smaller(sm.larger(t - slope(t) / positive(rate(curvature(t))), low), high)
+    t = ends(at_low, at_high, low, high, t)
+    e, W = excess(t), curvature(t)
     squared = dot(e, e) - square * t * (1.0 - t)
     out = squared - CONTACT * CONTACT
     D = sm.sqrt(sm.select(out, squared, 1.0 + 0.0 * t))
     flag = sm.select(out, 1.0 + 0.0 * t, 0.0 * t)
     normal = [sm.select(out, x / D, n) for x, n in zip(e, parts(inside.normal), strict=True)]
-    free = sm.select(t * (1.0 - t), flag / positive(rate), 0.0 * t)
+    free = sm.select(t * (1.0 - t), flag / positive(rate(W)), 0.0 * t)
     return Nearest(
         sm.select(out, D, inside.depth),
         sm.select(out, t, inside.fraction),
         Vec(*normal),
         Vec(*e),
         free,
-        tuple((w * flag, a) for w, a in curvature),
+        [(w * flag, a) for w, a in W],
     )
 
 
 def _in_box(p: Sequence[Scalar], d: Sequence[Scalar], half: Sequence[Scalar], axes: Sequence[Vec]) -> Inside:
     """Overlap of a segment with a box and its exit, along that of the three axes with the least overlap."""
-    found = [_through(a, b, h, axis) for a, b, h, axis in zip(p, d, half, axes, strict=True)]
-    best = found[0]
-    for other in found[1:]:
-        best = deepest(best, other)
-    return best
+    return reduce(deepest, (_through(a, b, h, axis) for a, b, h, axis in zip(p, d, half, axes, strict=True)))
 
 
 def _in_cylinder(p: Vec, d: Vec, radius: Scalar, half: Scalar, radial: Callable[[Scalar], tuple]) -> Inside:
@@ -302,36 +292,34 @@ def segment_triangle(p: Vec, d: Vec, size: Vec) -> Nearest:
 
     size: (h, x, y) [m]. The distance is negative, the shortest separating translation, if the segment pierces the triangle.
     """
-    edges, square = _edges(size), ROUND * d.dot(d)
+    edges = _edges(size)
 
     def excess(t: Scalar) -> list[Scalar]:
         """Vector e to the segment's point at t from the nearest point of the triangle."""
-        x, y = p.x + t * d.x, p.y + t * d.y
-        foot, outside = _nearest(edges, x, y)
+        foot, outside = _nearest_edge(edges, p.x + t * d.x, p.y + t * d.y)
         return [outside * foot.x, outside * foot.y, p.z + t * d.z]
 
-    along = parts(d)
+    def curvature(t: Scalar) -> Curvature:
+        """Terms of W at t: along the triangle's normal, and in its plane across and along the nearest edge."""
+        foot, outside = _nearest_edge(edges, p.x + t * d.x, p.y + t * d.y)
+        zero = 0.0 * t
+        across, beside = Vec(foot.ty, -foot.tx, zero), Vec(foot.tx, foot.ty, zero)
+        return [(1.0 + zero, Vec(zero, zero, 1.0 + zero)), (outside, across), (outside * foot.corner, beside)]
 
-    def slope(t: Scalar) -> Scalar:
-        return dot(excess(t), along) + square * (t - 0.5)
-
-    low, high = bracket(slope, _edge_crossings(edges, p, d))
-    at_low, at_high = slope(low), slope(high)
-    t = ends(at_low, at_high, low, high, low - at_low * (high - low) / positive(at_high - at_low))
-    foot, outside = _nearest(edges, p.x + t * d.x, p.y + t * d.y)
-    zero = 0.0 * t
-    curvature = (
-        (1.0 + zero, Vec(zero, zero, 1.0 + zero)),
-        (outside, Vec(foot.ty, -foot.tx, zero)),
-        (outside * foot.corner, Vec(foot.tx, foot.ty, zero)),
-    )
-    rate = sum((w * v.dot(d) * v.dot(d) for w, v in curvature), square)
-    return nearest_result(excess(t), t, rate, curvature, square, _pierced(edges, p, d))
+    return _nearest(d, _edge_crossings(edges, p, d), excess, curvature, _pierced(edges, p, d))
 
 
-def triangle_distance(p: Sequence[Scalar], d: Sequence[Scalar], size: Sequence[Scalar]) -> Scalar:
-    """Distance D of :func:`segment_triangle`, for vectors given by their components."""
-    return segment_triangle(Vec(*p), Vec(*d), Vec(*size)).distance
+NEAREST: dict[str, Callable[[Vec, Vec, Vec], Nearest]] = {
+    "box": segment_box,
+    "cylinder": segment_cylinder,
+    "triangle": segment_triangle,
+}
+"""Distance function of each kind of body, of p, d and the size of the body."""
+
+
+def distance(kind: str, p: Sequence[Scalar], d: Sequence[Scalar], size: Sequence[Scalar]) -> Scalar:
+    """Distance D of a segment from a body of one kind, for vectors given by their components."""
+    return NEAREST[kind](Vec(*p), Vec(*d), Vec(*size)).distance
 
 
 def _edges(size: Vec) -> list[_Edge]:
@@ -346,7 +334,7 @@ def _edges(size: Vec) -> list[_Edge]:
     return found
 
 
-def _nearest(edges: Sequence[_Edge], x: Scalar, y: Scalar) -> tuple[_Foot, Scalar]:
+def _nearest_edge(edges: Sequence[_Edge], x: Scalar, y: Scalar) -> tuple[_Foot, Scalar]:
     """The nearest point of the edges to (x, y), and a flag: 1 if (x, y) is outside the triangle, otherwise 0."""
     one, zero = 1.0 + 0.0 * x, 0.0 * x
     best, beyond = None, -one

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dynamics_backends.protocol import Array
-from dynamics_backends.rigid_body.geometry.distances import triangle_distance
+from dynamics_backends.rigid_body.geometry.distances import distance
 
 CONVEX = 1e-4
 """A mesh is convex if its corners and the centers of its triangles are within this fraction of its size from its hull."""
@@ -46,19 +46,26 @@ class Hull(NamedTuple):
     inside: float
 
 
+def hull_of_points(points: Array) -> Any:
+    """SciPy's convex hull of points (n, 3); None if they are in a plane."""
+    from scipy.spatial import ConvexHull, QhullError
+
+    try:
+        return ConvexHull(points)
+    except (QhullError, ValueError):
+        return None
+
+
 def convex_hull(vertices: Array, faces: Array) -> Any:
     """SciPy's hull of a mesh, vertices (n, 3) and faces (m, 3); None if the mesh is flat or not convex.
 
     Convex: all corners and centers of triangles are within the fraction CONVEX of the size from the hull. The size is the largest
     extent along x, y or z.
     """
-    from scipy.spatial import ConvexHull, QhullError
-
     vertices = np.asarray(vertices, dtype=float)
     points, index = np.unique(vertices, axis=0, return_inverse=True)
-    try:
-        whole = ConvexHull(points)
-    except (QhullError, ValueError):
+    whole = hull_of_points(points)
+    if whole is None:
         return None
     inner = np.setdiff1d(np.arange(len(points)), whole.vertices)
     surface = np.concatenate([points[inner], _new_centers(index.reshape(-1)[faces], whole.simplices, points)])
@@ -107,11 +114,8 @@ def hull_of(vertices: Array, faces: Array, tolerance: float) -> Hull | None:
 
 def _faces(corners: Array) -> tuple[Face, ...]:
     """The faces of the hull of corners (n, 3); empty if the corners are in a plane."""
-    from scipy.spatial import ConvexHull, QhullError
-
-    try:
-        found = ConvexHull(corners)
-    except (QhullError, ValueError):
+    found = hull_of_points(corners)
+    if found is None:
         return ()
     return tuple(_face_of_triangle(corners[s], n[:3]) for s, n in zip(found.simplices, found.equations, strict=True))
 
@@ -135,5 +139,5 @@ def _distances(points: Array, faces: tuple[Face, ...]) -> Array:
     for face in faces:
         local = (points - face.p) @ face.R
         size = [np.full(len(points), s) for s in face.size]
-        found = np.minimum(found, np.abs(triangle_distance(list(local.T), still, size)))
+        found = np.minimum(found, np.abs(distance("triangle", list(local.T), still, size)))
     return found

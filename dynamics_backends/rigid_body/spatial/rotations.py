@@ -169,10 +169,24 @@ def turn_to_z(axis) -> np.ndarray:
     exact = _EXACT_TURNS.get(tuple((axis + 0.0).tolist()))  # + 0: no negative zeros in the key
     if exact is not None:
         return exact.copy()
-    least = np.eye(3)[np.argmin(np.abs(axis))]
-    x = np.cross(least, axis)
+    return frame_along(axis).T
+
+
+def frame_along(z: np.ndarray) -> np.ndarray:
+    """Return a rotation (3, 3) whose third column is the unit vector z (3,)."""
+    x = np.cross(np.eye(3)[np.argmin(np.abs(z))], z)
     x /= np.linalg.norm(x)
-    return np.stack([x, np.cross(axis, x), axis])
+    return np.column_stack([x, np.cross(z, x), z])
+
+
+def segment_frame(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
+    """Return a rotation (3, 3) with its z axis along the segment from a to b (3,), the middle (3,) and the length.
+
+    The z axis of a segment without length is (0, 0, 1).
+    """
+    along = b - a
+    length = float(np.linalg.norm(along))
+    return frame_along(along / length if length else np.array([0.0, 0.0, 1.0])), 0.5 * (a + b), length
 
 
 def snap_rotation(R: np.ndarray, tolerance: float = SNAP_TOLERANCE) -> np.ndarray:

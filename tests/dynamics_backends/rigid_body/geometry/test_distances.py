@@ -23,7 +23,7 @@ def box(p, d):
 
 
 def cylinder(p, d):
-    return segment_cylinder(Vec(*p), Vec(*d), RADIUS + 0.0 * p[0], LENGTH + 0.0 * p[0])
+    return segment_cylinder(Vec(*p), Vec(*d), Vec(*(s + 0.0 * p[0] for s in (RADIUS, LENGTH, 0.0))))
 
 
 def triangle(p, d):
