@@ -22,7 +22,6 @@ import numpy as np
 
 from dynamics_backends import scalar as sm
 from dynamics_backends.deferred import deferred
-from dynamics_backends.methods.exact_methods import STEP
 from dynamics_backends.protocol import (
     Contraction,
     HasContraction,
@@ -32,7 +31,7 @@ from dynamics_backends.protocol import (
     Matrix,
     Partials,
 )
-from dynamics_backends.scalar import Rows, Scalar
+from dynamics_backends.scalar import STEP, Rows, Scalar
 from dynamics_backends.scalars.dual import Dual
 
 ca = deferred("casadi")

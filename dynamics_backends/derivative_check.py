@@ -16,11 +16,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dynamics_backends.methods.exact_methods import STEP
 from dynamics_backends.methods.finite_difference import EPS
 from dynamics_backends.methods.symbolic_map import TraceError
 from dynamics_backends.protocol import Array, Batch, DynamicsBackend, Hessians, Jacobians, Map, Parameters
 from dynamics_backends.registry import make_backend
+from dynamics_backends.scalar import STEP
 from dynamics_backends.scalars.dual import Dual
 
 REFERENCE, DIFFERENCES = "complex_step", "central_difference"

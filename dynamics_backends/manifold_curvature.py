@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dynamics_backends.manifold import LieGroup, Manifold
-from dynamics_backends.methods.exact_methods import STEP
+from dynamics_backends.scalar import STEP
 from dynamics_backends.scalars.dual import Dual
 
 Array = np.ndarray

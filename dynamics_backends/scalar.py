@@ -34,6 +34,8 @@ Scalar = Any
 Rows = Any
 """Vector of scalars, indexed by component first."""
 
+STEP = 1e-30
+"""Complex step, with a square that vanishes relative to one; the truncation error is of the order STEP^2."""
 SERIES_BELOW = 1.0
 """Functions of theta^2 switch to their power series below this value (12 terms: truncation under 1e-17)."""
 _TERMS = 12
@@ -83,8 +85,6 @@ def select(decider: Scalar, where_positive: Scalar, otherwise: Scalar) -> Scalar
     if isinstance(decider, float):
         return where_positive if decider > 0 else otherwise
     for x in (decider, where_positive, otherwise):
-        if hasattr(x, "select_by"):
-            return type(x).select_by(decider, where_positive, otherwise)
         if hasattr(x, "is_symbolic"):
             import casadi
 

@@ -15,10 +15,9 @@ import numpy as np
 from dynamics_backends.methods.base import SecondOrderMethod, one_at_a_time, perturbed
 from dynamics_backends.protocol import Array, Batch, Hessians, Jacobians, Map
 from dynamics_backends.rigid_body.spatial.perturbed_transform import SpatialDual
+from dynamics_backends.scalar import STEP
 from dynamics_backends.scalars.dual import Dual
 
-STEP = 1e-30
-"""Complex step, with a square that vanishes relative to one; the truncation error is of the order STEP^2."""
 ENTRIES = 2**15
 """Maximum number of Hessian entries of the knots that are differentiated twice in one batch, which has at least one knot."""
 

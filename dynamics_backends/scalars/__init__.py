@@ -1,1 +1,1 @@
-"""Number types besides float and complex that every algorithm accepts: dual, Taylor."""
+"""Number types besides float and complex that every algorithm accepts: dual numbers."""

@@ -61,15 +61,6 @@ def _method_or_numpy(name: str) -> Callable[[Scalar], Scalar]:
 _sqrt, _exp, _log, _expm1, _log1p = (_method_or_numpy(name) for name in ("sqrt", "exp", "log", "expm1", "log1p"))
 
 
-def decisive(x: Scalar) -> Scalar:
-    """Real number that branches depend on: the value of dual and Taylor numbers, the real part of complex ones; else x itself."""
-    while True:
-        inner = next((getattr(x, key) for key in ("val", "first") if hasattr(x, key)), None)
-        if inner is None and not hasattr(x, "c"):
-            return np.real(x) if isinstance(x, (np.ndarray, complex, np.complexfloating)) else x
-        x = x.c[0] if inner is None else inner
-
-
 def is_number(x: Any) -> bool:
     """True if x is a plain real number or bool, of Python or NumPy."""
     return isinstance(x, _NUMBERS)
@@ -77,7 +68,7 @@ def is_number(x: Any) -> bool:
 
 def _compared(by: Callable[[Any, Any], Any]) -> Callable[[Scalar, Scalar], Scalar]:
     """Return a function of a and b that compares the real numbers that branches depend on, with the result 1.0 or 0.0."""
-    return lambda a, b: 1.0 * by(decisive(a), decisive(b))
+    return lambda a, b: 1.0 * by(sm.real(a), sm.real(b))
 
 
 def choose(truth: Scalar, a: Scalar, b: Scalar) -> Scalar:
@@ -183,27 +174,27 @@ def minimum(a: Scalar, b: Scalar) -> Scalar:
 
 def sign(x: Scalar) -> Scalar:
     """Sign of the real value of x, without derivatives: 1.0, 0.0 or -1.0."""
-    x = decisive(x)
+    x = sm.real(x)
     return 1.0 * (x > 0) - 1.0 * (x < 0)
 
 
 def floor(x: Scalar) -> Scalar:
     """Largest integer not above x, of numbers and symbols.
 
-    Of dual, Taylor and complex numbers it is that of their real value, a plain number without derivatives.
+    Of dual and complex numbers it is that of their real value, a plain number without derivatives.
     """
-    x = decisive(x)
+    x = sm.real(x)
     return x.floor() if hasattr(x, "floor") else np.floor(x)
 
 
 def trunc(x: Scalar) -> Scalar:
     """Nearest integer toward zero, of the real value of x and without derivatives, as :func:`floor`."""
-    return sm.select(decisive(x), floor(x), -floor(-x))
+    return sm.select(sm.real(x), floor(x), -floor(-x))
 
 
 def rint(x: Scalar) -> Scalar:
     """Nearest integer, an even one at equal distances, of the real value of x and without derivatives, as :func:`floor`."""
-    x = decisive(x)
+    x = sm.real(x)
     up = floor(x + 0.5)
     halfway, odd = up - x == 0.5, up - 2.0 * floor(0.5 * up)
     return up - halfway * odd
@@ -269,7 +260,7 @@ FUNCTIONS: dict[str, Callable[..., Scalar]] = {
     "remainder": lambda a, b: a - b * floor(a / b),
     "mod": lambda a, b: a - b * floor(a / b),
     "fmod": lambda a, b: a - b * trunc(a / b),
-    "heaviside": lambda x, at_zero: sm.select(decisive(x), 1.0, sm.select(-decisive(x), 0.0, at_zero)),
+    "heaviside": lambda x, at_zero: sm.select(sm.real(x), 1.0, sm.select(-sm.real(x), 0.0, at_zero)),
     "hypot": lambda a, b: _sqrt(a * a + b * b),
     "arctan2": sm.atan2,
     "arcsinh": arcsinh,

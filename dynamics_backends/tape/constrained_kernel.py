@@ -12,11 +12,11 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from dynamics_backends.compiled.emit.trace import Kernel, symbolic
 from dynamics_backends.rigid_body.algorithms import ltl
 from dynamics_backends.scalar import Scalar
 from dynamics_backends.symbols import ca
 from dynamics_backends.systems.constraints.constrained_derivatives import DerivativeEquations, Directions
+from dynamics_backends.trace import Kernel, symbolic
 
 Entries = Sequence[Mapping[int, Scalar]]
 """Sparse matrix: for each row its entries by column."""

@@ -8,13 +8,13 @@ from itertools import islice
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from dynamics_backends.compiled.emit.trace import RESULT, Operand, Operation, Trace
 from dynamics_backends.compiled.loops.kernel_data import arrays_of, named, shapes_of
 from dynamics_backends.compiled.loops.unrolled import argument_sizes
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.rigid_body.passes.passes import Program
 from dynamics_backends.tape.kernel_driver import program_kernel
 from dynamics_backends.tape.tape import Tape
+from dynamics_backends.trace import RESULT, Operand, Operation, Trace
 
 _tapes: WeakKeyDictionary[Model, dict[str, Tape]] = WeakKeyDictionary()
 

@@ -21,8 +21,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dynamics_backends.compiled.emit.trace import RESULT, Kernel, Operand, Trace
 from dynamics_backends.machine.library import enumerators
+from dynamics_backends.trace import RESULT, Kernel, Operand, Trace
 
 TERMS = 24
 """Maximum number of terms in one sum: their operands occupy registers until the sum is evaluated."""

@@ -12,7 +12,6 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from dynamics_backends.compiled.emit.trace import Kernel, Tables, symbolic
 from dynamics_backends.compiled.loops.kernel_data import double_tables, int_tables, shapes_of
 from dynamics_backends.compiled.loops.sparsity import zero_masks
 from dynamics_backends.compiled.loops.unrolled import argument_sizes, column_of
@@ -27,6 +26,7 @@ from dynamics_backends.systems.constraints.constrained_derivatives import Deriva
 from dynamics_backends.systems.contact.implicit_step import ContactProblem
 from dynamics_backends.tape.constrained_kernel import directions_by_kernel
 from dynamics_backends.tape.stepped_kernel import solved_by_kernel
+from dynamics_backends.trace import Kernel, Tables, symbolic
 
 _tables: WeakKeyDictionary[Model, Tables] = WeakKeyDictionary()
 _functions: WeakKeyDictionary[Model, dict[str, Any]] = WeakKeyDictionary()

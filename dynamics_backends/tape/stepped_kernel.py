@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from dynamics_backends.compiled.emit.trace import Kernel, symbolic, trace_expressions
 from dynamics_backends.compiled.loops.kernel_data import subtree_ends
 from dynamics_backends.rigid_body.algorithms import ltl
 from dynamics_backends.rigid_body.spatial.spatial import Vec, leaves
@@ -18,6 +17,7 @@ from dynamics_backends.symbols import ca
 from dynamics_backends.systems.contact import implicit_step
 from dynamics_backends.systems.contact.implicit_step import ContactProblem
 from dynamics_backends.tape.tape import Tape
+from dynamics_backends.trace import Kernel, symbolic, trace_expressions
 
 
 def solved_by_kernel(m: ContactProblem, v: Sequence[Any]) -> list[Any]:

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dynamics_backends.compiled.emit.trace import Kernel, Trace
 from dynamics_backends.compiled.runtime.memory import (
     KNOTS_PER_THREAD,
     Workspaces,
@@ -24,6 +23,7 @@ from dynamics_backends.compiled.runtime.memory import (
 from dynamics_backends.machine import library as machine
 from dynamics_backends.machine.library import ffi
 from dynamics_backends.tape.encode import encode
+from dynamics_backends.trace import Kernel, Trace
 
 Array = np.ndarray
 _POINTER = ctypes.sizeof(ctypes.c_ssize_t)

@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from dynamics_backends import scalar as sm
-from dynamics_backends.compiled.emit.trace import trace_expressions
 from dynamics_backends.compiled.sources.traced_source import TracedDynamics
 from dynamics_backends.methods.symbolic_map import TraceError
 from dynamics_backends.protocol import Array, Map, is_second_order
@@ -20,6 +19,7 @@ from dynamics_backends.scalar import Rows, Scalar
 from dynamics_backends.symbols import tracing
 from dynamics_backends.tape.tape import Tape
 from dynamics_backends.tape.traced_dynamics import with_kernels
+from dynamics_backends.trace import trace_expressions
 
 Sizes = tuple[tuple[str, int], ...]
 """Names of the parameters, each with its number of components."""

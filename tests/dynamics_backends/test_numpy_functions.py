@@ -17,10 +17,11 @@ from dynamics_backends.rigid_body.algorithms.rnea import rnea
 from dynamics_backends.rigid_body.model.sample_models import chain
 from dynamics_backends.rigid_body.spatial.spatial import Vec
 from dynamics_backends.scalars.dual import Dual
-from dynamics_backends.scalars.entries import Entry, NoNumber, from_rows
-from dynamics_backends.scalars.taylor import Taylor
+from dynamics_backends.scalars.entries import Entry, NoNumber, from_rows, unboxed
+from dynamics_backends.scalars.evaluate import evaluated
 from dynamics_backends.systems.bodies.free_body import FreeBody
 from dynamics_backends.systems.contact.ground_contact import Terrain
+from dynamics_backends.trace import trace
 
 METHODS = [name for name in backend_names() if name != "analytic"]
 ENGINES = ["numpy", "compiled"]
@@ -459,27 +460,32 @@ def test_number_types_by_themselves():
     np.testing.assert_allclose((np.array([[2.0], [3.0]]) @ dual).tan[..., 0], [[2.0, 2.0], [3.0, 3.0]])
     with pytest.raises(TypeError, match="cannot become a NumPy array"):
         np.asarray(dual)
-    a, b = Taylor.variables(0.3, 0.6)
-    product = (
-        np.arctan2(a, b) * np.sinh(a) + np.cosh(b) ** 1.5 + np.log(b) * np.arcsin(a) + np.tan(a * b) + np.arccos(a)
-    )
+
+
+def test_a_trace_evaluated_on_dual_numbers_and_symbols():
+    """Values of a function of two variables, and its derivatives by dual numbers and by CasADi, against finite differences."""
 
     def value(x, y):
         return (
             np.arctan2(x, y) * np.sinh(x) + np.cosh(y) ** 1.5 + np.log(y) * np.arcsin(x) + np.tan(x * y) + np.arccos(x)
         )
 
-    assert product.c[0] == pytest.approx(value(0.3, 0.6), abs=1e-14)
-    step = 2e-3
-    third = sum(w * value(0.3 + k * step, 0.6) for k, w in ((2, 0.5), (1, -1), (-1, 1), (-2, -0.5))) / step**3
-    assert 6 * product.c[6] == pytest.approx(third, abs=1e-3)
-    mixed = (
-        value(0.3 + 1e-4, 0.6 + 1e-4)
-        - value(0.3 + 1e-4, 0.6 - 1e-4)
-        - value(0.3 - 1e-4, 0.6 + 1e-4)
-        + value(0.3 - 1e-4, 0.6 - 1e-4)
-    ) / 4e-8
-    assert product.c[4] == pytest.approx(mixed, abs=1e-5)
+    def function(x, y):
+        rows = [value(x, y), np.where(x > y, x, np.exp(y)), np.maximum(x, np.abs(y)) + np.hypot(x, y)]
+        return [[unboxed(row) for row in rows]]
+
+    t = trace(lambda z: function(Entry(z[0]), Entry(z[1])), [2])
+    at, step = np.array([[0.3, 0.7], [0.6, 0.2]]), 1e-6
+    (found,) = evaluated(t, [at])
+    np.testing.assert_allclose(found, function(*at)[0], rtol=1e-14)
+    (duals,) = evaluated(t, [Dual.seed(at, np.eye(2))])
+    for j, h in enumerate(step * np.eye(2)[:, :, None]):
+        slopes = (np.array(function(*(at + h))[0]) - function(*(at - h))[0]) / (2 * step)
+        np.testing.assert_allclose([row.tan[:, j] for row in duals], slopes, atol=1e-8)
+    symbol = ca.SX.sym("z", 2)
+    (rows,) = evaluated(t, [symbol])
+    numbers = ca.Function("rows", [symbol], [ca.vertcat(*rows)])(at)
+    np.testing.assert_allclose(numbers, found, rtol=1e-14)
 
 
 def test_hills_by_functions_of_numpy():

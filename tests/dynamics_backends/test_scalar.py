@@ -12,9 +12,9 @@ import pytest
 from casadi import _casadi
 
 from dynamics_backends import scalar as sm
-from dynamics_backends.compiled.emit.trace import trace_expressions
 from dynamics_backends.scalars.dual import Dual
 from dynamics_backends.symbols import ca
+from dynamics_backends.trace import trace_expressions
 
 H = 1e-30
 UNARY = ("sin", "cos", "sqrt", "exp", "log", "tanh")

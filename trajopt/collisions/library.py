@@ -23,13 +23,13 @@ from typing import NamedTuple
 import numpy as np
 
 from dynamics_backends.compiled.emit.emit import Argument, chunked_function
-from dynamics_backends.compiled.emit.trace import trace_expressions
 from dynamics_backends.compiled.loops.kernel import kernel_text, prelude
 from dynamics_backends.compiled.runtime.memory import address, bound, structs_in
 from dynamics_backends.machine.library import kernels
 from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.geometry.distances import NEAREST, distance
 from dynamics_backends.symbols import ca
+from dynamics_backends.trace import trace_expressions
 
 KINDS = tuple(NEAREST)
 """Kinds of cores; the kernels number them in this order."""

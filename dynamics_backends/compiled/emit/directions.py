@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from dynamics_backends import scalar as sm
-from dynamics_backends.compiled.emit.trace import Operand, trace_expressions
 from dynamics_backends.symbols import ca
+from dynamics_backends.trace import Operand, trace_expressions
 
 # -- complex step -------------------------------------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Container, Sequence
 from dataclasses import dataclass
 
-from dynamics_backends.compiled.emit.trace import Operand, Operation, Trace
+from dynamics_backends.trace import Operand, Operation, Trace
 
 CHUNK = 500
 """Number of operations in one C function of straight-line code."""

@@ -17,7 +17,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from dynamics_backends.compiled.emit.emit import Argument, step_function
-from dynamics_backends.compiled.emit.trace import Trace, trace
 from dynamics_backends.compiled.loops.kernel_data import INT_TABLES
 from dynamics_backends.rigid_body.passes.passes import (
     FIELDS,
@@ -31,6 +30,7 @@ from dynamics_backends.rigid_body.passes.passes import (
 )
 from dynamics_backends.rigid_body.spatial.joints import JOINTS, Joint
 from dynamics_backends.rigid_body.spatial.spatial import build, leaves, size
+from dynamics_backends.trace import Trace, trace
 
 CALLS = {
     "add_to_diagonal": "for (int d = 0; d < nv; d++) M[d * nv + d] += armature[d];",

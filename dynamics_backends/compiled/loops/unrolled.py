@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from dynamics_backends.compiled.emit.trace import Trace, trace_expressions
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.rigid_body.passes.drivers import unroll
 from dynamics_backends.rigid_body.passes.passes import FIELDS, Axis, Program
 from dynamics_backends.rigid_body.spatial.spatial import Struct, build, leaves, size
 from dynamics_backends.symbols import ca
+from dynamics_backends.trace import Trace, trace_expressions
 
 
 def unrolled_trace(program: Program, model: Model, outputs: Sequence[str] | None = None) -> Trace:

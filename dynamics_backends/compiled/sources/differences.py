@@ -15,9 +15,9 @@ from dynamics_backends.compiled.loops.kernel import prelude, template
 from dynamics_backends.compiled.runtime.memory import address, code_of, structs_in
 from dynamics_backends.compiled.sources.manifold_source import factor_array, factors_of
 from dynamics_backends.machine import library as machine
-from dynamics_backends.methods.exact_methods import STEP
 from dynamics_backends.methods.finite_difference import FiniteDifference
 from dynamics_backends.protocol import DynamicsBackend, unwrapped
+from dynamics_backends.scalar import STEP
 
 POINTS = 8
 """Maximum number of points at which a tape is evaluated in one call: DIFFERENCES_POINTS in C."""

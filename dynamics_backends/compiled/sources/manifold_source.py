@@ -13,12 +13,12 @@ from typing import Any, NamedTuple
 
 from dynamics_backends import scalar as sm
 from dynamics_backends.compiled.emit.emit import Argument, chunked_function, step_function
-from dynamics_backends.compiled.emit.trace import trace_expressions
 from dynamics_backends.compiled.loops.kernel import prelude, template
 from dynamics_backends.compiled.runtime.memory import structs_in
 from dynamics_backends.machine import library as machine
 from dynamics_backends.manifold import SE2, SE3, SO3, LieGroup, Manifold
 from dynamics_backends.symbols import ca
+from dynamics_backends.trace import trace_expressions
 
 LONG = 2_000
 """Number of operations above which a function is written in pieces."""

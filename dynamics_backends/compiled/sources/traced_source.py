@@ -9,11 +9,11 @@ from typing import Any
 
 from dynamics_backends.compiled.emit.directions import complex_step, slope_along
 from dynamics_backends.compiled.emit.emit import Argument, TracedFunction
-from dynamics_backends.compiled.emit.trace import Trace, trace_expressions
 from dynamics_backends.methods.symbolic_map import Symbols, complaint, description, refusal, symbolic_value
 from dynamics_backends.protocol import Map, Partials, is_second_order
 from dynamics_backends.symbols import ca
 from dynamics_backends.systems.contact.stepped_contact import SteppedContact
+from dynamics_backends.trace import Trace, trace_expressions
 
 OPERATIONS_LIMIT = 300_000
 """Maximum number of operations of one function, which take some seconds to trace."""

@@ -15,16 +15,16 @@ from log6 along products of exponentials up to second order (Baker-Campbell-Haus
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from dynamics_backends import scalar as sm
+from dynamics_backends.composed_map import outer_jacobian
 from dynamics_backends.manifold import SE3
 from dynamics_backends.rigid_body.algorithms.kinematics import quaternion_of_rotation
-from dynamics_backends.rigid_body.spatial.spatial import Force, Mat, Motion, Transform, Vec
-from dynamics_backends.scalar import Scalar
-from dynamics_backends.scalars.taylor import Taylor
+from dynamics_backends.rigid_body.spatial.spatial import Force, Mat, Motion, Transform, Vec, leaves
+from dynamics_backends.scalar import Rows, Scalar
 
 
 class Mover(NamedTuple):
@@ -52,21 +52,17 @@ def pose_error(A: Transform, B: Transform) -> Motion:
 
 @dataclass(frozen=True)
 class LogDifferential:
-    """L = 1 + ad_e / 2 + c2 ad_e^2 + c4 ad_e^4 (manifold.py), with the derivatives of c2 and c4 in |angular part|^2."""
+    """L = dexp^-1(e) = 1 + ad_e / 2 + c2 ad_e^2 + c4 ad_e^4 (manifold.py)."""
 
     e: Motion
     c2: Scalar
     c4: Scalar
-    c2_slope: Scalar
-    c4_slope: Scalar
 
     @classmethod
     def at(cls, e: Motion) -> LogDifferential:
-        """Compute the coefficients c2, c4 of L = dexp^-1 at the error e, and their slopes."""
+        """Compute the coefficients c2, c4 of L at the error e."""
         t2 = e.w.dot(e.w)
-        variable, _ = Taylor.variables(t2, 0.0)
-        c2, c4 = sm.dlog2(variable), sm.dlog4(variable)
-        return cls(e, c2.c[0], c4.c[0], c2.c[1], c4.c[1])
+        return cls(e, sm.dlog2(t2), sm.dlog4(t2))
 
     def times(self, x: Motion) -> Motion:
         """Product L x."""
@@ -75,26 +71,30 @@ class LogDifferential:
         fourth = self.e.cross(self.e.cross(second))
         return x + first * 0.5 + second * self.c2 + fourth * self.c4
 
-    def powers(self, n: Force) -> list[Force]:
-        """Products (ad_e')^i n for i = 0 ... 4."""
-        powers = [n]
-        for _ in range(4):
-            powers.append(_transposed(self.e, powers[-1]))
-        return powers
+    def transpose_times(self, n: Force) -> Force:
+        """Product L' n."""
+        first = _transposed(self.e, n)
+        second = _transposed(self.e, first)
+        fourth = _transposed(self.e, _transposed(self.e, second))
+        return n + first * 0.5 + second * self.c2 + fourth * self.c4
 
-    def transpose_times(self, powers: list[Force]) -> Force:
-        """Product L' n, from the powers (ad_e')^i n of one force n (:meth:`powers`)."""
-        return powers[0] + powers[1] * 0.5 + powers[2] * self.c2 + powers[4] * self.c4
+    def derivative(self, n: Force) -> Callable[[Motion], Force]:
+        """Function z -> D(z)' n: the derivative of L' n along z in e."""
 
-    def derivative(self, powers: list[Force], z: Motion) -> Force:
-        """Product D(z)' n: the derivative of L' n along z in e."""
-        t = 2.0 * self.e.w.dot(z.w)
-        first = _transposed(z, powers[0])
-        second = _transposed(self.e, first) + _transposed(z, powers[1])
-        third = _transposed(self.e, second) + _transposed(z, powers[2])
-        fourth = _transposed(self.e, third) + _transposed(z, powers[3])
-        through_c = powers[2] * (self.c2_slope * t) + powers[4] * (self.c4_slope * t)
-        return first * 0.5 + second * self.c2 + fourth * self.c4 + through_c
+        def product(y: Rows, p: Any) -> list[Scalar]:
+            """Components of L' n as a function of y = (e, n)."""
+            ew, el, m, f = (Vec(*(y[i + k] for k in range(3))) for i in (0, 3, 6, 9))
+            return leaves(LogDifferential.at(Motion(ew, el)).transpose_times(Force(m, f)))
+
+        slopes = outer_jacobian(product, sm.stack([*leaves(self.e), *leaves(n)]), {})
+
+        def along(z: Motion) -> Force:
+            """Product of the slopes and z."""
+            components = leaves(z)
+            found = [sum((a * components[i] for i, a in row.items() if i < 6), 0.0 * components[0]) for row in slopes]
+            return Force(Vec(*found[:3]), Vec(*found[3:]))
+
+        return along
 
 
 def _transposed(m: Motion, n: Force) -> Force:
@@ -118,10 +118,9 @@ def add_pose_error_second(
 ) -> None:
     """Add the second derivatives of n . e in q to qq (Lie derivatives within a joint); body_of: body of each DoF."""
     slopes = pose_error_slopes(d, movers)
-    powers = d.powers(n)
-    carried = d.transpose_times(powers)
+    carried, derivative = d.transpose_times(n), d.derivative(n)
     moved = {j.dof: d.times(j.S) * j.relative for j in movers}
-    derivatives = {j.dof: d.derivative(powers, moved[j.dof]) for j in movers}
+    derivatives = {j.dof: derivative(moved[j.dof]) for j in movers}
     turned = {j.dof: _transposed(j.S, n) for j in movers}
     for j in movers:
         for k in movers:

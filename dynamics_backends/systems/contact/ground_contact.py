@@ -7,8 +7,7 @@ The surface has the gap g(p) [m] and the unit normal n(p) at a point p,
 
 The gap of a plane is the distance from it, that of a terrain is the vertical height above it.  ``height`` [m] may be given at run
 time as the parameter ground_height (1).  The parameter ground_slope (2), the rise of a plane for each meter along x and y,
-replaces the normal of a Plane; a Terrain ignores it.  The derivatives of h come from Taylor polynomials of third order in two
-variables (:mod:`~dynamics_backends.scalars.taylor`), over any scalar.
+replaces the normal of a Plane; a Terrain ignores it.  The derivatives of h, up to the third, are CasADi's.
 
 F(p, w) is the force on a contact point (:class:`Touch`) of a tree that moves with the velocity V; p and w = J V are the position
 and the velocity of the point, and s = J mu is its velocity under other rates mu.  J_j are the columns of J, S_j.w the rotation
@@ -28,6 +27,7 @@ without the terms that a force fixed to its body has as well, which are those of
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -42,8 +42,10 @@ from dynamics_backends.rigid_body.passes.passes import row
 from dynamics_backends.rigid_body.spatial.spatial import Mat, Vec
 from dynamics_backends.scalar import Rows, Scalar
 from dynamics_backends.scalars.entries import Entry, unboxed
-from dynamics_backends.scalars.taylor import Taylor, inverse_root
+from dynamics_backends.scalars.evaluate import evaluated
+from dynamics_backends.symbols import ca, numpy_by_methods, tracing
 from dynamics_backends.systems.contact.contact_law import Derivatives, SecondDerivatives, parameter, scaled
+from dynamics_backends.trace import Trace, trace_expressions
 
 
 class Curvature(NamedTuple):
@@ -121,19 +123,44 @@ class Terrain:
 
         The parameter ground_height replaces the terrain's height.
         """
-        h = Taylor.from_value(unboxed(self.h(*map(Entry, Taylor.variables(p.x, p.y)))))
-        hx, hy = h.slope_x(), h.slope_y()
-        size = inverse_root(hx * hx + hy * hy + 1.0)
-        n = (-hx * size, -hy * size, size)
-        columns = [Vec(*(c.c[k] for c in n)) for k in (1, 2)]
-        curvature = Curvature(Mat(*columns, Vec(0.0, 0.0, 0.0)), -_curvature(h), tuple(_curvature(c) for c in n))  # type: ignore[arg-type]
-        gap = p.z - parameter(parameters, "ground_height", self.height) - h.c[0]
-        return Surface(gap, Vec(-h.c[1], -h.c[2], 1.0), Vec(*(c.c[0] for c in n)), curvature)
+        (found,) = evaluated(height_derivatives(self.h), [[p.x, p.y]])
+        h, hx, hy, hxx, hxy, hyy, hxxx, hxxy, hxyy, hyyy = found
+        v, v_x, v_y = Vec(-hx, -hy, 1.0), Vec(-hxx, -hxy, 0.0), Vec(-hxy, -hyy, 0.0)
+        v_xx, v_xy, v_yy = Vec(-hxxx, -hxxy, 0.0), Vec(-hxxy, -hxyy, 0.0), Vec(-hxyy, -hyyy, 0.0)
+        s = 1.0 / sm.sqrt(v.dot(v))  # n = s v
+        cube = s * s * s
+        r_x, r_y = v.dot(v_x), v.dot(v_y)
+        s_x, s_y = -(cube * r_x), -(cube * r_y)
+
+        def second(v_i: Vec, v_j: Vec, v_ij: Vec, s_i: Scalar, s_j: Scalar, r_j: Scalar) -> Vec:
+            """Second derivative of n = s v in two coordinates i and j, from first derivatives, and v_ij."""
+            s_ij = -(cube * (v_i.dot(v_j) + v.dot(v_ij))) - 3.0 * s * s * s_i * r_j
+            return v_ij * s + v_i * s_j + v_j * s_i + v * s_ij
+
+        n_xx, n_xy = second(v_x, v_x, v_xx, s_x, s_x, r_x), second(v_x, v_y, v_xy, s_x, s_y, r_y)
+        n_yy = second(v_y, v_y, v_yy, s_y, s_y, r_y)
+        normal2 = [_horizontal(getattr(n_xx, i), getattr(n_xy, i), getattr(n_yy, i)) for i in ("x", "y", "z")]
+        normal = Mat(v_x * s + v * s_x, v_y * s + v * s_y, Vec(0.0, 0.0, 0.0))
+        curvature = Curvature(normal, _horizontal(-hxx, -hxy, -hyy), (normal2[0], normal2[1], normal2[2]))
+        gap = p.z - parameter(parameters, "ground_height", self.height) - h
+        return Surface(gap, v, v * s, curvature)
 
 
-def _curvature(t: Taylor) -> Mat:
-    """Second derivatives in x, y, z, at its point of expansion, of a Taylor polynomial in x and y; those in z are zero."""
-    xx, xy, yy = 2.0 * t.c[3], t.c[4], 2.0 * t.c[5]
+@lru_cache(maxsize=64)
+def height_derivatives(h: Callable[[Any, Any], Any]) -> Trace:
+    """Trace of a height h(x, y) and its derivatives up to the third: h, x, y, xx, xy, yy, xxx, xxy, xyy, yyy."""
+    with tracing, numpy_by_methods():
+        at = ca.SX.sym("p", 2)
+        height = ca.SX(unboxed(h(Entry(at[0]), Entry(at[1]))))
+        first = ca.gradient(height, at)
+        H = ca.jacobian(first, at)
+        second = ca.vertcat(H[0, 0], H[0, 1], H[1, 1])
+        T = ca.jacobian(second, at)
+        return trace_expressions([at], [ca.vertcat(height, first, second, T[:, 0], T[2, 1])])
+
+
+def _horizontal(xx: Scalar, xy: Scalar, yy: Scalar) -> Mat:
+    """Second derivatives in x, y, z, of which those in z are zero."""
     return Mat(Vec(xx, xy, 0.0), Vec(xy, yy, 0.0), Vec(0.0, 0.0, 0.0))
 
 

@@ -102,7 +102,7 @@ def operations(system: ActuatedBody) -> tuple[int, int]:
     """Count the operations of a value and of its partial derivatives, in straight-line code."""
     import casadi as ca
 
-    from dynamics_backends.compiled.emit.trace import trace_expressions
+    from dynamics_backends.trace import trace_expressions
 
     x, u = ca.SX.sym("x", system.manifold.nx), ca.SX.sym("u", system.nu)
     first = system.partials(x, u, 0.0, {})  # type: ignore[attr-defined]

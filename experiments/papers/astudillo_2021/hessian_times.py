@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 
-from dynamics_backends.compiled.emit.trace import trace_expressions
 from dynamics_backends.compiled.loops.unrolled import unrolled_trace
 from dynamics_backends.deferred import deferred
 from dynamics_backends.rigid_body.algorithms.aba import aba
@@ -25,6 +24,7 @@ from dynamics_backends.rigid_body.derivatives.fd_second_order import FD_SECOND_O
 from dynamics_backends.rigid_body.derivatives.rnea_derivatives import rnea_derivatives
 from dynamics_backends.rigid_body.derivatives.rnea_second_order import ID_SECOND_ORDER
 from dynamics_backends.rigid_body.model.model import Model
+from dynamics_backends.trace import trace_expressions
 from experiments.analysis.timing import joined_samples, medians, program_call
 from experiments.baselines.generated_code import generated, matrix
 from experiments.papers.study import ASTUDILLO, Claim, Comparison, Outcome

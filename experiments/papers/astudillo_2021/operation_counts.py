@@ -13,7 +13,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from dynamics_backends.compiled.emit.trace import trace_expressions
 from dynamics_backends.compiled.loops.unrolled import unrolled_trace
 from dynamics_backends.deferred import deferred
 from dynamics_backends.rigid_body.algorithms.aba import ABA, aba
@@ -22,6 +21,7 @@ from dynamics_backends.rigid_body.derivatives.fd_derivatives import FDSVA
 from dynamics_backends.rigid_body.derivatives.rnea_derivatives import IDSVA
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.rigid_body.urdf.loader import URDFWarning
+from dynamics_backends.trace import trace_expressions
 from experiments.analysis.operations import by_type
 from experiments.papers.study import ASTUDILLO, Claim, Comparison, Outcome
 from problems.robots import load_robot

@@ -19,7 +19,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dynamics_backends.compiled.emit.trace import trace_expressions
 from dynamics_backends.deferred import deferred
 from dynamics_backends.methods.casadi_ad import MODES
 from dynamics_backends.registry import make_backend
@@ -32,6 +31,7 @@ from dynamics_backends.rigid_body.derivatives.fd_derivatives import FDSVA
 from dynamics_backends.rigid_body.derivatives.rnea_derivatives import IDSVA
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.systems.bodies.rigid_body_map import ActuatedInverseDynamics
+from dynamics_backends.trace import trace_expressions
 from experiments.analysis.timing import joined_samples, medians, program_call, samples
 from experiments.baselines.generated_code import generated, matrix
 from experiments.papers.study import GIFTTHALER, Claim, Comparison, Outcome, times

@@ -17,13 +17,13 @@ from typing import Any
 
 import numpy as np
 
-from dynamics_backends.compiled.emit.trace import trace_expressions
 from dynamics_backends.deferred import deferred
 from dynamics_backends.methods.casadi_ad import MODES
 from dynamics_backends.rigid_body.algorithms import ltl
 from dynamics_backends.rigid_body.algorithms.aba import aba
 from dynamics_backends.rigid_body.algorithms.crba import crba
 from dynamics_backends.rigid_body.model.model import Model
+from dynamics_backends.trace import trace_expressions
 from experiments.analysis.timing import joined_samples, medians
 from experiments.baselines.generated_code import Continuation, generated, interpreted_call, matrix
 from experiments.papers.study import GIFTTHALER, Claim, Comparison, Outcome, times

@@ -24,7 +24,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dynamics_backends.compiled.emit.trace import trace_expressions
 from dynamics_backends.deferred import deferred
 from dynamics_backends.protocol import Map
 from dynamics_backends.registry import engine_in_use, make_backend
@@ -37,6 +36,7 @@ from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.systems.bodies.rigid_body_map import MassMatrix, NonlinearEffects
 from dynamics_backends.systems.constraints.constraint_kinds import PointContact
 from dynamics_backends.systems.constraints.holonomic import Holonomic
+from dynamics_backends.trace import trace_expressions
 from experiments.analysis.timing import medians
 from experiments.baselines.generated_code import matrix
 from experiments.papers.study import KUDRUSS, Claim, Comparison, Outcome

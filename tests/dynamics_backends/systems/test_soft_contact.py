@@ -1,6 +1,7 @@
 """Soft contact: the law against its formula, the dynamics against Pinocchio, derivatives of both orders by every method."""
 
 import pickle
+from math import factorial
 
 import numpy as np
 import pytest
@@ -23,9 +24,9 @@ from dynamics_backends.names import UnknownName
 from dynamics_backends.registry import make_backend
 from dynamics_backends.rigid_body.algorithms import kinematics
 from dynamics_backends.rigid_body.spatial.spatial import Vec
-from dynamics_backends.scalars.taylor import Taylor
+from dynamics_backends.scalars.evaluate import evaluated
 from dynamics_backends.systems.contact.exponential_law import LIMIT, SoftContactLaw
-from dynamics_backends.systems.contact.ground_contact import Plane, Terrain
+from dynamics_backends.systems.contact.ground_contact import Plane, Terrain, height_derivatives
 from dynamics_backends.systems.contact.hunt_crossley import HuntCrossley
 from dynamics_backends.systems.contact.registry import contact_law
 from dynamics_backends.systems.contact.soft_contact import SoftContact
@@ -165,7 +166,7 @@ def _components(d) -> list:
     return [d.g, d.n.x, d.n.y, d.n.z, d.w.x, d.w.y, d.w.z]
 
 
-def test_taylor_polynomials_by_nested_differences():
+def test_derivatives_of_a_height_by_nested_differences():
     """Derivatives up to the third of a function of two variables, against a polynomial fit of its values."""
 
     def h(x, y):
@@ -181,8 +182,9 @@ def test_taylor_polynomials_by_nested_differences():
     )[0]
     expected = {p: c / r ** sum(p) for p, c in zip(powers, fit, strict=True)}
     order = [(0, 0), (1, 0), (0, 1), (2, 0), (1, 1), (0, 2), (3, 0), (2, 1), (1, 2), (0, 3)]
-    actual = h(*Taylor.variables(x0, y0)).c
-    np.testing.assert_allclose(actual, [expected[p] for p in order], rtol=1e-7, atol=1e-7)
+    (actual,) = evaluated(height_derivatives(h), [[x0, y0]])
+    factors = [factorial(i) * factorial(j) for i, j in order]
+    np.testing.assert_allclose(np.divide(actual, factors), [expected[p] for p in order], rtol=1e-7, atol=1e-7)
 
 
 # -- the system -------------------------------------------------------------------------------------------------------

@@ -11,7 +11,6 @@ import pytest
 from compiled_text import compiled_text
 from rigid_body_cases import foreign
 
-from dynamics_backends.compiled.emit.trace import Operation, Trace, trace_expressions
 from dynamics_backends.compiled.loops.kernel import header, kernel_text, prelude
 from dynamics_backends.compiled.runtime.memory import address, aligned, bound, pointers
 from dynamics_backends.machine import library
@@ -20,6 +19,7 @@ from dynamics_backends.symbols import called, preserved_calls
 from dynamics_backends.tape import encode
 from dynamics_backends.tape.encode import UnknownOperation
 from dynamics_backends.tape.tape import Tape
+from dynamics_backends.trace import Operation, Trace, trace_expressions
 from dynamics_backends.user_input import InputError
 
 NAN, INF = np.nan, np.inf

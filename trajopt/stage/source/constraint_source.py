@@ -14,12 +14,12 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from dynamics_backends.compiled.emit.emit import Argument, TracedFunction
-from dynamics_backends.compiled.emit.trace import trace_expressions
 from dynamics_backends.compiled.sources.traced_source import short_enough
 from dynamics_backends.manifold import Manifold
 from dynamics_backends.methods.symbolic_map import symbolic_value
 from dynamics_backends.protocol import Array, HasContraction, HasPartials
 from dynamics_backends.symbols import preserved_calls
+from dynamics_backends.trace import trace_expressions
 from trajopt.problem.constraints import Constraint
 from trajopt.stage.source.term_source import TermShape, TermSource, analytic_partials, by_knot, embed_hessian
 

@@ -16,7 +16,6 @@ from typing import NamedTuple
 import numpy as np
 
 from dynamics_backends.compiled.emit.emit import Argument, TracedFunction
-from dynamics_backends.compiled.emit.trace import trace_expressions
 from dynamics_backends.compiled.sources.traced_source import by_rows, require_short, short_enough
 from dynamics_backends.manifold import Manifold
 from dynamics_backends.methods.symbolic_map import description, symbolic_value
@@ -24,6 +23,7 @@ from dynamics_backends.protocol import Array, HasContraction, HasPartials, HasRe
 from dynamics_backends.rigid_body.algorithms.seen_poses import watching
 from dynamics_backends.symbols import ca
 from dynamics_backends.tape.traced_dynamics import kernel_driver
+from dynamics_backends.trace import trace_expressions
 from trajopt.problem.constraints import Constraint
 from trajopt.problem.terms import CostTerm
 from trajopt.stage.source.step_forces import StepForces

@@ -8,9 +8,9 @@ import pytest
 
 from dynamics_backends import scalar as sm
 from dynamics_backends.compiled.emit.directions import complex_step, slope_along
-from dynamics_backends.compiled.emit.trace import trace_expressions
 from dynamics_backends.scalars.dual import Dual
 from dynamics_backends.tape.tape import Tape
+from dynamics_backends.trace import trace_expressions
 
 REAL = np.array([-2.3, -1.0, -0.4, -1e-3, 0.2, 0.999, 1.0, 3.1])
 IMAGINARY = {"step": np.full(8, 1e-30), "large": np.array([0.7, -0.2, 1.1, -2.0, 0.1, 0.03, -0.5, 0.4])}

@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 from rigid_body_cases import error, state, tree
 
-from dynamics_backends.compiled.emit.trace import trace_expressions
 from dynamics_backends.manifold import SO3
 from dynamics_backends.rigid_body import batched
 from dynamics_backends.rigid_body.algorithms.aba import aba
@@ -13,6 +12,7 @@ from dynamics_backends.rigid_body.algorithms.rnea import rnea
 from dynamics_backends.rigid_body.casadi_functions import casadi_forward_dynamics, casadi_inverse_dynamics
 from dynamics_backends.rigid_body.model.coupling import Coupling
 from dynamics_backends.rigid_body.model.sample_models import chain, random_tree
+from dynamics_backends.trace import trace_expressions
 from problems.robots import load_robot
 
 KINDS = {  # the function, its algorithm, both in closed form

@@ -5,8 +5,8 @@ import operator
 import numpy as np
 import pytest
 
-from dynamics_backends.compiled.emit.trace import RESULT, trace
 from dynamics_backends.symbols import called, preserved_calls
+from dynamics_backends.trace import RESULT, trace
 
 OPERATORS = {
     "ADD": operator.add,
