@@ -39,13 +39,12 @@ def assert_same_rollout(ocp, shooting, count=9):
         close(a, e, 1e-11)
 
 
-def assert_same_curvature(ocp, first=0, last=None):
+def assert_same_curvature(ocp):
     xs, us = trajectory(ocp)
     lam = np.random.default_rng(3).standard_normal((ocp.horizon, ocp.manifold.ndx))
-    given = (xs[first:last], us[first : last and last - 1], lam[first : last and last - 1], first)
     compiled = compiled_evaluator(ocp)
     assert compiled.knot_curvatures(xs, us) is not None
-    for a, e in zip(compiled.curvature(*given), StageEvaluator(ocp).curvature(*given), strict=True):
+    for a, e in zip(compiled.curvature(xs, us, lam), StageEvaluator(ocp).curvature(xs, us, lam), strict=True):
         close(a, e, 1e-10)
         if a.shape[1] == a.shape[2]:
             np.testing.assert_array_equal(a, a.transpose(0, 2, 1))

@@ -126,20 +126,17 @@ class StageEvaluator:
         trials = Trials(xs, us, direction, alphas, shooting, self.ocp.control_bounds, X, U, D)
         return Candidates(X, U, D, np.sum([stages.rollout(trials) for stages in self.stages], axis=0))
 
-    def curvature(self, xs: Array, us: Array, multipliers: Array, first: int = 0) -> Hessians:
-        """Return second derivatives of lam_k' (F_k(x_k (+) dx, u_k + du) (-) x_(k+1)) for the M knots k = first, first + 1, ...
+    def curvature(self, xs: Array, us: Array, multipliers: Array) -> Hessians:
+        """Return second derivatives of lam_k' (F_k(x_k (+) dx, u_k + du) (-) x_(k+1)) at all knots k.
 
-        Arguments: xs (M + 1, nx), us (M, nu), multipliers lam (M, ndx) in the tangent spaces at the nodes xs[1:], like A, B and d
-        of the LQ problem. Returns xx (M, ndx, ndx), ux (M, nu, ndx), uu (M, nu, nu). The gap map (-) is differentiated too.
+        Arguments: xs (N + 1, nx), us (N, nu), multipliers lam (N, ndx) in the tangent spaces at the nodes xs[1:], like A, B and d
+        of the LQ problem. Returns xx (N, ndx, ndx), ux (N, nu, ndx), uu (N, nu, nu). The gap map (-) is differentiated too.
         """
-        M, n, m = len(us), self.manifold.ndx, self.ocp.nu
-        out = Hessians(np.empty((M, n, n)), np.empty((M, m, n)), np.empty((M, m, m)))
-        for stages, knots in zip(self.stages, self.slices, strict=False):
-            start, stop = max(knots.start, first), min(knots.stop, first + M)
-            if start < stop:
-                k, nodes = slice(start - first, stop - first), slice(start - first + 1, stop - first + 1)
-                here = Hessians(*(block[k] for block in out))
-                stages.second(xs[k], us[k], xs[nodes], 0.0, multipliers[k], None, start - knots.start, here)
+        N, n, m = len(us), self.manifold.ndx, self.ocp.nu
+        out = Hessians(np.empty((N, n, n)), np.empty((N, m, n)), np.empty((N, m, m)))
+        for stages, k in zip(self.stages, self.slices, strict=False):
+            here = Hessians(*(block[k] for block in out))
+            stages.second(xs[k], us[k], xs[k.start + 1 : k.stop + 1], 0.0, multipliers[k], None, here)
         return out
 
     def knot_curvatures(self, xs: Array, us: Array) -> Any | None:

@@ -133,16 +133,9 @@ class NumpyStages:
         sigma: float,
         lam: Array | None = None,
         y: Array | None = None,
-        first: int = 0,
         out: Hessians | None = None,
     ) -> Hessians:
-        """Return the Hessian blocks of sigma l + lam'(x_next (-) node) + y'g; None for lam or y omits a part.
-
-        first: index of the first knot if x has fewer rows than there are knots; costs and constraints are then omitted. out: output
-        arrays.
-        """
-        if len(x) < len(self.t):
-            return self._knot_range(first, len(x)).second(x, u, nodes, sigma, lam, y, out=out)
+        """Return the Hessian blocks of sigma l + lam'(x_next (-) node) + y'g, in ``out`` if given; lam, y: None omits a part."""
         n = self.manifold.ndx
         H = np.zeros((len(x), n + self.nu, n + self.nu))
         if sigma:
@@ -159,12 +152,6 @@ class NumpyStages:
         for block, part in zip(out, result, strict=True):
             block[:] = part
         return out
-
-    def _knot_range(self, first: int, count: int) -> NumpyStages:
-        """Return stages of ``count`` knots from ``first`` on, without costs and constraints."""
-        knots = slice(first, first + count)
-        p = {key: v[knots] if v.ndim == 2 else v for key, v in self.parameters.items()}
-        return replace(self, terms=(), constraints=(), t=self.t[knots], dt=self.dt[knots], parameters=p, scale=None)
 
     def _add_constraints(self, H: Array, x: Array, u: Array, y: Array) -> None:
         """Add the Hessian of y'g to H (K, n + m, n + m), in place; constraints with zero multipliers at all knots are skipped."""

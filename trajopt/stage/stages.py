@@ -167,14 +167,12 @@ class Stages(Protocol):
         sigma: float,
         lam: Array | None = None,
         y: Array | None = None,
-        first: int = 0,
         out: Hessians | None = None,
     ) -> Hessians:
         """Return the Hessian blocks of sigma l + lam'(x_next (-) node) + y'g at the knots.
 
-        lam (K, n): in the tangent spaces at the nodes; y (K, ng); None omits a part. first: index of the first knot when x has
-        fewer than K rows, for lam alone. out: contiguous output arrays. Raises TypeError for a time step without second
-        derivatives.
+        lam (K, n): in the tangent spaces at the nodes; y (K, ng); None omits a part. out: contiguous output arrays. Raises
+        TypeError for a time step without second derivatives.
         """
         ...
 

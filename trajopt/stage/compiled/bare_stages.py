@@ -71,24 +71,22 @@ class BareStages:
         sigma: float,
         lam: Array | None = None,
         y: Array | None = None,
-        first: int = 0,
         out: Hessians | None = None,
     ) -> Hessians:
         """Return the Hessian blocks of sigma l + lam'(x_next (-) node) + y'g, in ``out`` if given.
 
         The part of lam and compiled terms and constraints come from ``steps``, the others from ``plain``. lam, y: None omits a
-        part. first: index of the first knot if x has fewer rows than there are knots, for lam alone: terms and constraints are
-        then omitted.
+        part.
         """
         if not sigma and y is None:
-            return self.steps.second(x, u, nodes, 0.0, lam, None, first, out)
+            return self.steps.second(x, u, nodes, 0.0, lam, None, out)
         in_numpy, compiled = (y, None) if self.plain.constraints else (None, y)
-        result = self._costs.second(x, u, nodes, sigma, None, in_numpy, first, out)
+        result = self._costs.second(x, u, nodes, sigma, None, in_numpy, out)
         if lam is not None:
-            for block, part in zip(result, self.steps.second(x, u, nodes, 0.0, lam, None, first), strict=True):
+            for block, part in zip(result, self.steps.second(x, u, nodes, 0.0, lam, None), strict=True):
                 block += part
         if (sigma and self.steps.plain.terms) or compiled is not None:
-            for block, part in zip(result, self.steps.second(x, u, nodes, sigma, None, compiled, first), strict=True):
+            for block, part in zip(result, self.steps.second(x, u, nodes, sigma, None, compiled), strict=True):
                 block += part
         return result
 

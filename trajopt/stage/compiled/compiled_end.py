@@ -100,13 +100,12 @@ class CompiledEnd:
         sigma: float,
         lam: Array | None = None,
         y: Array | None = None,
-        first: int = 0,
         out: Hessians | None = None,
     ) -> Hessians:
         """Return the Hessian blocks of sigma l + y'g in the final state: xx (1, n, n), and empty ux, uu; y: None omits its part.
 
         If the library has no second derivatives: xx = sigma Q if y is None and the Hessian is Gauss-Newton, else computed in
-        NumPy. u, nodes, lam and first do not matter; ``out`` is not written.
+        NumPy. u, nodes and lam do not matter; ``out`` is not written.
         """
         if not self.library.shape.second:
             if y is not None or self.plain.hessian == "exact":

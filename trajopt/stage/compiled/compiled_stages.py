@@ -38,7 +38,6 @@ from trajopt.stage.source.term_source import by_knot, theta_of
 from trajopt.stage.stages import StageDerivatives, StageValues, Trials, workspace_for
 
 _LONG = np.dtype(ctypes.c_long)
-_DOUBLE = 8
 
 
 class CompiledStages:
@@ -67,8 +66,8 @@ class CompiledStages:
         self._n_substeps, self._first_knot = sampling.substeps, plain.start
         self._sizes = (ocp.manifold.nx, n, n, ocp.nu, sum(c.residual.n_out for c in plain.constraints))
         self._values = [np.array(v) for v in _values_of(phase, plain)]
-        self._from_knot: dict[tuple[Library, int], ctypes.Structure] = {}
-        self.data = self._at(self.library, 0)
+        self._data: dict[Library, ctypes.Structure] = {}
+        self.data = self._data_for(self.library)
         self._stored_at = b""
         self._last: tuple[bytes, StageDerivatives | None] = b"", None
 
@@ -91,16 +90,11 @@ class CompiledStages:
         theta_of(plain.terms, len(t), theta)
         constraint_theta(plain.constraints, len(t), path)
 
-    def _at(self, library: Library, first: int) -> ctypes.Structure:
-        """Return the struct stages_t of a library that begins at the knot ``first`` of the phase; cached."""
-        if (library, first) not in self._from_knot:
-            self._from_knot[library, first] = self._make_data(library, first)
-        return self._from_knot[library, first]
-
-    def _make_data(self, library: Library, first: int) -> ctypes.Structure:
-        """Create the struct stages_t of a library, whose arrays begin at the knot ``first``."""
-        rows = (address(v) + _DOUBLE * first * (v.size // len(v)) for v in self._values)
-        return StagesData(library.structure, self._n_substeps, *rows)
+    def _data_for(self, library: Library) -> ctypes.Structure:
+        """Return the struct stages_t of the phase for a library; cached."""
+        if library not in self._data:
+            self._data[library] = StagesData(library.structure, self._n_substeps, *map(address, self._values))
+        return self._data[library]
 
     # -- values and first order -----------------------------------------------------------------------------------------
     def values(self, x: Array, u: Array, nodes: Array) -> StageValues:
@@ -177,7 +171,6 @@ class CompiledStages:
         sigma: float,
         lam: Array | None = None,
         y: Array | None = None,
-        first: int = 0,
         out: Hessians | None = None,
     ) -> Hessians:
         """Return the Hessian blocks of sigma l + lam'(x_next (-) node) + y'g, in ``out`` if given; lam, y: None omits a part.
@@ -185,7 +178,7 @@ class CompiledStages:
         If the library has no second derivatives, lam alone (sigma 0, y None) uses the library of the time step, if that exists;
         a Gauss-Newton cost alone (lam, y None) gives sigma times Q, S, R of first derivatives, in new arrays; NumPy evaluates
         all else, with a report. A library with second derivatives reuses the substeps that :meth:`first` stored at the same
-        point, or computes them. first: index of the first knot if x has fewer rows than knots, for lam alone.
+        point, or computes them.
         """
         alone = not sigma and y is None
         library = self.curved if alone else self.library if self.library.shape.second else None
@@ -193,7 +186,7 @@ class CompiledStages:
             if lam is None and y is None and self.plain.hessian == "gauss_newton":
                 return self._gauss_newton(x, u, nodes, sigma)
             self._report()
-            return self.plain.second(x, u, nodes, sigma, lam, y, first, out)
+            return self.plain.second(x, u, nodes, sigma, lam, y, out)
         _, n, _, m, _ = self._sizes
         K, at, inputs = len(x), *_point(x, u, nodes)
         out = out or Hessians(np.empty((K, n, n)), np.empty((K, m, n)), np.empty((K, m, m)))
@@ -205,7 +198,7 @@ class CompiledStages:
             substeps = self._stored_substeps
         addresses = [None if a is None else address(a) for a in (*multipliers, substeps)]
         results = SecondData(sigma, *addresses, *map(address, out))
-        stages = self._at(library, first)
+        stages = self._data_for(library)
         function, head = library.second, (ctypes.byref(stages), ctypes.byref(at))
 
         def part(begin: int, end: int, workspace: Array) -> None:
@@ -236,9 +229,9 @@ class CompiledStages:
 
     @property
     def curved_data(self) -> ctypes.Structure | None:
-        """Struct stages_t for the library ``curved``, from the first knot on; None if there is none."""
+        """Struct stages_t for the library ``curved``; None if there is none."""
         library = self.curved
-        return None if library is None else self._at(library, 0)
+        return None if library is None else self._data_for(library)
 
     def sweep_part(self, x: Array, u: Array, nodes: Array) -> tuple[CurvaturePart, Any] | None:
         """Return the CurvaturePart by which a C sweep evaluates second derivatives of the time steps, and its memory.
@@ -250,7 +243,7 @@ class CompiledStages:
         if library is None:
             return None
         at, inputs = _point(x, u, nodes)
-        stages, workspace = self._at(library, 0), library.second_workspaces(self._n_substeps)[0]
+        stages, workspace = self._data_for(library), library.second_workspaces(self._n_substeps)[0]
         sweep = SweepData(ctypes.addressof(stages), ctypes.addressof(at), address(workspace))
         part = CurvaturePart(self._first_knot, self._first_knot + len(x), library.knot_second, ctypes.addressof(sweep))
         return part, (sweep, stages, at, inputs, workspace)
@@ -260,7 +253,7 @@ class CompiledStages:
         """Return a copy with ``pieces`` times as many substeps in each time step, for rollouts."""
         result = self._view()
         result._n_substeps *= pieces
-        result.data = result._at(self.library, 0)
+        result.data = result._data_for(self.library)
         return result
 
     def shortened(self, share: float) -> CompiledStages:
@@ -268,13 +261,13 @@ class CompiledStages:
         result = self._view()
         t, weight, *others = self._values
         result._values = [t, share * weight, *others]
-        result.data = result._at(self.library, 0)
+        result.data = result._data_for(self.library)
         return result
 
     def _view(self) -> CompiledStages:
         """Return a copy of these stages without cached results, which shares values and library."""
         result = copy(self)
-        result._from_knot, result._stored_at, result._last = {}, b"", (b"", None)
+        result._data, result._stored_at, result._last = {}, b"", (b"", None)
         result.__dict__.pop("_stored_substeps", None)
         return result
 

@@ -199,13 +199,6 @@ def test_phases_have_their_own_curvature():
     assert curved.status.success and curved.iterations < plain.iterations
     used = np.r_[0:6, 10:15]
     np.testing.assert_allclose(curved.us[used], plain.us[used], rtol=0, atol=1e-7)
-    # knot by knot as all at once
-    evaluator, lam = StageEvaluator(ocp), np.random.default_rng(0).standard_normal((15, 2))
-    whole = evaluator.curvature(curved.xs, curved.us, lam)
-    for k in range(15):
-        part = evaluator.curvature(curved.xs[k : k + 2], curved.us[k : k + 1], lam[k : k + 1], k)
-        for ours, block in zip(part, whole, strict=True):
-            np.testing.assert_allclose(ours[0], block[k], rtol=0, atol=1e-15)
 
 
 # -- indefinite Quu -------------------------------------------------------------------------------------------------------
