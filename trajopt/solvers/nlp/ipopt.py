@@ -1,13 +1,16 @@
-"""Sparse nonlinear programs by IPOPT, through cyipopt (:mod:`trajopt.solvers.nlp.ipopt_problem`).
+"""Sparse nonlinear programs by IPOPT, through cyipopt.
 
 A. Waechter, L. T. Biegler, On the implementation of an interior-point filter line-search algorithm for large-scale nonlinear
 programming, Math. Program. 106, 2006.  This module converts the iterations and return codes of IPOPT to records and statuses.
 Each record describes an iterate and the step from it.
+
+cyipopt requests objective, constraints, gradient and Jacobian one by one, without marking new points. Values and first derivatives
+are evaluated once for consecutive requests at a point.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,7 +22,6 @@ from trajopt.results.status import SOLVED, Status
 from trajopt.solvers import termination
 from trajopt.solvers.nlp import nlp_diagnosis
 from trajopt.solvers.nlp.ipopt_library import ipopt_library
-from trajopt.solvers.nlp.ipopt_problem import IpoptProblem, Iterate, Pattern, Progress
 from trajopt.solvers.nlp.nlp import NLPSolution, Patterned, trajectory_at
 from trajopt.solvers.nlp.scaled_kkt import scaled_kkt
 from trajopt.solvers.options import DMSOptions
@@ -80,6 +82,23 @@ def require_ipopt() -> Any:
         raise MissingIpopt(_MISSING) from error
 
 
+class Iterate(NamedTuple):
+    """Variables w (n,), constraints g (m,), multipliers y (m,) of constraints and z (n,) of bounds.
+
+    Signs are those of :mod:`trajopt.solvers.nlp.nlp`.
+    """
+
+    w: Array
+    g: Array
+    y: Array
+    z: Array
+
+    @classmethod
+    def of(cls, w: Array, found: Mapping[str, Any]) -> Iterate:
+        """Return w with the constraints and multipliers in IPOPT's results; z is the upper minus the lower bound multiplier."""
+        return cls(w, found["g"], found["mult_g"], found["mult_x_U"] - found["mult_x_L"])
+
+
 class _Point(NamedTuple):
     """Iterate with its errors.
 
@@ -95,8 +114,18 @@ class _Point(NamedTuple):
     kkt: float
 
 
+Pattern = tuple[Array, Array]
+"""Rows and columns of the entries of a sparse matrix."""
+
+
 class _Run:
-    """State of one solve: callbacks of IPOPT, journal, best iterate."""
+    """State of one solve: callbacks of IPOPT, journal, best iterate.
+
+    The callbacks have the names that cyipopt expects. Without ``hessian``, IPOPT approximates the Hessian.
+    """
+
+    hessian: Callable[[Array, Array, float], Array]
+    hessianstructure: Callable[[], Pattern]
 
     def __init__(self, nlp: Patterned, w0: Array, options: DMSOptions, callback: Callback | None, defects: int) -> None:
         self.nlp, self.options, self.defects = nlp, options, defects
@@ -105,38 +134,48 @@ class _Run:
         self.iteration = 0
         self.point: _Point | None = None
         self.best: _Point | None = None
-        self._linearized: tuple[bytes, Array, Columns] | None = None
+        self._known: dict[str, tuple[bytes, Any]] = {}
+        self._raised: BaseException | None = None
 
     # -- the solve ------------------------------------------------------------------------------------------------------
     def solve(self, warm: Multipliers | None) -> NLPSolution:
         """Run IPOPT until it ends or Ctrl-C interrupts it; return the final iterate after a success, else the best one."""
+        y, z = warm or Multipliers(np.zeros(len(self.nlp.g_lower)), np.zeros(len(self.w0)))
         require_ipopt()
-        start = warm or Multipliers(np.zeros(len(self.nlp.g_lower)), np.zeros(len(self.w0)))
         try:
             self._problem = self._ipopt_problem(warm is not None)
             with self.journal.timed("backward"):  # excludes the callbacks
-                code, objective, end = self._problem.solve(self.w0, *start)
+                w, info = self._problem.solve(self.w0, lagrange=y, zl=np.maximum(-z, 0.0), zu=np.maximum(z, 0.0))
+            if self._raised is not None:
+                raise self._raised
         except KeyboardInterrupt:
             return self.ended(termination.interrupted(self.iteration))
+        code = info["status"]
         if self.point is not None and code in (_SUCCESS, _ACCEPTABLE, _FEASIBLE_POINT):
-            self.best = self._measured(end, objective, self.point.gradient)
+            self.best = self._measured(Iterate.of(w, info), info["obj_val"], self.point.gradient)
         self._close_record(0.0, 0.0, 0.0)
         return self.ended(self._status(code))
 
-    def _ipopt_problem(self, warm: bool) -> IpoptProblem:
-        """Create the problem of IPOPT with bounds, sparsity patterns and options; warm: True to start from given multipliers."""
-        nlp, second = self.nlp, self.options.hessian != "limited_memory"
-        bounds = [np.clip(b, -INFINITE, INFINITE) for b in (nlp.x_lower, nlp.x_upper, nlp.g_lower, nlp.g_upper)]
-        jacobian, hessian = nlp.patterns()
-        lower = self._triangle(hessian) if second else None
-        problem = IpoptProblem(self, bounds, (jacobian.rows, jacobian.columns), lower)
-        problem.set_options(_ipopt_options(self.options, warm))
-        return problem
+    def _ipopt_problem(self, warm: bool) -> Any:
+        """Create the problem of IPOPT (cyipopt.Problem) with bounds, sparsity patterns and options; warm: start from multipliers.
 
-    def _triangle(self, hessian: Columns) -> Pattern:
-        """Return rows and columns of the lower triangle of the Hessian, and store the positions of its entries."""
-        self._lower = np.flatnonzero(hessian.rows >= hessian.columns)
-        return hessian.rows[self._lower], hessian.columns[self._lower]
+        Raises ValueError for an option or value that IPOPT does not accept.
+        """
+        nlp = self.nlp
+        self._jacobian, hessian = nlp.patterns()
+        if self.options.hessian != "limited_memory":
+            self._lower = np.flatnonzero(hessian.rows >= hessian.columns)
+            places = hessian.rows[self._lower], hessian.columns[self._lower]
+            self.hessian, self.hessianstructure = self._lower_triangle, lambda: places
+        sides = {"lb": nlp.x_lower, "ub": nlp.x_upper, "cl": nlp.g_lower, "cu": nlp.g_upper}
+        bounds = {key: np.clip(side, -INFINITE, INFINITE) for key, side in sides.items()}
+        problem = ipopt_library().Problem(n=len(nlp.x_lower), m=len(nlp.g_lower), problem_obj=self, **bounds)
+        for key, value in _ipopt_options(self.options, warm).items():
+            try:
+                problem.add_option(key, value)
+            except TypeError as error:
+                raise ValueError(f"ipopt: IPOPT does not accept {key} = {value!r}") from error
+        return problem
 
     def ended(self, status: Status) -> NLPSolution:
         """Return the best iterate, or the guess if there is none, as solution with the given status and the history."""
@@ -149,43 +188,80 @@ class _Run:
         return NLPSolution(self.nlp, w, objective, g, y, z, status, self.iteration, self.journal.history())
 
     # -- IPOPT's callbacks ----------------------------------------------------------------------------------------------
-    def values(self, w: Array) -> tuple[float, Array]:
-        """Return f and g (m,) at w; the time counts as rollout."""
-        with self.journal.timed("rollout"):
-            return self.nlp.evaluate(w)
+    def objective(self, w: Array) -> float:
+        """Return f."""
+        return float(self._evaluated(lambda: self._values_at(w)[0], ()))
 
-    def derivatives(self, w: Array) -> tuple[Array, Array]:
-        """Return the gradient of f (n,) and the entries of the Jacobian of g at w; the time counts as derivatives."""
+    def constraints(self, w: Array) -> Array:
+        """Return g (m,)."""
+        return self._evaluated(lambda: self._values_at(w)[1], self.nlp.g_lower.shape)
+
+    def gradient(self, w: Array) -> Array:
+        """Return the gradient of f (n,)."""
+        return self._evaluated(lambda: self._derivatives_at(w)[0], w.shape)
+
+    def jacobian(self, w: Array) -> Array:
+        """Return the entries of the Jacobian of g."""
+        return self._evaluated(lambda: self._derivatives_at(w)[1].data, self._jacobian.rows.shape)
+
+    def jacobianstructure(self) -> Pattern:
+        """Return rows and columns of the entries of the Jacobian of g."""
+        return self._jacobian.rows, self._jacobian.columns
+
+    def _lower_triangle(self, w: Array, multipliers: Array, sigma: float) -> Array:
+        """Return the entries of the lower triangle of the Hessian of sigma f + multipliers' g; the time counts as derivatives."""
         with self.journal.timed("derivatives"):
-            gradient, jacobian = self._derivatives_at(w)
-            return gradient, jacobian.data
+            return self._evaluated(
+                lambda: self.nlp.second_entries(w, sigma, multipliers).take(self._lower), self._lower.shape
+            )
 
-    def _derivatives_at(self, w: Array) -> tuple[Array, Columns]:
-        """Return the gradient of f and the Jacobian of g at w; the results at the last w are cached."""
-        point = w.tobytes()
-        if self._linearized is None or self._linearized[0] != point:
-            self._linearized = point, *self.nlp.first_entries(w)
-        return self._linearized[1:]
-
-    def hessian(self, w: Array, sigma: float, multipliers: Array) -> Array:
-        """Return the entries of the lower triangle of the Hessian of sigma f + multipliers' g."""
-        with self.journal.timed("derivatives"):
-            return self.nlp.second_entries(w, sigma, multipliers).take(self._lower)
-
-    def intermediate(self, progress: Progress) -> None:
+    def intermediate(
+        self, mode, iteration, objective, primal, dual, mu, step, regularization, alpha_dual, alpha, trials
+    ) -> bool:
         """Close the record of the last iterate with the step from it; measure the new one and keep it if it is the best so far.
 
-        IPOPT calls this after each iteration.
+        IPOPT calls this after each iteration; cyipopt inspects the names. Returns False, which ends the solve, after an exception.
         """
+        if self._raised is not None:
+            return False
         with self.journal.timed("backward"):  # counts the time in IPOPT until here
-            if progress.iteration > 0:
-                self._close_record(progress.regularization, progress.alpha * progress.step, progress.alpha)
-            self.iteration = progress.iteration
-            found = self._problem.iterate()
+            if iteration > 0:
+                self._close_record(regularization, alpha * step, alpha)
+            self.iteration = iteration
+            found = self._problem.get_current_iterate()
             if found is not None:
-                self.point = self._measured(found, progress.objective, progress.dual)
+                self.point = self._measured(Iterate.of(found["x"], found), objective, dual)
                 if self.best is None or self._merit(self.point) <= self._merit(self.best):
                     self.best = self.point
+        return True
+
+    def _evaluated(self, evaluate: Callable[[], Any], shape: tuple[int, ...]) -> Any:
+        """Return the numbers that a function returns, or NaN of this shape after an exception, which end the solve.
+
+        The exception is stored: cyipopt would drop it, or let IPOPT continue with numbers that were never written.
+        """
+        if self._raised is None:
+            try:
+                return evaluate()
+            except BaseException as error:
+                self._raised = error
+        return np.full(shape, np.nan)
+
+    def _values_at(self, w: Array) -> tuple[float, Array]:
+        """Return f and g (m,) at w; the time counts as rollout."""
+        return self._cached("rollout", self.nlp.evaluate, w)
+
+    def _derivatives_at(self, w: Array) -> tuple[Array, Columns]:
+        """Return the gradient of f (n,) and the Jacobian of g at w; the time counts as derivatives."""
+        return self._cached("derivatives", self.nlp.first_entries, w)
+
+    def _cached(self, phase: str, evaluate: Callable[[Array], Any], w: Array) -> Any:
+        """Return evaluate(w), cached for the last w of a phase of the journal, which times it."""
+        point = w.tobytes()
+        if phase not in self._known or self._known[phase][0] != point:
+            with self.journal.timed(phase):
+                self._known[phase] = point, evaluate(w)
+        return self._known[phase][1]
 
     # -- records --------------------------------------------------------------------------------------------------------
     def _measured(self, iterate: Iterate, objective: float, dual: float) -> _Point:
@@ -193,8 +269,7 @@ class _Run:
         nlp, (w, g, _, _) = self.nlp, iterate
         rows = violation(g, nlp.g_lower, nlp.g_upper)
         worst = max(largest(rows), largest(violation(w, nlp.x_lower, nlp.x_upper)))
-        with self.journal.timed("derivatives"):
-            derivatives = self._derivatives_at(w)
+        derivatives = self._derivatives_at(w)
         with self.journal.timed("backward"):
             kkt = scaled_kkt(nlp, w, objective, g, *derivatives, *iterate[2:])
         return _Point(iterate, objective, worst, largest(rows[: self.defects]), dual, kkt)
