@@ -279,49 +279,40 @@ class Batch:
 
     def parameters(self, i: int) -> Array:
         """Return the parameters (n or 1, K, size) of the dynamics of phase i."""
-        K = self.ocp.phases[i].knots
-        if self.members is not None:
-            return _stacked([by_knot(m.phases[i].parameters.values(), K) for m in self.members])
-        own = self.ocp.phases[i].parameters
-        return self._filled(by_knot(own.values(), K), [(DYNAMICS, key, np.shape(v)[-1]) for key, v in own.items()])
+        own, K = self.ocp.phases[i].parameters, self.ocp.phases[i].knots
+        parts = [(DYNAMICS, key, np.shape(v)[-1]) for key, v in own.items()]
+        return self._by_knot(lambda ocp: by_knot(ocp.phases[i].parameters.values(), K), parts)
 
     def theta(self, terms: Callable[[OCP], Sequence[CostTerm]], K: int) -> Array:
         """Return weights and parameters (n or 1, K, size) of the cost terms that ``terms`` selects from a problem, on K knots.
 
         Columns: for each term its weight, then its parameters in order.
         """
-        if self.members is not None:
-            return _stacked([theta_of(terms(m), K) for m in self.members])
-        own = terms(self.ocp)
-        parts = [
-            (t.name, key, np.shape(v)[-1]) for t in own for key, v in (("weight", t.weight), *t.parameters.items())
-        ]
-        return self._filled(theta_of(own, K), parts)
+        named = ((t.name, {"weight": t.weight, **t.parameters}) for t in terms(self.ocp))
+        parts = [(name, key, np.shape(v)[-1]) for name, values in named for key, v in values.items()]
+        return self._by_knot(lambda ocp: theta_of(terms(ocp), K), parts)
 
     def path(self, constraints: Callable[[OCP], Sequence[Constraint]], K: int) -> Array:
         """Return parameters (n or 1, K, size) of the constraints that a function selects from a problem, on K knots."""
-        if self.members is not None:
-            return _stacked([constraint_theta(constraints(m), K) for m in self.members])
-        own = constraints(self.ocp)
-        parts = [(c.name, key, np.shape(v)[-1]) for c in own for key, v in c.parameters.items()]
-        return self._filled(constraint_theta(own, K), parts)
+        parts = [(c.name, key, np.shape(v)[-1]) for c in constraints(self.ocp) for key, v in c.parameters.items()]
+        return self._by_knot(lambda ocp: constraint_theta(constraints(ocp), K), parts)
 
     def limits(self, constraint_of: Callable[[OCP], Constraint], K: int) -> tuple[Array, Array]:
         """Return lower and upper bounds, each (n or 1, K, nr), of the constraint that a function selects from a problem."""
-        if self.members is not None:
-            both = [constraint_of(m).bounds(K) for m in self.members]
-            return np.array([lower for lower, _ in both]), np.array([upper for _, upper in both])
         own = constraint_of(self.ocp)
-        pairs = zip(("lower", "upper"), own.bounds(K), strict=True)
-        lower, upper = (self._filled(base, [(own.name, key, own.residual.n_out)]) for key, base in pairs)
-        return lower, upper
+        name, size = own.name, own.residual.n_out
+        lower = self._by_knot(lambda ocp: constraint_of(ocp).bounds(K)[0], [(name, "lower", size)])
+        return lower, self._by_knot(lambda ocp: constraint_of(ocp).bounds(K)[1], [(name, "upper", size)])
 
-    def _filled(self, base: Array, parts: Sequence[tuple[str, str, int]]) -> Array:
-        """Return base values (K, size) with the columns that the batch varies replaced, (n, K, size); (1, K, size) if none vary.
+    def _by_knot(self, read: Callable[[OCP], Array], parts: Sequence[tuple[str, str, int]]) -> Array:
+        """Return values by knot, (n, K, size), or (1, K, size) if none vary: what ``read`` returns for each problem.
 
-        parts: (owner, parameter, number of columns) of the columns in order. Raises ValueError for values on another number of
-        knots.
+        Without members, those of the common problem, with the columns that the batch varies replaced. parts: (owner, parameter,
+        number of columns) of the columns in order. Raises ValueError for values on another number of knots.
         """
+        if self.members is not None:
+            return _stacked([read(m) for m in self.members])
+        base = read(self.ocp)
         if not any(part[:2] in self.values for part in parts):
             return base[None]
         found, at = np.tile(base, (self._count, 1, 1)), 0

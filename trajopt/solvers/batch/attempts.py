@@ -10,12 +10,11 @@ from typing import Any
 import numpy as np
 
 from dynamics_backends.protocol import Array
-from trajopt.guesses.guesses import Guess
 from trajopt.problem.constraints import chosen_coordinates
 from trajopt.problem.ocp import OCP
 from trajopt.solvers.auto import Attempt, Try, attempts, has_only_bounds, in_turn
 from trajopt.solvers.batch.interrupts import interrupted
-from trajopt.solvers.batch.solution import BatchSolution, gathered, renumbered
+from trajopt.solvers.batch.solution import BatchSolution, gathered, guess_of, renumbered
 from trajopt.solvers.methods.driver import Answers, ProgressCallback, run_together
 from trajopt.solvers.options import AutoOptions
 from trajopt.solvers.problem_batch import Batch
@@ -56,8 +55,8 @@ def in_attempts(
         answers.append((numbers, found))
         return Answers(found, found.stopped)
 
-    guesses = [Guess(*(rows[i if len(rows) == n else 0] for rows in guess)) for i in range(n)]
-    methods = [in_turn(plan, partial(batch.__getitem__, i), guesses[i], options) for i, plan in enumerate(plans)]
+    numbered = enumerate(plans)
+    methods = [in_turn(p, partial(batch.__getitem__, i), guess_of(guess, i, n), options) for i, p in numbered]
     solutions, stopped = run_together(methods, answer, lambda i, request: id(request.attempt), on_finished, interrupted)
     numbers, most = max(answers, key=lambda pair: len(pair[0]))
     meta = {**renumbered(most.meta, numbers), "seconds": time.perf_counter() - began, "stopped": stopped}

@@ -6,6 +6,7 @@ different row structure, or whose values are not finite or bounds contradictory.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, ClassVar, cast
@@ -18,7 +19,7 @@ from trajopt.problem.ocp import OCP
 from trajopt.results.status import Status
 from trajopt.solvers import termination
 from trajopt.solvers.batch.slot_batch import SlotBatch
-from trajopt.solvers.batch.solution import BatchSolution
+from trajopt.solvers.batch.solution import BatchSolution, guess_of
 from trajopt.solvers.direct.program_parts import with_rows
 from trajopt.solvers.feedback import tracking_gains
 from trajopt.solvers.interior.stage_program import StageProgram
@@ -30,8 +31,6 @@ from trajopt.solvers.problem_batch import Batch
 from trajopt.solvers.window import interior_status
 from trajopt.solvers.window.interior_slot import InteriorSlot, serves
 
-TRIES = 3
-"""Maximum number of problems tried as the template of a batch, which should share its bound structure with most problems."""
 _REFERRED = (End.NOT_FINITE, End.REFERRED)
 """Terminations after which a single solve repeats the problem."""
 
@@ -51,7 +50,7 @@ def _with_gains(batch: Batch, found: BatchSolution) -> BatchSolution:
 
 
 class InteriorBatch(SlotBatch):
-    """Batch solved by compiled kernels of the interior-point method (interior_slot.h). ``program``: of the template problem."""
+    """Batch solved by compiled kernels of the interior-point method (interior_slot.h). ``program``: that of most problems."""
 
     measures: ClassVar = {"gradient": "gradient", "kkt": "error", "violation": "violation"}
 
@@ -111,59 +110,29 @@ class InteriorBatch(SlotBatch):
     # -- programs -----------------------------------------------------------------------------------------------------------
 
     def _structured(self, count: int) -> tuple[StageProgram, Array, list[Array]]:
-        """Return the program of a template problem, a mask of the problems that fit it, and the values from :meth:`_numbers`.
+        """Return a program with the most common structure of bounds, a mask of the problems that fit it, and their values.
 
-        A problem fits if its bounds are on the same rows as those of the template and do not contradict each other. Candidates,
-        at most TRIES, are tried until one shares its structure with at least half of the problems; the template is the candidate
-        that most problems fit. count: 1 if all problems have the same bounds, else their number.
+        A problem fits if its bounds are on the same rows and do not contradict each other. Values: lower and upper bounds, targets
+        of equality rows, and values of fixed state entries, (count, ..) each; those of the program for problems that do not fit.
+        count: 1 if all problems have the same bounds, else their number.
         """
-        tries: list[tuple[int, StageProgram, Array, list[Array]]] = []
-        at = 0
-        for _ in range(TRIES):
-            at, program = self._next_template(at)
-            alike, valid, numbers = self._numbers(program, count)
-            tries.append((at, program, alike & valid, numbers))
-            if 2 * alike.sum() >= count:
-                break
-            at = int(np.flatnonzero(~alike)[0])
-        _, program, fits, numbers = max(tries, key=lambda tried: tried[2].sum())
-        return program, fits, numbers
-
-    def _numbers(self, p: StageProgram, count: int) -> tuple[Array, Array, list[Array]]:
-        """Return two masks (count,) and the values of each problem; a count of 1 applies to all problems.
-
-        Masks: the bounds are on the rows of program ``p``; the bounds do not contradict each other. Values: lower and upper bounds,
-        targets of equality rows, and values of fixed state entries, (count, ..) each; uninitialized where the rows differ.
-        """
-        numbers = [np.empty((count, size)) for size in (p.numbers, p.numbers, p.rows, len(p.fixed))]
-        alike, valid = np.zeros(count, bool), np.zeros(count, bool)
+        first, programs = self._program(0), dict[Any, StageProgram]()
+        structures, values = list[Any](), list[tuple[Array, ...]]()
         for i in range(count):
-            own = p.rebound(self.batch[i], self._guess(i).us)
-            alike[i], valid[i] = p.alike(own), interior_status.crossed_bounds(own) is None
-            if not alike[i]:
-                continue
-            for rows, values in zip(numbers, (own.lower, own.upper, own.target, own.fixed_at), strict=True):
-                rows[i] = values
-        return alike, valid, numbers
-
-    def _guess(self, i: int) -> Guess:
-        """Return the guess of problem i."""
-        return Guess(*(rows[i if len(rows) == self.count else 0] for rows in self.guess))
-
-    def _next_template(self, start: int) -> tuple[int, StageProgram]:
-        """Return the first problem from ``start`` on without NaN in its row bounds, and its program.
-
-        Problem ``start`` if there is none.
-        """
-        for i in range(start, self.count):
-            found = self._program(i)
-            if not np.isnan(found.row_bounds).any():
-                return i, found
-        return start, self._program(start)
+            own = first.rebound(self.batch[i], guess_of(self.guess, i, self.count).us)
+            structures.append(own.bound_structure if interior_status.crossed_bounds(own) is None else None)
+            values.append((own.lower, own.upper, own.target, own.fixed_at))
+            programs.setdefault(structures[-1], own)
+        counts = Counter(structures)
+        common = max(programs, key=lambda structure: (structure is not None, counts[structure]))
+        fits = [structure is not None and structure == common for structure in structures]
+        template = values[structures.index(common)]
+        rows = zip(*(own if fit else template for own, fit in zip(values, fits, strict=True)), strict=True)
+        return programs[common], np.array(fits), [np.array(column) for column in rows]
 
     def _program(self, i: int) -> StageProgram:
         """Return the program of problem i as in a single solve."""
-        return prepared(self.batch[i], self._guess(i), self.options).program
+        return prepared(self.batch[i], guess_of(self.guess, i, self.count), self.options).program
 
     def status(self, i: int) -> Status:
         """Return the status of problem i, equal to that of a single solve; "interrupted" if it was not solved here."""

@@ -9,7 +9,6 @@ import numpy as np
 
 from dynamics_backends.protocol import Array
 from trajopt.problem.ocp import OCP
-from trajopt.results.status import Status
 from trajopt.solvers.batch.slot_batch import SlotBatch
 from trajopt.solvers.ddp import by_newton
 from trajopt.solvers.methods.driver import ProgressCallback
@@ -19,7 +18,6 @@ from trajopt.solvers.methods.requests import GAUSS_NEWTON
 from trajopt.solvers.options import DDPOptions, MethodOptions
 from trajopt.solvers.problem_batch import Batch
 from trajopt.solvers.window.newton_slot import NewtonSlot, serves
-from trajopt.solvers.window.status import FailedExpansion, failed_expansion
 from trajopt.stage.evaluators import evaluator_for
 
 
@@ -79,12 +77,6 @@ class NewtonBatch(SlotBatch):
         """Return the method for problem ``number``, with its iteration limit; slot: unused."""
         return self.method(self.size, self.options, int(self.limits[number]))
 
-    def status(self, i: int) -> Status:
-        """Return the status of problem i, equal to that of a single solve."""
-
-        def find_culprit(xs: Array, us: Array) -> FailedExpansion:
-            """Return the expansion of problem i about a trajectory, to find what is not finite."""
-            ocp = self.batch[i]
-            return failed_expansion(ocp, xs, us, _evaluators(ocp, self.options))
-
-        return self._status(i, find_culprit)
+    def _evaluators(self, ocp: OCP) -> tuple[Any, Any]:
+        """Return the evaluators with the Gauss-Newton Hessian and with the Hessian of the options."""
+        return _evaluators(ocp, self.options)

@@ -25,12 +25,11 @@ from typing import Any
 from dynamics_backends.compiled.runtime.memory import default_threads
 from dynamics_backends.deferred import deferred
 from dynamics_backends.protocol import Array
-from trajopt.guesses.guesses import Guess
 from trajopt.results.solution import Solution
 from trajopt.results.status import Status, StatusCode
 from trajopt.solvers import termination
 from trajopt.solvers.batch.interrupts import raising
-from trajopt.solvers.batch.solution import BatchSolution, gathered
+from trajopt.solvers.batch.solution import BatchSolution, gathered, guess_of
 from trajopt.solvers.problem_batch import Batch
 from trajopt.solvers.solve import solve
 
@@ -76,8 +75,7 @@ class Work:
             if stopped():
                 raise KeyboardInterrupt
 
-        guess = Guess(*(rows[i if len(rows) == len(self.batch) else 0] for rows in self.guess))
-        limits = self.max_iterations
+        guess, limits = guess_of(self.guess, i, len(self.batch)), self.max_iterations
         options = self.options if limits is None else replace(self.options, max_iterations=int(limits[i]))
         found = solve(self.batch[i], guess, options, on_finished, self.solver, check=False)
         return replace(found, history=(), model=None, annotations=None)  # not needed, and costly to pickle

@@ -9,7 +9,6 @@ import numpy as np
 from dynamics_backends.machine.library import lanes as lanes_in_use
 from dynamics_backends.protocol import Array
 from trajopt.problem.ocp import OCP
-from trajopt.results.status import Status
 from trajopt.solvers.batch.slot_batch import SlotBatch
 from trajopt.solvers.batch.threads import STOP
 from trajopt.solvers.methods.driver import ProgressCallback, run_window
@@ -22,7 +21,6 @@ from trajopt.solvers.window.newton_slot import serves
 from trajopt.solvers.window.shooting import corrects_of, models_of
 from trajopt.solvers.window.shooting_slot import layout, sizes_of
 from trajopt.solvers.window.shooting_window import ShootingWindow, directions_doubles
-from trajopt.solvers.window.status import FailedExpansion
 from trajopt.stage.evaluation import StageEvaluator
 from trajopt.stage.evaluators import evaluator_for
 
@@ -102,12 +100,6 @@ class ShootingBatch(SlotBatch):
         """Return the shooting method for problem ``number``, with that problem's iteration limit; slot: unused."""
         return ShootingMethod(self.models, self.options, self.corrects, int(self.limits[number]))
 
-    def status(self, i: int) -> Status:
-        """Return the status of problem i, equal to that of a single solve."""
-
-        def find_culprit(xs: Array, us: Array) -> FailedExpansion:
-            """Return the expansion of problem i about a trajectory, to find what is not finite."""
-            ocp = self.batch[i]
-            return FailedExpansion(ocp, xs, evaluator_for(ocp, self.options.hessian).expand(xs, us))
-
-        return self._status(i, find_culprit)
+    def _evaluators(self, ocp: OCP) -> tuple[StageEvaluator]:
+        """Return the evaluator with the Hessian of the options."""
+        return (evaluator_for(ocp, self.options.hessian),)

@@ -20,13 +20,14 @@ from dynamics_backends.protocol import Array
 from trajopt.problem.ocp import OCP
 from trajopt.results.status import Status
 from trajopt.solvers import termination
-from trajopt.solvers.batch.solution import BatchSolution
+from trajopt.solvers.batch.solution import BatchSolution, guess_of
 from trajopt.solvers.batch.threads import ENDED, STOP, Ran, run_workers
 from trajopt.solvers.methods.driver import ProgressCallback, run_alone
 from trajopt.solvers.methods.method import End, Ended, Solve
 from trajopt.solvers.problem_batch import Batch
-from trajopt.solvers.window.status import FailedExpansion, status_of
+from trajopt.solvers.window.status import FailedExpansion, failed_expansion, status_of
 from trajopt.stage.compiled.compiled_end import CompiledEnd
+from trajopt.stage.evaluation import StageEvaluator
 
 
 class Rows:
@@ -147,9 +148,9 @@ class SlotBatch(Rows, ABC):
     def _method(self, number: int, slot: Any) -> Any:
         """Return the solver method of a problem whose data a slot points to."""
 
-    @abstractmethod
-    def status(self, i: int) -> Status:
-        """Return the status of problem i, equal to that of a single solve."""
+    def _evaluators(self, ocp: OCP) -> Sequence[StageEvaluator]:
+        """Return the evaluators of a problem that find the culprit of a failure; none by default."""
+        return ()
 
     # -- solves -----------------------------------------------------------------------------------------------------------
     def solve_one_by_one(
@@ -239,7 +240,7 @@ class SlotBatch(Rows, ABC):
 
     def _put_guess(self, i: int) -> None:
         """Store the guess of problem i as its trajectory, and NaN as its cost."""
-        self.xs[i], self.us[i] = (rows[i if len(rows) == self.count else 0] for rows in self.guess)
+        self.xs[i], self.us[i] = guess_of(self.guess, i, self.count)
         self.cost[i] = np.nan
 
     # -- results ----------------------------------------------------------------------------------------------------------
@@ -257,11 +258,10 @@ class SlotBatch(Rows, ABC):
         arrays = self.xs, self.us, self.cost, iterations
         return BatchSolution(*arrays, status, self.batch.times(), self.K, self.k, meta)
 
-    def _status(self, i: int, find_culprit: Callable[[Array, Array], FailedExpansion]) -> Status:
-        """Return the status of problem i of a batch without constraints, as in a single solve.
+    def status(self, i: int) -> Status:
+        """Return the status of problem i, equal to that of a single solve.
 
-        After a non-finite start, it replaces the trajectory by the guess and the cost by NaN. ``find_culprit`` returns the
-        culprit of a failure, from the expansion about a trajectory.
+        After a non-finite start, it replaces the trajectory by the guess and the cost by NaN.
         """
         ended: Ended | None = self.ended[i]
         if ended is None:
@@ -273,9 +273,10 @@ class SlotBatch(Rows, ABC):
             self._put_guess(i)
 
         def culprit() -> FailedExpansion:
-            """Return the culprit of the failure, without warnings of NumPy."""
+            """Return the expansion that is not finite or whose line search failed, without warnings of NumPy."""
+            ocp = self.batch[i]
             with np.errstate(all="ignore"):
-                return find_culprit(xs, us)
+                return failed_expansion(ocp, xs, us, self._evaluators(ocp))
 
         options = self.options
         if ended.end is End.MOST_ITERATIONS:

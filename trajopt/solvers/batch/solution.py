@@ -13,6 +13,7 @@ import numpy as np
 from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.model.model import Model
 from trajopt.problem.annotations import Annotations
+from trajopt.problem.guess import Guess
 from trajopt.results.solution import LAST_CONTROL, Solution
 from trajopt.results.status import Status, StatusCode
 from trajopt.solvers import termination
@@ -124,6 +125,11 @@ class BatchSolution:
     def __repr__(self) -> str:
         ends = ", ".join(f"{count} {code}" for code, count in Counter(str(s.code) for s in self.status).most_common())
         return f"BatchSolution({len(self)} problems: {ends})"
+
+
+def guess_of(guess: tuple[Array, Array], i: int, n: int) -> Guess:
+    """Return the guess of problem i, out of n; a guess with one row is shared by all problems."""
+    return Guess(*(rows[i if len(rows) == n else 0] for rows in guess))
 
 
 def rows_of(guess: tuple[Array, Array], numbers: list[int], n: int) -> tuple[Array, Array]:

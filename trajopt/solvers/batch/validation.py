@@ -8,12 +8,11 @@ from typing import Any
 import numpy as np
 
 from dynamics_backends.protocol import Array
-from trajopt.guesses.guesses import Guess
 from trajopt.problem.terms import QUATERNION_TOLERANCE, quaternion_errors
 from trajopt.results.solution import Solution
 from trajopt.results.status import Status, StatusCode
 from trajopt.solvers import termination
-from trajopt.solvers.batch.solution import BatchSolution, gathered, renumbered, rows_of
+from trajopt.solvers.batch.solution import BatchSolution, gathered, guess_of, renumbered, rows_of
 from trajopt.solvers.methods.driver import ProgressCallback
 from trajopt.solvers.problem_batch import Batch
 from trajopt.solvers.shooting.penalized import places
@@ -42,7 +41,7 @@ def invalid_problems(batch: Batch, guess: tuple[Array, Array], flaws: Mapping[in
     contradictory = _marked_problems(len(batch), _contradictory(batch))
     wrong = contradictory | _marked_problems(len(batch), _wrong(batch, guess[0]))
     wrong -= {i for i, flaw in flaws.items() if flaw.code is StatusCode.NON_FINITE}
-    errors = {i: errors_of(batch[i], _guess_of_problem(batch, guess, i)) for i in sorted(wrong)}
+    errors = {i: errors_of(batch[i], guess_of(guess, i, len(batch))) for i in sorted(wrong)}
     if len(errors) == len(batch) and all(found == errors[0] for found in errors.values()):
         raise InvalidProblem(errors[0])
     found = {}
@@ -51,13 +50,8 @@ def invalid_problems(batch: Batch, guess: tuple[Array, Array], flaws: Mapping[in
         found[i] = termination.invalid(i, mistakes, contradictory=i in contradictory)
     first = next((i for i in range(len(batch)) if i not in flaws and i not in found), None)
     if first is not None:
-        require_valid(batch[first], _guess_of_problem(batch, guess, first))
+        require_valid(batch[first], guess_of(guess, first, len(batch)))
     return found
-
-
-def _guess_of_problem(batch: Batch, guess: tuple[Array, Array], i: int) -> Guess:
-    """Return the guess of problem i; a guess with one row is shared."""
-    return Guess(*(rows[i if len(rows) == len(batch) else 0] for rows in guess))
 
 
 def _marked_problems(n: int, found: Iterator[Array]) -> set[int]:

@@ -144,13 +144,10 @@ class StageProgram:
         other._lay_out(with_rows(ocp), us)
         return other
 
-    def alike(self, other: StageProgram) -> bool:
-        """True if both programs have equal row kinds and offsets, fixed state entries and held controls.
-
-        Values of bounds may differ.
-        """
-        own, its = ((p.kind, p.row, p.fixed, p.fix, p.held) for p in (self, other))
-        return all(np.array_equal(a, b) for a, b in zip(own, its, strict=True))
+    @property
+    def bound_structure(self) -> tuple[bytes, ...]:
+        """Row kinds and offsets, fixed state entries and held controls; equal for programs whose bounds differ in values only."""
+        return tuple(part.tobytes() for part in (self.kind, self.row, self.fixed, self.fix, self.held))
 
     @property
     def sizes(self) -> tuple[Any, ...]:
