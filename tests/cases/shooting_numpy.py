@@ -8,7 +8,7 @@ import numpy as np
 
 from dynamics_backends.protocol import Array
 from trajopt.guesses.guesses import Guess
-from trajopt.lq.lq import Bounds, LQProblem, LQStep, Policy, Stationarity, curvature_along
+from trajopt.lq.lq import Bounds, LQProblem, LQStep, Policy, Stationarity
 from trajopt.lq.lq_solver import shared_lq
 from trajopt.problem.ocp import OCP
 from trajopt.solvers.methods.requests import Solved
@@ -37,6 +37,14 @@ from trajopt.solvers.window.slots import Answering
 from trajopt.stage.evaluation import Candidates, Direction as Along, Expansion, Shooting, StageEvaluator
 
 REFUSED = Trial(np.inf, np.inf)
+
+
+def curvature_along(lq: LQProblem, step: LQStep) -> float:
+    """Return the second derivative D2 of the LQ cost along alpha (dx, du): the quadratic form of Q, S and R at the step."""
+    dx, du = step
+    Qdx = (lq.Q @ dx[:, :, None])[:, :, 0]
+    cross, Rdu = (lq.S @ dx[:-1, :, None])[:, :, 0], (lq.R @ du[:, :, None])[:, :, 0]
+    return float(np.sum(dx * Qdx) + np.sum(du * (2.0 * cross + Rdu)))
 
 
 class At(NamedTuple):
@@ -84,7 +92,7 @@ def measured(xs: Array, us: Array, expansion: Expansion, evaluator: StageEvaluat
     if defect <= GAP_ROUNDING * (1.0 + float(np.abs(xs).max())):
         lq = lq._replace(d=np.zeros_like(lq.d))
         expansion = expansion._replace(lq=lq)
-    lam, reduced = shared_lq().adjoint(lq)
+    lam, reduced, _ = shared_lq().stationarity(lq)
     projected = reduced if bounds is None else np.clip(reduced, us - bounds[1], us - bounds[0])
     gradient = float(np.abs(projected).max(initial=0.0))
     return At(xs, us, expansion, evaluator, reduced, lam, gradient, defect, float(np.abs(lq.d).sum()), {})

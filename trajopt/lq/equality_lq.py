@@ -30,8 +30,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from dynamics_backends.compiled.loops.kernel import kernel_text
-from dynamics_backends.compiled.runtime.memory import address, aligned, bound, structs_in
-from dynamics_backends.machine.library import kernels
+from dynamics_backends.compiled.runtime.memory import address, aligned, structs_in
 from dynamics_backends.protocol import Array
 
 _LINE = 8  # doubles of a cache line
@@ -57,20 +56,16 @@ def source() -> str:
 
 
 class EqualityLQ:
-    """Riccati solver and memory of an LQ problem with equations at knots: N steps, n = ndx states, m = nu controls.
+    """Memory of an LQ problem with equations at knots, for kernels that solve it: N steps, n = ndx states, m = nu controls.
 
     max_equations: maximum number of equations at a knot. Inputs, filled by the caller: A (N, n, n), B (N, n, m), Q (N + 1, n, n), S
     (N, m, n), R (N, m, m), row (N + 2) offsets of the equations by knot, C (rows, n), D (rows, m); d (N, n), q (N + 1, n), r (N,
-    m), e (rows). Results of :meth:`solve`: dx (N + 1, n), du (N, m), multipliers lam (N, n) of the dynamics and y (rows).
-    ``factors``: arrays of the struct elq_knot (equality_types.h) by name. ``parts``: addresses of elq_matrices, elq_vectors,
-    elq_factors and elq_step; ``addresses``: of Q, S, R, q, r, d, C, D, e and row.
+    m), e (rows). Results: dx (N + 1, n), du (N, m), multipliers lam (N, n) of the dynamics and y (rows). ``parts``: addresses of
+    elq_matrices, elq_vectors, elq_factors and elq_step; ``addresses``: of Q, S, R, q, r, d, C, D, e and row.
     """
 
     def __init__(self, ndx: int, nu: int, horizon: int, rows: int, max_equations: int) -> None:
         n, m, N = ndx, nu, horizon
-        library = kernels()
-        self._factor = bound(library, "elq_factor", "pp", ctypes.c_long)
-        self._solve = bound(library, "elq_solve", "pppp", ctypes.c_double)
         self.n, self.m, self.N = n, m, N
         self.most = most = n + max_equations if rows else 0
         of_matrices = [(N, n, n), (N, n, m), (N + 1, n, n), (N, m, n), (N, m, m), (rows, n), (rows, m)]
@@ -87,9 +82,7 @@ class EqualityLQ:
             ]
         )
         self.A, self.B, self.Q, self.S, self.R, self.C, self.D, *rest = arrays
-        self.d, self.q, self.r, self.e, self.dx, self.du, self.lam, self.y, self._workspace, *rest = rest
-        self.factors = dict(zip(("P", "K", "ux", "uu", "G"), rest, strict=False))
-        self._turned = rest[-1]
+        self.d, self.q, self.r, self.e, self.dx, self.du, self.lam, self.y, *_ = rest
         self.row = np.zeros(N + 2, np.dtype(ctypes.c_long))
         self._counts = np.zeros((N + 1, 3), np.dtype(ctypes.c_long))
         self._soft: Array | None = None
@@ -100,36 +93,8 @@ class EqualityLQ:
         self._step = _Step(*at[11:16])
         self.parts = [ctypes.addressof(s) for s in (self._matrices, self._vectors, self._factors, self._step)]
 
-    @property
-    def gains(self) -> Array:
-        """Gains K (N, m, n) of the last :meth:`factor`, as a view; without the final knot."""
-        return self.factors["K"][: self.N]
-
-    def factor(self, shift: float = 0.0, soft: float = 0.0) -> int | None:
-        """Factor the matrices in memory by a backward sweep, with ``shift`` added to the diagonals of Q and R.
-
-        soft: softness s of the dynamics, 0 for exact; problems with equations need 0. Returns the knot where the reduced Hessian,
-        or 1 + s P, is not positive definite, or None after a success.
-        """
-        if soft > 0.0:
-            self.soften()
-        self._matrices.shift, self._matrices.soft = shift, soft
-        failed = self._factor(self.parts[0], self.parts[2])
-        return None if failed < 0 else int(failed)
-
     def soften(self) -> None:
-        """Allocate memory for soft dynamics, whose defects are s times their costates; does nothing if it is allocated.
-
-        :meth:`factor` calls it for soft > 0.
-        """
+        """Allocate memory for soft dynamics, whose defects are s times their costates; does nothing if it is allocated."""
         if self._soft is None:
             self._soft = np.zeros((self.N, self.n, self.n))
             self._factors.F = address(self._soft)
-
-    def solve(self) -> float:
-        """Solve with the last factors, from the vectors in memory and dx[0]; writes dx, du, lam and y.
-
-        Returns the largest right-hand side of linearly dependent equations after elimination: they contradict the others if it is
-        not zero.
-        """
-        return float(self._solve(*self.parts))

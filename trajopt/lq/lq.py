@@ -22,8 +22,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import numpy as np
-
 from dynamics_backends.protocol import Array
 
 Bounds = tuple[Array, Array]
@@ -71,14 +69,6 @@ class LQStep(NamedTuple):
 
     dx: Array
     du: Array
-
-
-def curvature_along(lq: LQProblem, step: LQStep) -> float:
-    """Return the second derivative D2 of the LQ cost along alpha (dx, du): the quadratic form of Q, S and R at the step."""
-    dx, du = step
-    Qdx = (lq.Q @ dx[:, :, None])[:, :, 0]
-    cross, Rdu = (lq.S @ dx[:-1, :, None])[:, :, 0], (lq.R @ du[:, :, None])[:, :, 0]
-    return float(np.sum(dx * Qdx) + np.sum(du * (2.0 * cross + Rdu)))
 
 
 HALF_OF_DIGITS = 2.0**-26

@@ -159,7 +159,6 @@ class LQSolver:
     def __init__(self) -> None:
         library = kernels()
         self._riccati = bound(library, "lq_riccati", "pp dd pp", ctypes.c_long)
-        self._adjoint = bound(library, "lq_adjoint", "ppp")
         self._stationarity = bound(library, "lq_stationarity", "pppp p")
         self._finite = bound(library, "lq_finite", "p", ctypes.c_int)
         self._linear_rollout = bound(library, "lq_rollout", "ppp ppp")
@@ -238,15 +237,6 @@ class LQSolver:
         to = _POLICY.pack(*map(address, policy[:4]))
         failed = self._riccati(_problem(data), limits, *_damping(mu, regularize), changes, to)
         return policy._replace(failed_at=None if failed < 0 else int(failed))
-
-    def adjoint(self, lq: LQProblem) -> tuple[Array, Array]:
-        """Return costates lambda_k = q + A'lambda_(k+1), (N + 1, n), at dx = 0 and du = 0, and the reduced gradient r +
-        B'lambda_(k+1), (N, m).
-        """
-        lam, gradient = np.empty(lq.q.shape), np.empty(lq.r.shape)
-        data = _contiguous(lq)
-        self._adjoint(_problem(data), address(lam), address(gradient))
-        return lam, gradient
 
     def stationarity(self, lq: LQProblem, K: Array | None = None) -> Stationarity:
         """Return costates, gradient g (N, m) and sizes s (m,) of its terms under du = K dx, K (N, m, n), or du = 0 for None.

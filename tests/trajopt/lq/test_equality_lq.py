@@ -1,9 +1,29 @@
 """The LQ problem with equations at its knots, against dense solutions of its KKT system."""
 
+import ctypes
+
 import numpy as np
 import pytest
 
+from dynamics_backends.compiled.runtime.memory import bound
+from dynamics_backends.machine.library import kernels
 from trajopt.lq.equality_lq import EqualityLQ
+
+
+class SolvableLQ(EqualityLQ):
+    """LQ problem with the kernels that solve it."""
+
+    def factor(self, shift=0.0, soft=0.0):
+        """Factor with ``shift`` added to the diagonals of Q and R; returns the knot where this fails, None after a success."""
+        if soft > 0.0:
+            self.soften()
+        self._matrices.shift, self._matrices.soft = shift, soft
+        failed = bound(kernels(), "elq_factor", "pp", ctypes.c_long)(self.parts[0], self.parts[2])
+        return None if failed < 0 else failed
+
+    def solve(self):
+        """Solve with the last factors; returns the largest right-hand side of linearly dependent equations."""
+        return bound(kernels(), "elq_solve", "pppp", ctypes.c_double)(*self.parts)
 
 
 def dense_solution(lq, dx0, soft=0.0, shift=0.0):
@@ -38,7 +58,7 @@ def dense_solution(lq, dx0, soft=0.0, shift=0.0):
 
 def random_problem(rng, N, n, m, counts, *, indefinite=False):
     """Random data with ``counts`` equations by knot; indefinite: convex only on the equations' null space or not at all."""
-    lq = EqualityLQ(n, m, N, sum(counts), max(counts))
+    lq = SolvableLQ(n, m, N, sum(counts), max(counts))
     lq.row[1:] = np.cumsum(counts)
     for array in (lq.A, lq.B, lq.C, lq.D, lq.d, lq.q, lq.r, lq.e):
         array[...] = rng.normal(size=array.shape)
