@@ -23,7 +23,7 @@ from trajopt import OCP, SampledSystem
 from trajopt.config.scenario import PlantSettings, Settings
 from trajopt.config.task import BackendFactory, Task
 from trajopt.replanning.loop import Plant
-from trajopt.replanning.sampled_plant import BesidePath, Push, SampledPlant
+from trajopt.replanning.sampled_plant import Push, SampledPlant
 from trajopt.validation.stability import stable_substeps
 
 PlantFactory = Callable[[], Plant]
@@ -32,6 +32,32 @@ PlantFactory = Callable[[], Plant]
 
 ELSEWHERE = 1.5
 """Bound on the stiffness of joint friction in other configurations, relative to the initial one."""
+
+
+class BesidePath:
+    """Plant extended by a path parameter s of the controller: states (x, s, sdot), controls (u, w), sddot = w.
+
+    start: initial (s, sdot). inputs: function from the state x of the plant and the controls u to its inputs (nu,); default u.
+    """
+
+    def __init__(self, plant: Plant, start: Array, inputs: Callable[[Array, Array], Array] = lambda x, u: u) -> None:
+        self._plant, self._inputs = plant, inputs
+        self._s, self._speed = map(float, start)
+
+    def state(self) -> Array:
+        """State of the plant with the path parameter and its rate, (x, s, sdot)."""
+        return np.append(self._plant.state(), [self._s, self._speed])
+
+    def step(self, u: Array, dt: float) -> None:
+        """Advance the plant and the path parameter by dt [s] under the constant controls u = (controls of the plant, sddot).
+
+        Raises ValueError for a control that is not finite.
+        """
+        if not np.isfinite(u[-1]):
+            raise ValueError(f"a control is not finite: {u}")
+        self._plant.step(self._inputs(self._plant.state(), u[:-1]), dt)
+        self._s += dt * (self._speed + 0.5 * dt * float(u[-1]))
+        self._speed += dt * float(u[-1])
 
 
 def plants_of(task: Task, settings: Settings, backend: BackendFactory, robot: str) -> PlantFactory:

@@ -28,7 +28,7 @@ from trajopt.config.scenario import (
     sensor_of,
 )
 from trajopt.config.task import SettingsError, Task
-from trajopt.replanning.converged_planner import ConvergedPlanner, Failing, Slowed
+from trajopt.replanning.converged_planner import ConvergedPlanner
 from trajopt.replanning.loop import Now, Plant, ReplanningLoop
 from trajopt.replanning.plan import Plan
 from trajopt.replanning.planning import Planner
@@ -45,6 +45,7 @@ from trajopt.replanning.workers import (
 )
 from trajopt.results.status import StatusCode
 from trajopt.solvers.options import COST_HESSIANS
+from .faults import Failing, Slowed
 from .plants import plants_of
 
 CONFIG_FILE, FIRST_PLAN_FILE = "config.toml", "first_plan.npz"

@@ -13,11 +13,10 @@ from dynamics_backends.registry import make_backend
 from dynamics_backends.rigid_body.batched import frame_placement, inverse_dynamics
 from dynamics_backends.rigid_body.model.model import Model
 from experiments.plots.replanning_plots import plot_contour
-from experiments.replan.plants import plants_of
+from experiments.replan.plants import BesidePath, plants_of
 from experiments.replan.run import setup, simulate, statistics
 from trajopt.config.config import load_config
 from trajopt.config.scenario import sensor_of
-from trajopt.replanning.sampled_plant import BesidePath
 
 CONFIGS = Path(__file__).parents[2] / "problems" / "configs"
 SHORT = [

@@ -1,15 +1,14 @@
-"""Dynamics of this project as a plant, with its own time steps and unplanned forces; and a plant with a path parameter."""
+"""Dynamics of this project as a plant, with its own time steps and unplanned forces."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from dynamics_backends.protocol import Array
 from trajopt.problem.ocp import DiscreteMap
-from trajopt.replanning.loop import Plant
 from trajopt.replanning.simulator import Simulator
 from trajopt.replanning.workers import SAME_TIME, steps_of
 
@@ -71,29 +70,3 @@ class SampledPlant:
         inputs = np.array([force + pushed(self._pushes, t, len(force)) for t in times])
         self._x = self._simulator.advance(self._x, inputs, dt / count, t=self._time)
         self._time += dt
-
-
-class BesidePath:
-    """Plant extended by a path parameter s of the controller: states (x, s, sdot), controls (u, w), sddot = w.
-
-    start: initial (s, sdot). inputs: function from the state x of the plant and the controls u to its inputs (nu,); default u.
-    """
-
-    def __init__(self, plant: Plant, start: Array, inputs: Callable[[Array, Array], Array] = lambda x, u: u) -> None:
-        self._plant, self._inputs = plant, inputs
-        self._s, self._speed = map(float, start)
-
-    def state(self) -> Array:
-        """State of the plant with the path parameter and its rate, (x, s, sdot)."""
-        return np.append(self._plant.state(), [self._s, self._speed])
-
-    def step(self, u: Array, dt: float) -> None:
-        """Advance the plant and the path parameter by dt [s] under the constant controls u = (controls of the plant, sddot).
-
-        Raises ValueError for a control that is not finite.
-        """
-        if not np.isfinite(u[-1]):
-            raise ValueError(f"a control is not finite: {u}")
-        self._plant.step(self._inputs(self._plant.state(), u[:-1]), dt)
-        self._s += dt * (self._speed + 0.5 * dt * float(u[-1]))
-        self._speed += dt * float(u[-1])

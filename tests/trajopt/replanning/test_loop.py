@@ -9,8 +9,9 @@ import pytest
 from replanning_cases import DT, KNOTS, PERIOD, TICK, WatchedPlant, goal_object, loop, problem
 
 import trajopt as to
+from experiments.replan.faults import Failing, Slowed
 from trajopt.guesses.guesses import WarmStart
-from trajopt.replanning.converged_planner import ConvergedPlanner, Failing, Slowed
+from trajopt.replanning.converged_planner import ConvergedPlanner
 from trajopt.replanning.measurements import Sensor
 from trajopt.replanning.plan import ShrinkingHorizon
 from trajopt.replanning.real_time import RealTimeSLQ
@@ -358,7 +359,7 @@ def test_a_plant_rejects_non_finite_controls():
 def test_a_slowed_planner_takes_its_time(monkeypatch):
     slept = []
     seconds = iter([0.0, 0.25])
-    monkeypatch.setattr("trajopt.replanning.converged_planner.time.perf_counter", lambda: next(seconds))
-    monkeypatch.setattr("trajopt.replanning.converged_planner.time.sleep", slept.append)
+    monkeypatch.setattr("experiments.replan.faults.time.perf_counter", lambda: next(seconds))
+    monkeypatch.setattr("experiments.replan.faults.time.sleep", slept.append)
     planner = Slowed(Counting(type("Still", (), {"respond": lambda self, x0: "plan"})()), 10.0)
     assert planner.respond(np.zeros(2)) == "plan" and slept == [2.25]

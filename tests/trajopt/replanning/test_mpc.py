@@ -10,7 +10,7 @@ import pytest
 from replanning_cases import DT, KNOTS, mass, problem
 
 import trajopt as to
-from trajopt.replanning.converged_planner import Failing
+from experiments.replan.faults import Failing
 from trajopt.replanning.plan import ShrinkingHorizon
 from trajopt.replanning.real_time import RealTimeSLQ
 

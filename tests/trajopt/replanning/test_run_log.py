@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from replanning_cases import PERIOD, TICK, goal_object, loop, mass, problem
 
-from trajopt.replanning.converged_planner import Failing
+from experiments.replan.faults import Failing
 from trajopt.replanning.measurements import Sensor
 from trajopt.replanning.real_time import RealTimeSLQ
 from trajopt.replanning.run_log import RunLog
