@@ -291,7 +291,8 @@ from trajopt.replanning.plan import (
     warm_start as warm_start,
 )
 from trajopt.replanning.planning import Planner as Planner
-from trajopt.replanning.real_time import RealTimeSLQ as RealTimeSLQ, RealTimeSQP as RealTimeSQP
+from trajopt.replanning.real_time import RealTimeSLQ as RealTimeSLQ
+from trajopt.replanning.real_time_sqp import RealTimeSQP as RealTimeSQP
 from trajopt.replanning.run_log import (
     Event as Event,
     EventKind as EventKind,

@@ -32,7 +32,8 @@ from trajopt.replanning.converged_planner import ConvergedPlanner
 from trajopt.replanning.loop import Now, Plant, ReplanningLoop
 from trajopt.replanning.plan import Plan
 from trajopt.replanning.planning import Planner
-from trajopt.replanning.real_time import RealTimeSLQ, RealTimeSQP
+from trajopt.replanning.real_time import RealTimeSLQ
+from trajopt.replanning.real_time_sqp import RealTimeSQP
 from trajopt.replanning.run_log import EventKind, RunLog
 from trajopt.replanning.workers import (
     ScriptedWorker,

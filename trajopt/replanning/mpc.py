@@ -26,7 +26,8 @@ from trajopt.replanning.converged_planner import ConvergedPlanner
 from trajopt.replanning.measurements import Measurement
 from trajopt.replanning.plan import Horizon, Plan, RecedingHorizon, fault_of, warm_start
 from trajopt.replanning.planning import Control, Planner, Planning
-from trajopt.replanning.real_time import RealTimeSLQ, RealTimeSQP
+from trajopt.replanning.real_time import RealTimeSLQ
+from trajopt.replanning.real_time_sqp import RealTimeSQP
 from trajopt.replanning.run_log import EventKind, RunRecorder, statistics_of
 from trajopt.replanning.workers import SAME_TIME, ImmediateWorker, Timing, Worker
 from trajopt.results.solution import Solution

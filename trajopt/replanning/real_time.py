@@ -27,20 +27,14 @@ use the exact Hessian of the cost, if that is compiled. Its blocks Q are replace
 negative eigenvalues (N. J. Higham, Linear Algebra Appl. 103, 1988). The unmodified Q may also give a convex problem, but often one
 whose gains make a robot fall. The option ``curved`` selects the exact Hessian from the first step on.
 
-SQP, for problems with constraints, one step of direct multiple shooting:
-
-    prepare   QP about the shifted plan, before the state is known, and feedback gains about that plan
-    respond   solution of the QP with its first state fixed (:mod:`trajopt.solvers.direct.real_time_iteration`); the full step is
-              the plan
-
-Multipliers are passed from one call to the next while the numbers of variables and constraints are constant.
+For problems with constraints see :mod:`trajopt.replanning.real_time_sqp`.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Generator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -54,17 +48,11 @@ from trajopt.results.records import IterationRecord
 from trajopt.results.solution import Solution
 from trajopt.results.status import Status
 from trajopt.solvers import termination
-from trajopt.solvers.feedback import tracking_gains
-from trajopt.solvers.options import SLQOptions, SQPOptions
-from trajopt.solvers.qp.qp import QPStatus
+from trajopt.solvers.options import SLQOptions
 from trajopt.solvers.rules.regularization import Regularization
 from trajopt.stage.evaluation import Direction, Shooting, StageEvaluator
 from trajopt.stage.evaluators import evaluator_for
 from trajopt.validation.validation import reject_constraints
-
-if TYPE_CHECKING:
-    from trajopt.solvers.direct.real_time_iteration import RealTimeIteration
-
 
 SolveGenerator = Generator[None, Array, Solution]
 """Generator that yields once to receive the state (nx,), and returns the solution."""
@@ -184,7 +172,7 @@ class RealTimeSLQ(RealTimePlanner):
             moved = np.ascontiguousarray(evaluator.manifold.integrate(xs.T, step.dx.T).T)
             motion = Trajectory(moved, plan, expansion.cost, 1.0, defect)
         size = motion.alpha * max(float(np.abs(part).max(initial=0.0)) for part in step)
-        record = _record(motion.cost, size, motion.defect, hessian, mu=mu, length=motion.alpha)
+        record = step_record(motion.cost, size, motion.defect, hessian, mu=mu, length=motion.alpha)
         status = _slq_status(policy, motion, mu, hessian)
         k = np.zeros_like(motion.us)
         return Solution(motion.xs, motion.us, policy.K, k, status, motion.cost, 1, (record,), ocp.times_of(motion.xs))
@@ -244,57 +232,7 @@ def _finite_bounds(ocp: OCP, us: Array) -> Bounds | None:
     return lower - us, upper - us
 
 
-class RealTimeSQP(RealTimePlanner):
-    """:class:`~trajopt.replanning.planning.Planner` with one SQP step per response; see the module docstring.
-
-    options: hold, hessian and qp_solver are used; tolerances only for messages. Default: the Gauss-Newton Hessian.
-    """
-
-    def __init__(self, options: SQPOptions | None = None) -> None:
-        self.options = options or SQPOptions(hessian="gauss_newton")
-        self._last: RealTimeIteration | None = None
-
-    def solve(self, ocp: OCP, warm: WarmStart) -> SolveGenerator:
-        """One SQP step about the guess of a warm start, as a generator that receives the state x0 after the preparation of the QP.
-
-        The solution is the full step, or the guess if the QP was not solved, with tracking gains about the guess and k = 0. Raises
-        ValueError if the guess gives NaN or infinity.
-        """
-        from trajopt.solvers.direct.direct_sqp import staged_program
-        from trajopt.solvers.direct.real_time_iteration import RealTimeIteration
-
-        program, before = staged_program(ocp, warm.guess, self.options), self._last
-        step = RealTimeIteration(program, self.options)
-        if before is not None and before.y.shape == step.y.shape and before.z.shape == step.z.shape:
-            step.y, step.z, step.last = before.y, before.z, before.last
-        w = program.variables(*warm.guess)
-        step.prepare(w)
-        self._last, gains = step, tracking_gains(ocp, *warm.guess)
-
-        x0 = yield
-
-        result = step.feedback(x0)
-        xs, us = program.trajectory(result.w)
-        us, (cost, g) = us[: ocp.horizon], program.evaluate(result.w)
-        outside = np.maximum(program.g_lower - g, g - program.g_upper)
-        violation, size = float(outside.max(initial=0.0)), float(np.abs(result.w - w).max())
-        record = _record(cost, size, violation, self.options.hessian, violation=violation)
-        status, k = _sqp_status(result.status, violation, self.options), np.zeros_like(us)
-        multipliers = program.by_name(result.y)
-        return Solution(xs, us, gains, k, status, cost, 1, (record,), ocp.times_of(xs), multipliers=multipliers)
-
-
-def _sqp_status(status: QPStatus, violation: float, options: SQPOptions) -> Status:
-    """Status of an SQP step from that of its QP: completed, infeasible, or not solved."""
-    if status is QPStatus.SOLVED:
-        return termination.real_time_iteration()
-    if status is QPStatus.INFEASIBLE:
-        return termination.infeasible_qp()
-    measured = termination.Measured(1, termination.Errors(violation=violation), options.tolerances)
-    return termination.line_search_failed(termination.UNSOLVED_QP, measured)
-
-
-def _record(
+def step_record(
     cost: float,
     size: float,
     defect: float,

@@ -16,9 +16,9 @@ from problems.robots import load_robot
 from trajopt import SQPOptions, StatusCode, solve
 from trajopt.config.registry import PROBLEMS
 from trajopt.config.task import SettingsError
+from trajopt.guesses.guesses import Guess, WarmStart
+from trajopt.replanning.real_time_sqp import RealTimeSQP
 from trajopt.solvers.direct.direct_sqp import staged_program
-from trajopt.solvers.direct.real_time_iteration import RealTimeIteration
-from trajopt.solvers.qp.qp import QPStatus
 
 CONTOUR = PROBLEMS["contour_following"]
 NUMPY = partial(make_backend, engine="numpy")
@@ -166,15 +166,14 @@ def test_the_hessian_of_scqp():
 def test_real_time_iterations_along_the_path():
     """One QP per sample, from the predicted states: NMPC with a perfect model stays in the tube."""
     task = short("acceleration")
-    program = staged_program(task.ocp, task.guess, SQPOptions())
-    loop, w, x = RealTimeIteration(program), program.variables(*task.guess), task.ocp.x0
+    planner, guess = RealTimeSQP(SQPOptions()), task.guess
     for _ in range(15):
-        loop.prepare(w)
-        answer = loop.feedback(x)
-        assert answer.status is QPStatus.SOLVED
-        w = answer.w
+        planner.prepare(task.ocp, WarmStart(guess))
+        found = planner.respond(task.ocp.x0)
+        assert found.status.code is StatusCode.MAX_ITERATIONS
+        guess = Guess(found.xs, found.us)
     reference = solve(task.ocp, task.guess, solver="sqp")
-    np.testing.assert_allclose(program.trajectory(w)[1], reference.us, atol=1e-6)
+    np.testing.assert_allclose(guess.us, reference.us, atol=1e-6)
 
 
 @pytest.mark.parametrize(

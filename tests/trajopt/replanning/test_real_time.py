@@ -16,7 +16,8 @@ from trajopt.guesses.guesses import WarmStart
 from trajopt.problem.guess import Guess
 from trajopt.replanning.converged_planner import ConvergedPlanner, feedback_rollout
 from trajopt.replanning.plan import Plan, warm_start
-from trajopt.replanning.real_time import RealTimeSLQ, RealTimeSQP
+from trajopt.replanning.real_time import RealTimeSLQ
+from trajopt.replanning.real_time_sqp import RealTimeSQP
 from trajopt.replanning.workers import Timing
 from trajopt.results.status import StatusCode
 from trajopt.solvers.feedback import tracking_gains

@@ -6,10 +6,10 @@ import textbook_systems as textbook
 from staged_qps import carried_qp, staged_qp, with_terminal_rows
 
 from dynamics_backends.registry import make_backend
-from trajopt import OCP, SampledSystem, control_cost, solve, state_bounds, state_cost
-from trajopt.guesses.guesses import constant_guess
+from trajopt import OCP, SampledSystem, StatusCode, control_cost, solve, state_bounds, state_cost
+from trajopt.guesses.guesses import Guess, WarmStart, constant_guess
+from trajopt.replanning.real_time_sqp import RealTimeSQP
 from trajopt.solvers.direct.direct_sqp import staged_program
-from trajopt.solvers.direct.real_time_iteration import RealTimeIteration
 from trajopt.solvers.options import SQPOptions
 from trajopt.solvers.qp.blocks.sparse_assembly import Entries
 from trajopt.solvers.qp.qp import QPStatus, kkt_residual, make_qp_solver
@@ -164,15 +164,13 @@ def test_sweeps_ask_for_no_sparse_matrix(hessian, angle, limit, request):
 
 
 def test_real_time_iterations_by_sweeps_ask_for_no_sparse_matrix(no_sparse_matrix):
-    ocp, options = _pendulum(), SQPOptions()
-    program = staged_program(ocp, _guess(), options)
-    iteration, w = RealTimeIteration(program, options), program.variables(*_guess())
+    ocp, planner, guess = _pendulum(), RealTimeSQP(SQPOptions()), _guess()
     for _ in range(8):
-        iteration.prepare(w)
-        last, found = w, iteration.feedback(ocp.x0)
-        assert found.status is QPStatus.SOLVED
-        w = found.w
-    assert np.abs(w - last).max() < 1e-3
+        planner.prepare(ocp, WarmStart(guess))
+        found = planner.respond(ocp.x0)
+        assert found.status.code is StatusCode.MAX_ITERATIONS
+        guess = Guess(found.xs, found.us)
+    assert found.history[0].step_norm < 1e-3
 
 
 @pytest.mark.parametrize("twice", [False, True])

@@ -1,7 +1,5 @@
 """SQP on textbook problems, degenerate, infeasible and unbounded ones; real-time iterations; optimal control."""
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 import textbook_systems as textbook
@@ -20,11 +18,9 @@ from trajopt import (
     state_bounds,
     state_cost,
 )
-from trajopt.guesses.guesses import constant_guess
+from trajopt.guesses.guesses import Guess, WarmStart, constant_guess
+from trajopt.replanning.real_time_sqp import RealTimeSQP
 from trajopt.results.records import Journal
-from trajopt.solvers.direct.direct_sqp import staged_program
-from trajopt.solvers.direct.real_time_iteration import RealTimeIteration
-from trajopt.solvers.qp.qp import QPStatus
 from trajopt.solvers.sqp.sqp import solve_nlp
 from trajopt.solvers.sqp.sqp_acceptance import Step
 from trajopt.solvers.sqp.sqp_iterate import iterate_at, trial
@@ -445,42 +441,41 @@ def test_multipliers_that_are_worse_than_none_start_again_at_zero(size, start, k
     assert new.gradient == pytest.approx(np.abs(gradient).max())
 
 
-def _real_time(**options):
-    ocp = _pendulum(u_lower=[-30.0], u_upper=[30.0])
-    chosen = SQPOptions(**{"hessian": "gauss_newton", **options})
-    program = staged_program(ocp, constant_guess(ocp), chosen)
-    return SimpleNamespace(ocp=ocp, program=program, loop=RealTimeIteration(program, chosen))
+def _step(planner, ocp, guess, x0=None):
+    """Solution of a real-time iteration about a guess, from the state x0 or that of the problem."""
+    planner.prepare(ocp, WarmStart(guess))
+    return planner.respond(ocp.x0 if x0 is None else x0)
 
 
 @pytest.mark.parametrize("qp_solver", ["interior_point", "osqp"])
 def test_real_time_iterations_converge_to_the_solution(qp_solver):
-    c = _real_time(qp_solver=qp_solver)
-    w = c.program.variables(*constant_guess(c.ocp))
+    ocp = _pendulum(u_lower=[-30.0], u_upper=[30.0])
+    planner, guess = RealTimeSQP(SQPOptions(hessian="gauss_newton", qp_solver=qp_solver)), constant_guess(ocp)
     for _ in range(25):
-        c.loop.prepare(w)
-        answer = c.loop.feedback(c.ocp.x0)
-        assert answer.status is QPStatus.SOLVED
-        w = answer.w
-    reference = solve(c.ocp, solver="sqp")
-    np.testing.assert_allclose(c.program.trajectory(w)[0], reference.xs, rtol=0, atol=1e-6)
+        found = _step(planner, ocp, guess)
+        assert found.status.code is StatusCode.MAX_ITERATIONS
+        guess = Guess(found.xs, found.us)
+    reference = solve(ocp, solver="sqp")
+    np.testing.assert_allclose(guess.xs, reference.xs, rtol=0, atol=1e-6)
 
 
 def test_feedback_follows_the_initial_state_to_first_order():
-    c = _real_time(hessian="exact")
-    w = c.program.variables(*constant_guess(c.ocp))
+    ocp = _pendulum(u_lower=[-30.0], u_upper=[30.0])
+    planner, guess = RealTimeSQP(SQPOptions(hessian="exact")), constant_guess(ocp)
     for _ in range(25):
-        c.loop.prepare(w)
-        w = c.loop.feedback(c.ocp.x0).w
+        found = _step(planner, ocp, guess)
+        guess = Guess(found.xs, found.us)
     errors = []
     for size in (0.02, 0.01):
-        c.loop.prepare(w)
-        there = np.asarray(c.ocp.x0) + [size, -size]
-        first = c.loop.feedback(there).w[c.program.iu[0]]
+        there = np.asarray(ocp.x0) + [size, -size]
+        first = _step(planner, ocp, guess, there).us[0]
         exact = solve(_pendulum(u_lower=[-30.0], u_upper=[30.0], x0=there), solver="sqp").us[0]
         errors.append(np.abs(first - exact).max())
     assert errors[1] < 0.35 * errors[0]
 
 
-def test_feedback_needs_preparation():
-    with pytest.raises(RuntimeError, match="prepare"):
-        _real_time().loop.feedback(np.zeros(2))
+@pytest.mark.parametrize("x0", [[0.0], [0.0, np.nan]])
+def test_feedback_needs_a_finite_state(x0):
+    ocp = _pendulum()
+    with pytest.raises(ValueError, match="expected 2 finite numbers"):
+        _step(RealTimeSQP(), ocp, constant_guess(ocp), x0)
