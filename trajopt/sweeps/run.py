@@ -2,12 +2,11 @@
 
     row i  ->  values (seed, i)  ->  problem  ->  solution, or the reason for its absence
 
-Workers get jobs, each with rows of one shard. If a worker dies, its jobs run a second time. Jobs whose worker dies again run
-alone at the end, and are halved until the row that kills its worker is found; that row is reported as "died".
+Workers get jobs, each with rows of one shard. A row that kills its worker again and again
+(:mod:`trajopt.solvers.batch.worker_pool`) is reported as "died".
 
-The workers (:class:`Pool`) are processes of this machine (loky), those of a Dask cluster, or this process. Each worker process has
-one thread, so rows run in parallel. Pools return futures of concurrent.futures. If a worker dies, its futures raise an error for
-which ``died`` is true.
+The workers are processes of this machine (loky), those of a Dask cluster, or this process. Each worker process has one thread, so
+rows run in parallel.
 """
 
 from __future__ import annotations
@@ -16,21 +15,20 @@ import os
 import signal
 import threading
 import time
-from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Future, wait
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import asdict, dataclass, is_dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from dynamics_backends.compiled.runtime.fingerprints import Unknown, source_digest
-from trajopt.solvers.batch.processes import ONE_THREAD
+from trajopt.solvers.batch.worker_pool import ONE_THREAD, Pool, Processes, run_jobs
 from trajopt.sweeps.dataset import Dataset
 from trajopt.sweeps.results import Sweep
 from trajopt.sweeps.rows import (
     DIED,
     Make,
-    Result,
     Study,
     check_problem,
     failed,
@@ -43,30 +41,6 @@ from trajopt.sweeps.variation import Variation, Variations
 
 JOBS_PER_WORKER = 2
 """Unfinished jobs per worker, running or queued, so that no worker waits for its next job."""
-
-
-class Pool(Protocol):
-    """Pool of workers. max_jobs: maximum number of unfinished jobs. submit: starts a job, and returns its future."""
-
-    @property
-    def max_jobs(self) -> int:
-        """Maximum number of unfinished jobs."""
-        ...
-
-    def submit(self, job: Callable[..., Any], *arguments: Any) -> Future:
-        """Start a job, a function and its arguments, and return its future."""
-        ...
-
-    def died(self, error: BaseException | None) -> bool:
-        """True if a job failed because a worker was killed; the pool is usable again afterwards.
-
-        error: exception of the job, None for a job that did not fail (False).
-        """
-        ...
-
-    def close(self) -> None:
-        """Stop the workers, or disconnect from them, even while they work."""
-        ...
 
 
 class InProcess:
@@ -89,36 +63,17 @@ class InProcess:
         pass
 
 
-class Processes:
+class StudyProcesses(Processes):
     """Worker processes on this machine; default: one for each processor available to this process."""
 
     def __init__(self, count: int | None = None) -> None:
-        self._loky = require("loky")
-        self._count = count or self._loky.cpu_count()
-        self.max_jobs = JOBS_PER_WORKER * self._count
-        self._executor = self._start_executor()
+        loky = require("loky")
+        count = count or loky.cpu_count()
+        super().__init__(count, JOBS_PER_WORKER * count)
 
-    def _start_executor(self) -> Any:
-        """Start the worker processes, each with one thread."""
-        return self._loky.ProcessPoolExecutor(
-            self._count, initializer=_initialize_worker, initargs=(os.getpid(),), env=ONE_THREAD
-        )
-
-    def submit(self, job: Callable[..., Any], *arguments: Any) -> Future:
-        """Start a job in a worker process, and return its future."""
-        return self._executor.submit(job, *arguments)
-
-    def died(self, error: BaseException | None) -> bool:
-        """True if a job failed because a worker process was killed; then also starts new processes if the pool is broken.
-
-        error: exception of the job, None for a job that did not fail (False).
-        """
-        if not isinstance(error, BrokenExecutor):
-            return False
-        if self._executor._flags.broken is not None:
-            self.close()
-            self._executor = self._start_executor()
-        return True
+    def _initialization(self) -> tuple[Callable[..., None], tuple[Any, ...]]:
+        """Return the function that starts a worker process, with the number of this process."""
+        return _initialize_worker, (os.getpid(),)
 
     def close(self) -> None:
         """Kill the worker processes, also while they work."""
@@ -215,7 +170,7 @@ def pool_of(workers: int | None, scheduler: Any) -> Pool:
     workers: number of processes, None for one per processor. Raises ValueError if both options are set.
     """
     if scheduler is None:
-        return InProcess() if workers == 0 else Processes(workers)
+        return InProcess() if workers == 0 else StudyProcesses(workers)
     if workers is not None:
         raise ValueError(
             f"workers = {workers} and a scheduler: the cluster defines the number of workers; remove one of the two options"
@@ -317,56 +272,12 @@ def _run(pool: Pool, study: Study, jobs: list[range], dataset: Dataset, n: int, 
     before = done = n - sum(map(len, jobs))
     report = progress or (lambda _: None)
     report(Progress(done, n, before, fails, 0.0))
-    for results in run_jobs(pool, study, jobs):
+    for rows, found in run_jobs(pool, partial(solve_rows, study), jobs):
+        results = [failed(rows[0], DIED, DEATH)] if found is None else found
         dataset.write(results)
         done += len(results)
         fails += sum(not r.scalars["success"] for r in results)
         report(Progress(done, n, before, fails, time.perf_counter() - began))
-
-
-def run_jobs(pool: Pool, study: Study, jobs: Sequence[range]) -> Iterator[list[Result]]:
-    """Yield the results of each job, or of parts of a job, as they arrive.
-
-    A job whose worker dies runs again. If its worker dies again, the job runs alone after all others. If the worker dies even
-    then, the job is halved, and its halves run alone in the same way; a single row is reported as DIED.
-    """
-    waiting, suspects, again = deque(jobs), deque[range](), set[range]()
-    running: dict[Future, range] = {}
-    while waiting or running:
-        while waiting and len(running) < pool.max_jobs:
-            rows = waiting.popleft()
-            running[_submitted(pool, study, rows)] = rows
-        done = wait(running, return_when=FIRST_COMPLETED).done
-        for future in sorted(done, key=lambda f: running[f].start):
-            rows = running.pop(future)
-            if not pool.died(future.exception()):
-                yield future.result()
-            elif rows in again:
-                suspects.append(rows)
-            else:
-                again.add(rows)
-                waiting.append(rows)
-    while suspects:
-        rows = suspects.popleft()
-        future = _submitted(pool, study, rows)
-        if not pool.died(future.exception()):
-            yield future.result()
-        elif len(rows) == 1:
-            yield [failed(rows[0], DIED, DEATH)]
-        else:
-            suspects.extend((rows[: len(rows) // 2], rows[len(rows) // 2 :]))
-
-
-def _submitted(pool: Pool, study: Study, rows: range) -> Future:
-    """Submit a job and return its future. If workers died, the pool restarts and the job is submitted again; lost jobs are reported
-    by their futures. Other errors of the pool are raised.
-    """
-    while True:
-        try:
-            return pool.submit(solve_rows, study, rows)
-        except Exception as error:
-            if not pool.died(error):
-                raise
 
 
 def prepare_kinds(study: Study, n: int) -> None:

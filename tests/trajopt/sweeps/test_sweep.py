@@ -627,7 +627,8 @@ def test_workers_that_die_while_idle_are_restarted():
             return isinstance(error, BrokenExecutor)
 
     own = run.Study(cart, run.Variations(VARY, SEED), "slq")
-    found = [result.row for results in run.run_jobs(Broken(), own, [range(2), range(2, 3)]) for result in results]
+    solved = partial(run.solve_rows, own)
+    found = [result.row for _, results in run.run_jobs(Broken(), solved, [range(2), range(2, 3)]) for result in results]
     assert sorted(found) == [0, 1, 2]
 
 

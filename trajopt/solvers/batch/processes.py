@@ -13,31 +13,26 @@ import os
 import pickle
 import signal
 import time
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Future, ProcessPoolExecutor, wait
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from copy import copy
 from dataclasses import replace
-from importlib.util import find_spec
 from typing import Any
 
 from dynamics_backends.compiled.runtime.memory import default_threads
-from dynamics_backends.deferred import deferred
 from dynamics_backends.protocol import Array
 from trajopt.results.solution import Solution
 from trajopt.results.status import Status, StatusCode
 from trajopt.solvers import termination
+from trajopt.solvers.batch import worker_pool
 from trajopt.solvers.batch.interrupts import raising
 from trajopt.solvers.batch.solution import BatchSolution, gathered, guess_of
+from trajopt.solvers.batch.worker_pool import ONE_THREAD, Processes, run_jobs
 from trajopt.solvers.problem_batch import Batch
 from trajopt.solvers.solve import solve
 
-loky: Any = deferred("loky") if find_spec("loky") else None
 WORTH = 3.0
 """Minimum work [s] that justifies processes, which take about 1 s to start."""
-ONE_THREAD = dict.fromkeys(("TRAJOPT_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-"""Environment variables that limit each worker process to one thread."""
 
 
 class Work:
@@ -112,47 +107,33 @@ def in_processes(
     found: dict[int, Solution | Status] = {}
     report = on_finished or (lambda done: None)
     how, stopped = "one after the other", True
+
+    def store(i: int, solution: Solution | Status) -> None:
+        """Store a solution or error status and report the number of finished problems; Ctrl-C in its solve is raised."""
+        found[i] = solution
+        report(len(found))
+        if isinstance(solution, Solution) and solution.status.code is StatusCode.INTERRUPTED:
+            raise KeyboardInterrupt
+
     with suppress(KeyboardInterrupt), raising():
-        for i, solution in _in_turn(work, range(n)):
-            found[i] = solution
-            report(len(found))
-            if isinstance(solution, Solution):
-                if solution.status.code is StatusCode.INTERRUPTED:
-                    raise KeyboardInterrupt
+        for i in range(n):
+            store(i, work.tried(i))
+            if isinstance(found[i], Solution):
                 break
         rest = range(len(found), n)
-        first = max(map(_seconds, found.values()), default=0.0)
+        first = max((s.meta["solve_time"] for s in found.values() if isinstance(s, Solution)), default=0.0)
         workers = min(threads or default_threads(), max(len(rest), 1))
-        pool = None
-        if workers > 1 and first * len(rest) > WORTH and not _is_worker():
-            pool = _Pool.start(work, workers)
+        worth = workers > 1 and first * len(rest) > WORTH and not _is_worker()
+        pool = _started(work, workers) if worth else None
         if pool is not None:
             how = f"{workers} processes"
-        for i, solution in _in_turn(work, rest) if pool is None else pool.solved(rest):
-            found[i] = solution
-            report(len(found))
+        for i, solution in ((i, work.tried(i)) for i in rest) if pool is None else pool.solved(rest):
+            store(i, solution)
         stopped = False
     if work.error is not None and not any(isinstance(s, Solution) for s in found.values()) and len(found) == n:
         raise work.error
     meta = {"seconds": time.perf_counter() - began, "how": how, "stopped": stopped}
     return gathered(batch, found, gains=gains, meta=meta)
-
-
-def _in_turn(work: Work, numbers: Iterable[int]) -> Iterator[tuple[int, Solution | Status]]:
-    """Solve problems one after the other in this process, and yield number and solution, or error status.
-
-    Raises KeyboardInterrupt after yielding an interrupted solution.
-    """
-    for i in numbers:
-        solution = work.tried(i)
-        yield i, solution
-        if isinstance(solution, Solution) and solution.status.code is StatusCode.INTERRUPTED:
-            raise KeyboardInterrupt
-
-
-def _seconds(solution: Solution | Status) -> float:
-    """Return the solve time of a solution [s]; 0 for a status."""
-    return float(solution.meta["solve_time"]) if isinstance(solution, Solution) else 0.0
 
 
 def _is_worker() -> bool:
@@ -165,95 +146,52 @@ def _is_worker() -> bool:
     return multiprocessing.parent_process() is not None
 
 
-class _Pool:
-    """Pool of processes that solve problems of a batch: from loky, which does not import the main script, else from Python.
+class _Solvers(Processes):
+    """Processes that solve problems of a batch; at most one running problem in each.
 
-    The pool has at most one running problem per process. If a process dies, the executor loses all running problems; the pool
-    then repeats each of them alone.
+    stop: event that ends running solves after their current iteration.
     """
 
-    def __init__(self, sent: bytes, workers: int) -> None:
-        self._sent, self._workers = sent, workers
-        self._pool: Any = None
-        self._stop: Any = None
+    def __init__(self, sent: bytes, count: int) -> None:
+        self._sent = sent
+        super().__init__(count, count)
 
-    @classmethod
-    def start(cls, work: Work, workers: int) -> _Pool | None:
-        """Start a pool and test one process; return None if the work cannot be pickled, unpickled or no process can start."""
-        try:
-            sent = _dumps(work)
-        except (pickle.PicklingError, AttributeError, TypeError, ValueError):  # ctypes raises ValueError
-            return None
-        self = cls(sent, workers)
-        try:
-            self._start_workers()
-            self._pool.submit(_has_work).result()
-        except KeyboardInterrupt:
-            self._end()
-            raise
-        except Exception:  # any failure to unpickle the work
-            self._end()
-            return None
-        return self
-
-    def _start_workers(self) -> None:
-        """Start the executor, by loky if it is installed, else with spawned processes, each on one thread, and its stop event."""
-        with _environment(ONE_THREAD):
-            if loky is None:
-                context = multiprocessing.get_context("spawn")
-                self._stop = context.Event()
-                given: dict[str, Any] = {"mp_context": context}
-                kind: Any = ProcessPoolExecutor
-            else:
-                self._stop, given, kind = loky.backend.get_context("loky").Event(), {}, loky.ProcessPoolExecutor
-            self._pool = kind(self._workers, initializer=_initialize_worker, initargs=(self._sent, self._stop), **given)
-
-    def _end(self) -> None:
-        """Shut the executor down, if there is one, and wait for its processes."""
-        if self._pool is not None:
-            self._pool.shutdown(wait=True)
+    def _initialization(self) -> tuple[Callable[..., None], tuple[Any, ...]]:
+        """Return the function that stores the work, with the work and a new stop event."""
+        loky = worker_pool.loky
+        self.stop = (multiprocessing.get_context("spawn") if loky is None else loky.backend.get_context("loky")).Event()
+        return _initialize_worker, (self._sent, self.stop)
 
     def solved(self, numbers: Iterable[int]) -> Iterator[tuple[int, Solution | Status]]:
-        """Yield problem numbers with solutions or error statuses, in the order of completion.
+        """Yield problem numbers with solutions or error statuses, in the order of completion; then end the processes.
 
-        Problems that ran when a process died are repeated alone; one that then kills its process gets an error status. Ctrl-C stops
-        running solves after their current iteration and is raised.
+        A problem that kills its processes gets an error status. Ctrl-C stops running solves after their current iteration and is
+        raised.
         """
-        left, suspects = deque(numbers), deque[int]()
-        running: dict[Future, int] = {}
         try:
-            while left or suspects or running:
-                alone = bool(suspects)
-                source, most = (suspects, 1) if alone else (left, self._workers)
-                with _environment(ONE_THREAD), suppress(BrokenExecutor):  # running problems report it
-                    while source and len(running) < most:
-                        running[self._pool.submit(_solved, source[0])] = source[0]
-                        source.popleft()
-                if not running:  # an idle process died
-                    self._end()
-                    self._start_workers()
-                    continue
-                done = wait(running, return_when=FIRST_COMPLETED).done
-                broken = [future for future in done if isinstance(future.exception(), BrokenExecutor)]
-                if broken:
-                    wait(running)
-                    done = set(running)
-                for future in sorted(done, key=running.__getitem__):
-                    i = running.pop(future)
-                    if not isinstance(future.exception(), BrokenExecutor):
-                        yield i, future.result()
-                    elif alone:
-                        yield i, termination.process_died()
-                    else:
-                        suspects.append(i)
-                if broken:
-                    self._end()
-                    self._start_workers()
+            for (i,), solution in run_jobs(self, _solved, [range(i, i + 1) for i in numbers]):
+                yield i, termination.process_died() if solution is None else solution
         except (KeyboardInterrupt, GeneratorExit):
-            self._stop.set()
+            self.stop.set()
             raise
         finally:
-            self._end()
+            self.close()
+
+
+def _started(work: Work, count: int) -> _Solvers | None:
+    """Start processes and test one; return None if the work cannot be pickled, unpickled or no process can start."""
+    try:
+        pool = _Solvers(_dumps(work), count)
+    except (pickle.PicklingError, AttributeError, TypeError, ValueError):  # ctypes raises ValueError
+        return None
+    try:
+        pool.submit(_has_work).result()
+    except BaseException as error:
+        pool.close()
+        if isinstance(error, Exception):  # any failure to unpickle the work
+            return None
+        raise
+    return pool
 
 
 _work: dict[str, Any] = {}
@@ -272,30 +210,15 @@ def _has_work() -> bool:
     return "work" in _work
 
 
-def _solved(i: int) -> Solution | Status:
-    """Solve problem i in a worker process, until the stop event is set; returns an error status after an exception."""
-    found: Solution | Status = _work["work"].tried(i, _work["stop"].is_set)
+def _solved(rows: range) -> Solution | Status:
+    """Solve the problem of one row in a worker process, until the stop event is set; return an error status after an exception."""
+    found: Solution | Status = _work["work"].tried(rows[0], _work["stop"].is_set)
     return found
 
 
 def _dumps(work: Work) -> bytes:
     """Pickle the work; with loky by cloudpickle, which also pickles functions and classes of scripts."""
-    if loky is None:
+    if worker_pool.loky is None:
         return pickle.dumps(work)
     sent: bytes = importlib.import_module("cloudpickle").dumps(work)
     return sent
-
-
-@contextmanager
-def _environment(changes: Mapping[str, str]) -> Iterator[None]:
-    """Context manager that sets environment variables for processes started inside, and restores them at the end."""
-    before = {name: os.environ.get(name) for name in changes}
-    os.environ.update(changes)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value

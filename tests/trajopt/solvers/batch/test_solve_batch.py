@@ -21,7 +21,7 @@ import trajopt as to
 from dynamics_backends import scalar as sm
 from dynamics_backends.systems.bodies.free_body import inertial_parameters
 from trajopt import Batch, Guess, StatusCode
-from trajopt.solvers.batch import processes
+from trajopt.solvers.batch import processes, worker_pool
 from trajopt.solvers.batch.shooting import ShootingBatch
 
 N = 9
@@ -404,7 +404,7 @@ def test_a_process_that_dies_takes_one_problem_along(monkeypatch, with_loky):
     if with_loky:
         pytest.importorskip("loky")
     else:
-        monkeypatch.setattr(processes, "loky", None)
+        monkeypatch.setattr(worker_pool, "loky", None)
     from trajopt.config.build import build_task
     from trajopt.config.config import load_config
 
@@ -428,9 +428,9 @@ import numpy as np
 import trajopt as to
 from trajopt.config.build import build_task
 from trajopt.config.config import load_config
-from trajopt.solvers.batch import processes
+from trajopt.solvers.batch import processes, worker_pool
 processes.WORTH = 0.0
-processes.loky = processes.loky if {with_loky} else None
+worker_pool.loky = worker_pool.loky if {with_loky} else None
 ocp = build_task(load_config("problems/configs/double_pendulum_swing_up.toml")).ocp
 found = to.solve_batch(ocp, {{"x0": np.tile(ocp.x0, (3, 1))}}, None, {{"max_iterations": 1}}, solver="sqp", threads=2)
 print("cost", np.isfinite(found.cost).sum(), found.meta["how"])
@@ -440,7 +440,7 @@ print("cost", np.isfinite(found.cost).sum(), found.meta["how"])
     ended = subprocess.run(
         [sys.executable, script], cwd=root, env=environment, capture_output=True, text=True, check=True
     )
-    how = "2 processes" if with_loky and processes.loky is not None else "one after the other"
+    how = "2 processes" if with_loky and worker_pool.loky is not None else "one after the other"
     assert ended.stdout == f"cost 3 {how}\n"
 
 
