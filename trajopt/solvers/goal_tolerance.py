@@ -12,13 +12,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from dynamics_backends.protocol import Array
 from trajopt.guesses.guesses import WarmStart
 from trajopt.problem.constraints import Constraint
 from trajopt.problem.guess import Guess
 from trajopt.problem.ocp import OCP
 from trajopt.results.solution import Solution
-from trajopt.results.status import STATIONARY, Status, StatusCode
+from trajopt.results.status import STATIONARY, StatusCode
 from trajopt.solvers.measures import largest_violation
 from trajopt.solvers.methods.delegation import iterations_of
 
@@ -59,23 +58,42 @@ def _relaxed(c: Constraint, tolerance: float) -> Constraint:
     )
 
 
-def nearly_met(ocp: OCP, status: Status, xs: Array, us: Array, tolerance: float) -> bool:
-    """Return True if a solve failed with violations small enough to be rounding errors of goals, or because bounds cross.
+def relaxed_problem(ocp: OCP, first: Solution, tolerance: float) -> OCP | None:
+    """Return the problem with relaxed goals if its solve failed near its goals, or because bounds cross; else None.
 
     The largest violation of dynamics, bounds and constraints has to lie between MIN_VIOLATION and NEAR times the tolerance.
     Failures: infeasible, locally infeasible, stalled, no step length, precision limit, or out of iterations with a scaled KKT
-    error of at most STATIONARY. False for a trajectory that is not finite, unless bounds cross. tolerance: goal_tolerance of the
+    error of at most STATIONARY. None for a trajectory that is not finite, unless bounds cross. tolerance: goal_tolerance of the
     solve.
     """
+    status = first.status
     used = status.code is StatusCode.MAX_ITERATIONS and status.kkt is not None and status.kkt <= STATIONARY
     if status.success or not (used or status.code in _FAILED):
-        return False
-    if status.code is StatusCode.INFEASIBLE:  # crossed bounds, which relaxation may separate
-        return True
-    if not (np.isfinite(xs).all() and np.isfinite(us).all()):
-        return False
-    worst = largest_violation(ocp, xs, us, tolerance)
-    return worst is not None and worst.ratio * tolerance >= MIN_VIOLATION and worst.ratio <= NEAR
+        return None
+    if status.code is not StatusCode.INFEASIBLE:  # else bounds cross, which relaxation may separate
+        if not (np.isfinite(first.xs).all() and np.isfinite(first.us).all()):
+            return None
+        worst = largest_violation(ocp, first.xs, first.us, tolerance)
+        if worst is None or worst.ratio * tolerance < MIN_VIOLATION or worst.ratio > NEAR:
+            return None
+    return relaxed_goals(ocp, SHARE * tolerance)
+
+
+def last_iterate(first: Solution) -> Guess | None:
+    """Return the trajectory of the first solve as a guess; None if it is not finite or has no iteration."""
+    finite = np.isfinite(first.xs).all() and np.isfinite(first.us).all() and first.iterations > 0
+    return Guess(first.xs, first.us) if finite else None
+
+
+def merged(first: Solution, again: Solution, tolerance: float) -> Solution:
+    """Return the solution with relaxed goals, with iterations and records of both solves, and meta["goal_tolerance"]."""
+    reason = (
+        f"Goals hold to goal_tolerance = {tolerance:.0e}, because exact goals contradict other constraints; the solve with exact "
+        f"goals took {first.iterations} iterations."
+    )
+    status = replace(again.status, message=f"{again.status.message} {reason}")
+    meta = {**again.meta, "goal_tolerance": tolerance}
+    return replace(again, status=status, meta=meta, **iterations_of(first, again))
 
 
 def with_goal_tolerance(
@@ -86,34 +104,14 @@ def with_goal_tolerance(
     The second solve starts from the last iterate of the first, or from ``warm`` if it is not finite or has no iteration. If it
     fails or is not needed, the first solution and ``ocp`` are returned. meta["goal_tolerance"]: the tolerance, if it was used.
     """
-    relaxed = None
-    if nearly_met(ocp, first.status, first.xs, first.us, tolerance):
-        relaxed = relaxed_goals(ocp, SHARE * tolerance)
+    relaxed, start = relaxed_problem(ocp, first, tolerance), last_iterate(first)
     if relaxed is None:
         return first, ocp
-    finite = np.isfinite(first.xs).all() and np.isfinite(first.us).all() and first.iterations > 0
-    start = WarmStart(Guess(first.xs, first.us)) if finite else warm
-    again = solve(relaxed, start)
-    if not again.status.success:
-        return first, ocp
-    meta = {**again.meta, "goal_tolerance": tolerance}
-    status = by_tolerance(again.status, first.iterations, tolerance)
-    return replace(again, status=status, meta=meta, **iterations_of(first, again)), relaxed
+    again = solve(relaxed, warm if start is None else WarmStart(start))
+    return (merged(first, again, tolerance), relaxed) if again.status.success else (first, ocp)
 
 
 def with_goals_of(ocp: OCP, solution: Solution) -> OCP:
     """Return the problem that a solution solves: with relaxed goals if meta["goal_tolerance"] is set, else ``ocp``."""
     tolerance = solution.meta.get("goal_tolerance")
     return ocp if tolerance is None else relaxed_goals(ocp, SHARE * tolerance) or ocp
-
-
-def by_tolerance(status: Status, before: int, tolerance: float) -> Status:
-    """Return the status of a solution with relaxed goals, with a sentence on the tolerance appended to its message.
-
-    before: iterations of the solve with exact goals.
-    """
-    reason = (
-        f"Goals hold to goal_tolerance = {tolerance:.0e}, because exact goals contradict other constraints; the solve with exact "
-        f"goals took {before} iterations."
-    )
-    return replace(status, message=f"{status.message} {reason}")

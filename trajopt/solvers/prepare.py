@@ -9,9 +9,8 @@ from trajopt.problem.ocp import OCP
 from trajopt.solvers.auto import attempts
 from trajopt.solvers.direct.program_parts import evaluated_stages
 from trajopt.solvers.options import AutoOptions, DDPOptions, DMSOptions, IPMOptions, SLQOptions, SQPOptions
+from trajopt.solvers.registry import attempt_options
 from trajopt.stage.evaluators import evaluator_for
-
-_KINDS: dict[str, Any] = {"ddp": DDPOptions, "slq": SLQOptions, "ipm": IPMOptions, "dms": DMSOptions, "sqp": SQPOptions}
 
 
 def prepare(ocp: OCP, guess: Guess, options: Any) -> None:
@@ -21,7 +20,7 @@ def prepare(ocp: OCP, guess: Guess, options: Any) -> None:
     """
     if isinstance(options, AutoOptions):
         attempt = next(iter(attempts(ocp)))
-        ocp, options = attempt.ocp, _KINDS[attempt.solver](**attempt.needs)
+        ocp, options = attempt.ocp, attempt_options(attempt, options)
     _PREPARED.get(type(options), _user_method)(ocp, guess, options)
     evaluated_stages(ocp)
 

@@ -11,9 +11,9 @@ the first one. If no replay with more substeps holds, the first solution is.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -25,7 +25,6 @@ from trajopt.results.solution import LAST_CONTROL, Solution
 from trajopt.results.status import Status, StatusCode
 from trajopt.solvers import termination
 from trajopt.solvers.methods.delegation import iterations_of
-from trajopt.solvers.methods.driver import run_alone
 from trajopt.step.sensitivities import SampledSystem
 from trajopt.validation.between_knots import BetweenKnots, leaves_room, tightened
 
@@ -57,12 +56,11 @@ class Again(NamedTuple):
         return WarmStart(self.guess, multipliers=self.multipliers, barrier=NEAR_BARRIER)
 
 
-class Check(Protocol):
-    """A check of the solutions of consecutive solves."""
+Check = Callable[[Solution], Again | None]
+"""Check of the solutions of consecutive solves.
 
-    def __call__(self, solution: Solution) -> Again | None:
-        """Return the next solve to run, or None if the solution is accepted or no further solve is worthwhile."""
-        ...
+It returns the next solve to run, or None if the solution is accepted or no further solve is worthwhile.
+"""
 
 
 def most_iterations(first: Solution) -> int:
@@ -75,15 +73,9 @@ def consecutive_solves(first: Solution, check: Check, solve: Callable[[Again], S
 
     check: called with each solution. solve: runs a requested solve.
     """
-    found: list[Solution] = run_alone(_until_accepted(first, check), solve)
-    return found
-
-
-def _until_accepted(first: Solution, check: Check) -> Generator[Again, Solution, list[Solution]]:
-    """Yield the solves that a check requests; returns all solutions."""
     solutions = [first]
     while (again := check(solutions[-1])) is not None and solutions[-1].status.code is not StatusCode.INTERRUPTED:
-        solutions.append((yield again))
+        solutions.append(solve(again))
     return solutions
 
 

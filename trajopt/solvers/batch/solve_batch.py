@@ -21,9 +21,9 @@ from trajopt.solvers import termination
 from trajopt.solvers.auto import attempts
 from trajopt.solvers.batch.finite import invalid_values, with_culprits
 from trajopt.solvers.batch.interrupts import deferred_interrupts, interrupted
-from trajopt.solvers.batch.solution import BatchSolution, gathered, rows_of, unchecked_statuses
+from trajopt.solvers.batch.solution import BatchSolution, gathered, guess_of, rows_of, unchecked_statuses
 from trajopt.solvers.batch.validation import invalid_problems, require_structure, solve_valid_problems
-from trajopt.solvers.goal_tolerance import SHARE, by_tolerance, nearly_met, relaxed_goals
+from trajopt.solvers.goal_tolerance import last_iterate, merged, relaxed_problem
 from trajopt.solvers.options import AutoOptions, MethodOptions, SLQOptions, scaled_kkt_tolerance
 from trajopt.solvers.problem_batch import Batch
 from trajopt.solvers.registry import SOLVERS, attempt_options, chosen_options
@@ -174,30 +174,18 @@ def _with_goal_tolerance(
     They start from their last iterate, or from the guess if it is not finite or had no iteration. Only second solutions that
     succeed replace the first ones.
     """
-    tolerance, relaxed = options.goal_tolerance, dict[int, OCP]()
-    for i, status in enumerate(found.status):
-        if interrupted() or status.success or not nearly_met(batch[i], status, found.xs[i], found.us[i], tolerance):
-            continue
-        problem = relaxed_goals(batch[i], SHARE * tolerance)
-        if problem is not None:
-            relaxed[i] = problem
+    tolerance, failed = options.goal_tolerance, [i for i, status in enumerate(found.status) if not status.success]
+    problems = {i: relaxed_problem(batch[i], found[i], tolerance) for i in failed if not interrupted()}
+    relaxed = {i: problem for i, problem in problems.items() if problem is not None}
     if not relaxed:
         return found
-    numbers = list(relaxed)
-    began = np.isfinite(found.xs[numbers]).all(axis=(1, 2)) & (found.iterations[numbers] > 0)
-    first = [np.broadcast_to(g, (len(batch), *g.shape[1:]))[numbers] for g in guess]
-    starts = [
-        np.where(began[:, None, None], rows[numbers], own)
-        for rows, own in zip((found.xs, found.us), first, strict=True)
-    ]
-    again = _solved(Batch.from_problems(list(relaxed.values())), (starts[0], starts[1]), solver, options, None, **rest)
+    starts = [last_iterate(found[i]) or guess_of(guess, i, len(batch)) for i in relaxed]
+    stacked = np.array([start.xs for start in starts]), np.array([start.us for start in starts])
+    again = _solved(Batch.from_problems([*relaxed.values()]), stacked, solver, options, None, **rest)
     solutions: dict[int, Solution | Status] = dict(enumerate(found))
-    for i, s in zip(numbers, again, strict=True):
-        if s.status.success:
-            count = int(found.iterations[i]) + s.iterations
-            status = by_tolerance(s.status, int(found.iterations[i]), tolerance)
-            meta = {**s.meta, "goal_tolerance": tolerance}
-            solutions[i] = replace(s, status=status, iterations=count, meta=meta)
+    for i, second in zip(relaxed, again, strict=True):
+        if second.status.success:
+            solutions[i] = merged(found[i], second, tolerance)
     return gathered(batch, solutions, gains=rest["gains"], meta=found.meta)
 
 
