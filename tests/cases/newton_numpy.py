@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+from answering import Answering
 from shooting_numpy import scaled
 
 from dynamics_backends.protocol import Array
@@ -40,7 +41,6 @@ from trajopt.solvers.methods.requests import (
 )
 from trajopt.solvers.rules.barrier import HELD, KAPPA_SIGMA, PUSH, TAU, WIDEST
 from trajopt.solvers.shooting.ddp_model import mixed, with_curvature
-from trajopt.solvers.window.slots import Answering
 from trajopt.stage.evaluation import Candidates, Direction as Along, Expansion, Shooting, StageEvaluator
 
 

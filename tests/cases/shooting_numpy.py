@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
+from answering import Answering
 
 from dynamics_backends.protocol import Array
 from trajopt.guesses.guesses import Guess
@@ -33,7 +34,6 @@ from trajopt.solvers.options import SLQOptions
 from trajopt.solvers.rules.line_search import Trial
 from trajopt.solvers.shooting.ddp_model import Damping, PlainModel
 from trajopt.solvers.shooting.iterate import FALLEN, GAP_ROUNDING, HOLDING
-from trajopt.solvers.window.slots import Answering
 from trajopt.stage.evaluation import Candidates, Direction as Along, Expansion, Shooting, StageEvaluator
 
 REFUSED = Trial(np.inf, np.inf)

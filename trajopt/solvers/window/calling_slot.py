@@ -12,6 +12,7 @@ import numpy as np
 from dynamics_backends.machine.library import python_function
 from dynamics_backends.protocol import Array
 from trajopt.solvers.window.slots import Slot
+from trajopt.stage.evaluation import Direction, Shooting, StageEvaluator
 
 
 class CallingSlot(Slot):
@@ -23,6 +24,7 @@ class CallingSlot(Slot):
 
     _error: BaseException | None = None
     view: Callable[[str], Array]
+    sizes: Any
 
     def _multipliers_kept(self) -> list[Array]:
         """Return the arrays, besides the struct, that a failed request must leave as they were."""
@@ -53,6 +55,15 @@ class CallingSlot(Slot):
         made, code = python_function(signature, call, failed, self._note)
         self._alive.append(made)
         return code
+
+    def _roll_out(self, evaluator: StageEvaluator, t: Any, count: int, nodes: Shooting) -> None:
+        """Roll out the step lengths of a trials_t ``t`` with an evaluator, and store the trajectories. count: number of lengths."""
+        N, nx, n, m = self.sizes[:4]
+        step = array_at(t.dx, N + 1, n), array_at(t.du, N, m), array_at(t.K, N, m, n), array_at(t.gaps, N, n)
+        bend = (array_at(t.ddx, N + 1, n), array_at(t.ddu, N, m)) if t.ddx else None
+        xs, us, alphas = array_at(t.xs, N + 1, nx), array_at(t.us, N, m), array_at(t.alphas, count)
+        found = evaluator.rollout(xs, us, Direction(*step, bend), alphas, nodes)
+        self._store("", X=found.xs, U=found.us, D=found.defects, cost=found.cost)
 
     def _store(self, prefix: str, **blocks: Array) -> None:
         """Write blocks to the first rows of the arrays of the slot with these names after a prefix."""

@@ -224,7 +224,7 @@ class InteriorSlot(Slot):
         First derivatives are computed, too.
         """
         self._go_to(self.address, self.points.index(point))
-        return self.trial()
+        return self._trial()
 
     # -- answers ----------------------------------------------------------------------------------------------------------
     def _bind(self) -> None:
@@ -249,10 +249,6 @@ class InteriorSlot(Slot):
     def _started(self, r: Start) -> Begun:
         """Load the guess, pushed off its bounds, and differentiate; return objective, violation, largest cost gradient."""
         self._start(self.address, self.problem, r.push)
-        return self.begun()
-
-    def begun(self) -> Begun:
-        """Return objective, violation and largest entry of the cost gradient at the start, from the last answer of the kernels."""
         objective, *at, steepest = _BEGUN.unpack_from(self.data, _ANSWER)
         return Begun(objective, _new(Violation, at), steepest)
 
@@ -265,39 +261,36 @@ class InteriorSlot(Slot):
     def _measured(self, function: Callable[..., None], r: Any) -> tuple[float, ...]:
         """Call a kernel with the fields of a request; return the sums of the error measures."""
         function(self.address, *r)
-        return self.sums()
+        return _SUMS.unpack_from(self.data, _ANSWER)
 
-    def hand_over(self, r: Newton | Take) -> None:
-        """Write the numbers of a request to the struct, where the kernels read them."""
+    def _call(self, function: Callable[[int], None], r: Newton | Take) -> None:
+        """Write the numbers of a request to the struct, and call the kernel that reads them there."""
         _REQUESTS[type(r)].pack_into(self.data, _ASKED, *r)
+        function(self.address)
 
     def _solved(self, r: Newton) -> Direction:
         """Compute a Newton step, and if it is found evaluate its trial point; return the search direction.
 
         If no shift makes the system convex, the direction has found = 0, and its step and trial are undefined.
         """
-        self.hand_over(r)
-        self._newton(self.address)
-        return self.direction()
+        self._call(self._newton, r)
+        numbers = _DIRECTION.unpack_from(self.data, _ANSWER)
+        trial = _new(Trial, (numbers[8], _new(Violation, numbers[9:])))
+        return _new(Direction, (*numbers[:8], trial))
 
     def _taken(self, r: Take) -> tuple[float, ...]:
         """Accept the trial as current iterate and update the multipliers; return the sums of the error measures there."""
-        self.hand_over(r)
-        self._take(self.address)
-        return self.sums()
+        self._call(self._take, r)
+        return _SUMS.unpack_from(self.data, _ANSWER)
 
     def _tried(self, r: Try) -> Trial:
         """Evaluate the trial point at a step length; return its objective and violation."""
         self._try(self.address, *r)
-        return self.trial()
+        return self._trial()
 
     def _corrected(self, r: Correct) -> Corrected:
         """Compute a second-order correction and evaluate its trial point; return the corrected step."""
         self._correct(self.address, *r)
-        return self.correction()
-
-    def correction(self) -> Corrected:
-        """Return step lengths, size, objective and violation of a corrected step, from the last answer of the kernels."""
         alpha, alpha_z, size, objective, *at = _CORRECTED.unpack_from(self.data, _ANSWER)
         return Corrected(alpha, alpha_z, size, objective, _new(Violation, at))
 
@@ -319,17 +312,7 @@ class InteriorSlot(Slot):
         self.restoration.restore_start(self.point)
         return self.go_to(self.point)
 
-    def sums(self) -> tuple[float, ...]:
-        """Return the ten sums of the error measures of an iterate, from the last answer of the kernels."""
-        return _SUMS.unpack_from(self.data, _ANSWER)
-
-    def direction(self) -> Direction:
-        """Return the search direction with its trial point (undefined if none was found), from the last answer of the kernels."""
-        numbers = _DIRECTION.unpack_from(self.data, _ANSWER)
-        trial = _new(Trial, (numbers[8], _new(Violation, numbers[9:])))
-        return _new(Direction, (*numbers[:8], trial))
-
-    def trial(self) -> Trial:
+    def _trial(self) -> Trial:
         """Return objective and violation of a trial point, from the last answer of the kernels."""
         objective, *at = _TRIAL.unpack_from(self.data, _ANSWER)
         return _new(Trial, (objective, _new(Violation, at)))

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from dynamics_backends.protocol import Array
-from trajopt.solvers.window.calling_slot import CallingSlot, array_at
+from trajopt.solvers.window.calling_slot import CallingSlot
 from trajopt.solvers.window.memory import TRIALS
 from trajopt.solvers.window.newton_slot import NewtonSlot
 from trajopt.stage.compiled.library import TrialsData
-from trajopt.stage.evaluation import Direction, Shooting
+from trajopt.stage.evaluation import Shooting
 
 
 class CallingNewtonSlot(CallingSlot, NewtonSlot):
@@ -54,9 +54,6 @@ class CallingNewtonSlot(CallingSlot, NewtonSlot):
 
     def _roll(self, trials: int, count: int) -> None:
         """Roll out step lengths with the evaluator of Gauss-Newton. trials: address of a trials_t; count: number of lengths."""
-        (N, nx, n, m), t = self.sizes, TrialsData.from_address(trials)
-        step = array_at(t.dx, N + 1, n), array_at(t.du, N, m), array_at(t.K, N, m, n), array_at(t.gaps, N, n)
-        nodes = Shooting.every("all" if t.node == self.data.every else "single", N, "linear")
-        given = array_at(t.xs, N + 1, nx), array_at(t.us, N, m), Direction(*step), array_at(t.alphas, count), nodes
-        found = self._evaluators[0].rollout(*given)
-        self._store("", X=found.xs, U=found.us, D=found.defects, cost=found.cost)
+        t = TrialsData.from_address(trials)
+        nodes = Shooting.every("all" if t.node == self.data.every else "single", self.sizes.N, "linear")
+        self._roll_out(self._evaluators[0], t, count, nodes)

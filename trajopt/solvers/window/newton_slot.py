@@ -255,33 +255,19 @@ class NewtonSlot(ArraySlot):
     def _point(self, function: Callable[..., None], *given: Any) -> Point:
         """Call a kernel with the slot and these arguments; return its answer, cost and errors of an iterate."""
         function(self.address, *given)
-        return self.point()
+        return _new(Point, _POINT_ANSWER.unpack_from(self.data, _ANSWER))
 
     def _stepped(self, r: Step) -> Direction | None:
         """Compute a step, store it in its place and roll out its longest length; None if no requested fraction is convex."""
         self._solve_step(self.address, *r)
-        return self.direction()
+        fraction, slope, longest, size, *trial = _STEP_ANSWER.unpack_from(self.data, _ANSWER)
+        return None if fraction < 0.0 else _new(Direction, (int(fraction), slope, longest, size, _new(Trial, trial)))
 
     def _rolled(self, r: Roll) -> list[Trial]:
         """Roll out the step in a place with the lengths longest / 2^i from i = first on; return the trials.
 
         Their number is at most that requested, and at most that of a batch.
         """
-        return self.trials(self._try(self.address, *r))
-
-    def point(self) -> Point:
-        """Return cost and error measures of an iterate, from the last answer of the kernels."""
-        return _new(Point, _POINT_ANSWER.unpack_from(self.data, _ANSWER))
-
-    def direction(self) -> Direction | None:
-        """Return the search direction with its trial at the longest step length, from the last answer of the kernels.
-
-        None if no curvature fraction that was requested gave a convex LQ problem.
-        """
-        fraction, slope, longest, size, *trial = _STEP_ANSWER.unpack_from(self.data, _ANSWER)
-        return None if fraction < 0.0 else _new(Direction, (int(fraction), slope, longest, size, _new(Trial, trial)))
-
-    def trials(self, count: int) -> list[Trial]:
-        """Return cost, barrier term and defect norm of ``count`` trial trajectories, from the last answer of the kernels."""
+        count = self._try(self.address, *r)
         numbers = _TRIALS_ANSWER[count].unpack_from(self.data, _ANSWER)
         return [_new(Trial, numbers[3 * i : 3 * i + 3]) for i in range(count)]

@@ -18,7 +18,7 @@ from trajopt.solvers.window.calling_slot import CallingSlot, array_at
 from trajopt.solvers.window.memory import TRIALS
 from trajopt.solvers.window.shooting_slot import ShootingSlot
 from trajopt.stage.compiled.library import TrialsData
-from trajopt.stage.evaluation import Direction, Shooting, StageEvaluator
+from trajopt.stage.evaluation import Shooting, StageEvaluator
 
 
 class CallingShootingSlot(CallingSlot, ShootingSlot):
@@ -107,14 +107,8 @@ class CallingShootingSlot(CallingSlot, ShootingSlot):
 
     def _rolled_out(self, trials: int, count: int) -> None:
         """Roll out step lengths. trials: address of a trials_t; count: number of lengths."""
-        N, nx, n, m = self.sizes[:4]
         t = TrialsData.from_address(trials)
-        step = array_at(t.dx, N + 1, n), array_at(t.du, N, m), array_at(t.K, N, m, n), array_at(t.gaps, N, n)
-        bend = (array_at(t.ddx, N + 1, n), array_at(t.ddu, N, m)) if t.ddx else None
-        nodes = Shooting(self._nodes, "nonlinear" if t.nonlinear else "linear")
-        xs, us, alphas = array_at(t.xs, N + 1, nx), array_at(t.us, N, m), array_at(t.alphas, count)
-        found = self._evaluator.rollout(xs, us, Direction(*step, bend), alphas, nodes)
-        self._store("", X=found.xs, U=found.us, D=found.defects, cost=found.cost)
+        self._roll_out(self._evaluator, t, count, Shooting(self._nodes, "nonlinear" if t.nonlinear else "linear"))
 
 
 def _is_plain(models: Sequence[Model]) -> bool:

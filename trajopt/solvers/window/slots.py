@@ -66,23 +66,7 @@ def functions(library: ctypes.CDLL, prefix: str, default: type | None = None) ->
     return function
 
 
-class Answering:
-    """Base class of slots: stores the iterates of a problem, and answers each type of request of a method with a function."""
-
-    _answers: dict[type, Callable[[Any], Any]]
-
-    def answer(self, request: Any) -> Any:
-        """Call the function for this type of request; return its answer."""
-        return self._answers[type(request)](request)
-
-    def note_times(self, journal: Journal) -> None:
-        """Do nothing; slots of kernels add their seconds since the last call to the current record of the history."""
-
-    def close(self) -> None:
-        """Do nothing; slots of the solver cache return to it."""
-
-
-class Slot(Answering):
+class Slot:
     """Slot: C struct with the iterates and steps of a problem, and the kernels that answer the requests of a method.
 
     own_workspace: give the kernels a separate workspace, as needed if another thread calls them. workspace: that of the window
@@ -95,6 +79,8 @@ class Slot(Answering):
     request: Any = None
     since = 0
     _put: Callable[[int], None]
+    _answers: dict[type, Callable[[Any], Any]]
+    """Function that answers each type of request."""
 
     def __init__(self, data: Any, *, own_workspace: bool = False, workspace: Array | None = None) -> None:
         self.data, self.address = data, ctypes.addressof(data)
@@ -112,6 +98,13 @@ class Slot(Answering):
             memory = aligned(pool.doubles) if self._own_workspace else pool[0]
         self._alive.append(memory)
         return address(memory)
+
+    def answer(self, request: Any) -> Any:
+        """Call the function for this type of request; return its answer."""
+        return self._answers[type(request)](request)
+
+    def close(self) -> None:
+        """Do nothing; slots of the solver cache return to it."""
 
     def put(self) -> None:
         """Copy the current iterate, states and controls, to the solution arrays of the problem."""
@@ -167,11 +160,6 @@ class ArraySlot(Slot, ABC):
         """Return the slot to its cache, if it has one. Later solves overwrite all arrays of the slot."""
         if self.home is not None:
             self.home.prepared[self.name], self.home = self, None
-
-    @property
-    def bytes(self) -> int:
-        """Memory of the arrays [bytes]."""
-        return int(self._memory.nbytes)
 
     def view(self, name: str) -> Array:
         """Return an array of the slot by field name, as a view of its memory."""
