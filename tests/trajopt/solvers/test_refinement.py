@@ -14,7 +14,7 @@ from trajopt.config.build import build_task, solve_with_refinement
 from trajopt.config.config import read_config
 from trajopt.config.task import Refined
 from trajopt.guesses.time_grids import coarser
-from trajopt.solvers import auto as module
+from trajopt.solvers import auto as module, auto_starts
 from trajopt.solvers.refinement import DOUBLINGS, Again, consecutive_solves
 from trajopt.solvers.registry import SOLVERS
 
@@ -127,8 +127,9 @@ def fastest() -> to.OCP:
 
 
 def failing(monkeypatch, first: int) -> list[int]:
-    """Let the first solves of every method fail; returns the knots of all solves."""
+    """Let the first solves of every method fail, without random motions; returns the knots of all solves."""
     knots, run = [], SOLVERS["ipm"][0]
+    monkeypatch.setattr(auto_starts, "may_compete", lambda ocp, guess: False)
     monkeypatch.setattr(module, "find_spec", lambda name: name)  # dms is the second method, installed or not
 
     def watched(ocp, warm, options, callback=None):
