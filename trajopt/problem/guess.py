@@ -18,11 +18,6 @@ class Guess(NamedTuple):
     def __repr__(self) -> str:
         return f"Guess(xs {np.shape(self.xs)}, us {np.shape(self.us)})"
 
-    @property
-    def stands_still(self) -> bool:
-        """True if the states and the controls are constant."""
-        return bool((self.xs == self.xs[:1]).all() and (self.us == self.us[:1]).all())
-
 
 class Motion(Protocol):
     """Protocol of solutions and guesses: states xs (N + 1, nx) and controls us (N, nu)."""

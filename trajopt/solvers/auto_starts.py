@@ -1,6 +1,6 @@
 """Solver ``auto`` from one or several starts, each a sequence of attempts of :mod:`trajopt.solvers.auto`.
 
-In order: the best of competing starts if the guess stands still (:mod:`trajopt.solvers.competing_starts`), else the guess; beside
+In order: the best of competing starts if the guess is at rest (:mod:`trajopt.solvers.competing_starts`), else the guess; beside
 the guess if this is a saddle point; other starts if no motion is feasible. In single solves with checks follow, for every solver:
 goals relaxed within their tolerance if they contradict each other (:mod:`trajopt.solvers.goal_tolerance`), margins if
 ``between_knots`` is set; for ``auto`` then margins if inequalities are violated between the knots, more substeps if the replay
@@ -31,6 +31,7 @@ from trajopt.solvers.competing_starts import (
     TIME_SHARE,
     TOLERANCE,
     choose_starts,
+    is_at_rest,
     may_compete,
     pushed,
 )
@@ -46,7 +47,7 @@ SolveAttempt = Callable[[Attempt, WarmStart, AutoOptions, "Callback | None", "fl
 
 
 def auto(solve: SolveAttempt, ocp: OCP, warm: WarmStart, options: AutoOptions, callback: Callback | None) -> Solution:
-    """Run ``auto``: from competing starts if the guess stands still (:func:`may_compete`), else from the guess.
+    """Run ``auto``: from competing starts if the guess is at rest (:func:`may_compete`), else from the guess.
 
     If all end infeasible, other starts follow (:func:`_with_other_starts`). With options.starts = 1, or multipliers or a barrier
     in the warm start, it runs from the guess alone. Records of all attempts have continuous numbers.
@@ -65,7 +66,7 @@ def _run_attempts(
         return _in_turn(solve, ocp, warm, options, callback)
     competed = may_compete(ocp, warm.guess)
     found = (_from_best_start if competed else _in_turn)(solve, ocp, warm, options, callback)
-    stayed = warm.guess.stands_still and is_unmoved(found, warm.guess)
+    stayed = is_at_rest(ocp, warm.guess) and is_unmoved(found, warm.guess)
     if found.status.success and (stayed or (not competed and _has_unmoved_control(ocp, found, warm.guess))):
         found = _off_saddle_point(solve, ocp, warm, found, options, callback)
     return _with_other_starts(solve, ocp, warm.guess, found, options, callback)
@@ -133,7 +134,7 @@ def _with_other_starts(
     def starts() -> Iterator[tuple[str, Solution]]:
         """Solve from one start after the other; yield the name of each start and its solution."""
         rest = WarmStart(constant_guess(ocp))
-        if not guess.stands_still:
+        if not is_at_rest(ocp, guess):
             run = _from_best_start if may_compete(ocp, rest.guess) else _in_turn
             yield "x0 at rest", run(solve, ocp, rest, options, callback)
         once = replace(options, fallback=False)

@@ -1,6 +1,6 @@
 """Competing starts: choose the initial guesses of a solve among several, on a coarse time grid.
 
-A solution is a local optimum, and the initial guess decides which one. A guess that stands still does not say which one is meant.
+A solution is a local optimum, and the initial guess decides which one. A guess at rest does not say which one is meant.
 Then it competes with random motions (:func:`may_compete`, :func:`random_motions`).
 
 Each start is solved with several time steps merged into one (FACTORS), to TOLERANCE and within MAX_ITERATIONS iterations. A solve
@@ -218,19 +218,22 @@ def solver_threads(ocp: OCP, solve: Solve) -> Iterator[Callable[[Guess, float], 
                 cutoff.close()
 
 
+def is_at_rest(ocp: OCP, guess: Guess) -> bool:
+    """True if the states and the controls of a motion are constant, whatever its durations."""
+    moving = np.concatenate([np.full(phase.knots, phase.dynamics.takes_time) for phase in ocp.phases])
+    us, states = guess.us[moving], guess.xs[:, : without_durations(ocp)]
+    return bool((states == states[:1]).all() and (us == us[:1]).all())
+
+
 def may_compete(ocp: OCP, guess: Guess) -> bool:
     """True if the guess is at rest, no part of the problem runs in NumPy, and a coarser grid has knots enough.
 
-    At rest: states and controls of the motion are constant, whatever the durations. The time steps can be merged, and at least
-    half of the knots, and at least FACTORS[0] times LEAST_KNOTS, belong to sampled systems.
+    Its time steps can be merged, and at least half of its knots, and at least FACTORS[0] times LEAST_KNOTS, belong to sampled
+    systems.
     """
-    moving = np.concatenate([np.full(phase.knots, phase.dynamics.takes_time) for phase in ocp.phases])
-    us, states = guess.us[moving], guess.xs[:, : without_durations(ocp)]
-    if (states != states[:1]).any() or (us != us[:1]).any():
-        return False
     knots = sum(phase.knots for phase in ocp.phases if isinstance(phase.dynamics, SampledSystem))
     enough = knots >= max(FACTORS[0] * LEAST_KNOTS, ocp.horizon // 2)
-    return enough and can_be_regridded(ocp) and runs_compiled(ocp)
+    return enough and is_at_rest(ocp, guess) and can_be_regridded(ocp) and runs_compiled(ocp)
 
 
 def with_random_durations(ocp: OCP, guess: Guess, end: Array, rng: np.random.Generator) -> Guess:

@@ -368,7 +368,7 @@ class AutoOptions(CommonOptions):
     max_iterations: maximum number of iterations of each attempt. gradient_tolerance, constraint_tolerance: options of the methods
     that have them. These are passed to the methods; None: their defaults. time_limit: time limit of all attempts together [s];
     default: none. fallback: try another method after a failed solve, and other starts after infeasible ones. starts: maximum
-    number of starts that compete on a coarse time grid if the guess stands still (:mod:`trajopt.solvers.competing_starts`), in
+    number of starts that compete on a coarse time grid if the guess is at rest (:mod:`trajopt.solvers.competing_starts`), in
     single solves with checks; 1: the guess alone in all cases.
     """
 

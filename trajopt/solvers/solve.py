@@ -239,15 +239,16 @@ def _may_be_unbounded(ocp: OCP, solution: Solution) -> bool:
 
 
 def _not_left(solver: str, ocp: OCP, guess: Guess, solution: Solution) -> Iterator[str]:
-    """Yield a finding if a solver returns a guess that stands still, unless its cost is least: zero, of squares alone.
+    """Yield a finding if a solver returns a guess at rest, unless its cost is least: zero, of squares alone.
 
     The solver ``auto`` moves off such guesses itself.
     """
-    if solver == DEFAULT_SOLVER or not (solution.status.success and guess.stands_still):
+    if solver == DEFAULT_SOLVER or not solution.status.success:
         return
     from trajopt.solvers.auto_starts import is_unmoved
+    from trajopt.solvers.competing_starts import is_at_rest
 
-    if not is_unmoved(solution, guess):
+    if not (is_at_rest(ocp, guess) and is_unmoved(solution, guess)):
         return
     if solution.cost > 0.0 or not all(term.squared for term in ocp.terms()):
         yield (

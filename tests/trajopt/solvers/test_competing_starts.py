@@ -23,6 +23,7 @@ from trajopt.solvers.competing_starts import (
     UNANIMOUS,
     Cutoff,
     choose_starts,
+    is_at_rest,
     may_compete,
     random_motions,
     solver_threads,
@@ -254,7 +255,7 @@ def test_ctrl_c_ends_a_competition_on_threads(monkeypatch):
     rough, waiting = scripted([1.0]), threading.Event()
 
     def solve(ocp, guess, cutoff):
-        if guess.stands_still:
+        if is_at_rest(ocp, guess):
             return rough(ocp, guess, cutoff)
         if not waiting.is_set():
             waiting.set()
