@@ -207,14 +207,16 @@ def _in_turn(
 def _from_best_start(
     solve: SolveAttempt, ocp: OCP, warm: WarmStart, options: AutoOptions, callback: Callback | None
 ) -> Solution:
-    """Run ``auto`` from each of the best competing starts, and from the guess if all fail and it was not among them.
+    """Run ``auto`` from each of the best competing starts, and from the guess if all fail, or if durations are free.
 
-    A second competition on a finer grid, and the solve from the guess, need ``fallback``; the former follows if motions are
-    feasible on the coarse grid, but all solves from them fail. Returns the cheapest success, of those that agree to SAME
-    that of the best start, else the last solution, with
-    iterations and records of all solves on the problem's grid; meta["starts"] describes the competitions, which took
-    meta["starts_seconds"]. No further start follows at a time limit or after Ctrl-C. Ctrl-C in the first competition returns the
-    guess (:func:`not_begun`), in the second one the last solution, as interrupted.
+    With free durations the coarse motion of the guess may lead to another optimum than the guess, whose solve then uses no other
+    methods if a start succeeded. This solve, if there are other starts, and a second competition on a finer grid need
+    ``fallback``; the latter follows if motions are feasible on the coarse grid, but all solves from them fail.
+
+    Returns the cheapest success, of those that agree to SAME that of the best start, else the last solution, with iterations and
+    records of all solves on the problem's grid; meta["starts"] describes the competitions, which took meta["starts_seconds"]. No
+    further start follows at a time limit or after Ctrl-C. Ctrl-C in the first competition returns the guess (:func:`not_begun`),
+    in the second one the last solution, as interrupted.
     """
     limit = None if options.time_limit is None else TIME_SHARE * options.time_limit
     iterations = MAX_ITERATIONS if options.max_iterations is None else min(MAX_ITERATIONS, options.max_iterations)
@@ -249,11 +251,15 @@ def _from_best_start(
         ended = any(s.status.success or s.status.code in STOPPED for s in solutions)
         if ended or not (choice.any_feasible and options.fallback):
             break
-    solved = [s for s in solutions if s.status.success]
-    if not (solved or tried) and options.fallback and solutions[-1].status.code not in STOPPED:
-        solutions.append(_in_turn(solve, ocp, warm, options, callback))
-    best = solved[0] if solved else solutions[-1]
-    for other in solved[1:]:
+    solved = any(s.status.success for s in solutions)
+    stopped = tried or any(s.status.code in STOPPED for s in solutions)
+    missing = options.fallback and not stopped and (ocp.in_scaled_time or not solved)
+    if not solutions or (missing and enough_time(options.time_limit, start_of_solve())):
+        once = replace(options, fallback=False) if solved else options
+        solutions.append(_in_turn(solve, ocp, warm, once, callback))
+    successes = [s for s in solutions if s.status.success]
+    best = successes[0] if successes else solutions[-1]
+    for other in successes[1:]:
         best = other if other.cost < best.cost - SAME * abs(best.cost) else best
     return replace(
         best,

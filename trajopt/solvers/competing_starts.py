@@ -11,8 +11,8 @@ iterations, fewer in large problems (ALL_WORK, ALL_STEPS), or after HOPELESS sta
 The motions of solves that succeed, or that satisfy the dynamics and the constraints to FEASIBLE, and whose objectives are at most
 NEAR times the cheapest one, at most CONTINUED of them, are initial guesses on the time grid of the problem; the cheapest solution
 is returned. Of motions whose objectives agree to SAME only one counts: that of the given guess, else the cheapest. The given
-guess is used as it is, alone, if its coarse solve succeeds in at most FEW iterations, as in problems that are nearly
-linear-quadratic, and as the last one if it does not lead to a feasible motion.
+guess as it is follows if all fail, or if durations are free. It is used alone if its coarse solve succeeds in at most FEW
+iterations, as in problems that are nearly linear-quadratic.
 
 Local searches that are cut short, of which the best ones go on, and a stopping rule on optima found repeatedly: A. H. G. Rinnooy
 Kan, G. T. Timmer, Stochastic global optimization methods, part II: multi level methods, Mathematical Programming 39, 1987.
@@ -142,8 +142,8 @@ class Start(NamedTuple):
 class Choice(NamedTuple):
     """The initial guesses of solves, the cheapest first, each with a sentence for the status, "" for the user's guess.
 
-    The user's guess as given comes last. starts: all that competed, empty if the guess alone is used. interrupted: True if the
-    user interrupted the competition.
+    They are coarse motions, or the user's guess as given, alone. starts: all that competed, empty if the guess alone is used.
+    interrupted: True if the user interrupted the competition.
     """
 
     guesses: tuple[tuple[Guess, str], ...]
@@ -279,8 +279,7 @@ def choose_starts(
     factor: number of time steps that are merged into one.
     Ends early if AGREEMENT starts agree on the cheapest objective, or UNANIMOUS ones if no start led to another result, after
     ALL_ITERATIONS iterations, ALL_WORK or ALL_STEPS, or after HOPELESS starts if no motion is feasible. Only the guess is returned
-    if its solve succeeds in at most FEW iterations or is unbounded, or if the user interrupts any solve. The guess as given comes
-    last if its coarse motion is infeasible; otherwise its coarse solution competes.
+    if its solve succeeds in at most FEW iterations or is unbounded, or if the user interrupts any solve.
     """
     coarse = coarser(ocp, factor)
     try:
@@ -291,8 +290,7 @@ def choose_starts(
         return Choice(((guess, ""),))
     going_on = _chosen(starts)[:CONTINUED]
     chosen = [(on_grid_of(ocp, coarse, s.found), _sentence(starts, s, coarse.horizon)) for s in going_on]
-    unused = [] if np.isfinite(starts[0].objective) else [(guess, "")]
-    return Choice((*chosen, *unused), tuple(starts))
+    return Choice(tuple(chosen), tuple(starts))
 
 
 def _competed(coarse: OCP, guess: Guess, count: int, solve: Solve, has_time: Callable[[], bool]) -> list[Start]:
