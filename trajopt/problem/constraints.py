@@ -298,28 +298,40 @@ def fixed_state(constraints: Sequence[Constraint]) -> Array | None:
 def joint_limits(model, manifold: Manifold, margin: float = 0.0, name: str = "joint limits") -> Constraint:
     """Position limits of the model, tightened by a margin [rad or m]: lower + margin <= q <= upper - margin.
 
-    Joints without a finite limit are not bounded. Raises ValueError if the model has no finite limit or the margin leaves no
-    feasible range.
+    Joints without a finite limit are not bounded, nor are mimic joints that follow others. Raises ValueError if the model has no
+    finite limit or the margin leaves no feasible range.
     """
     lower, upper = model.q_lower + margin, model.q_upper - margin
     if np.any(lower > upper):
         worst = model.q_names[int(np.argmax(lower - upper))]
         raise ValueError(f"{name}: margin {margin} leaves no feasible range between the limits of {worst!r}; reduce it")
-    free = np.full(model.nv, np.inf)
-    names = (*model.q_names, *model.dof_names)
-    return state_bounds(manifold, np.r_[lower, -free], np.r_[upper, free], name, names)
+    return _joint_bounds(model, manifold, np.array([lower, upper]), np.array([[-np.inf], [np.inf]]), name)
 
 
 def velocity_limits(model, manifold: Manifold, fraction: float = 1.0, name: str = "velocity limits") -> Constraint:
-    """Velocity limits |v| <= fraction * limit of the model's joints; joints without a finite limit are not bounded.
+    """Velocity limits |v| <= fraction * limit of the model's joints.
 
-    Raises ValueError if the model has no finite limit.
+    Joints without a finite limit are not bounded, nor are mimic joints that follow others. Raises ValueError if the model has no
+    finite limit.
     """
-    free, limit = np.full(model.nq, np.inf), fraction * model.velocity_limit
+    limit = fraction * model.velocity_limit
     if not np.isfinite(limit).any():
         raise ValueError(f"{name}: no joint of the robot has a velocity limit; leave out velocity_limits")
-    names = (*model.q_names, *(f"v[{name}]" for name in model.dof_names))
-    return state_bounds(manifold, np.r_[-free, -limit], np.r_[free, limit], name, names)
+    return _joint_bounds(model, manifold, np.array([[-np.inf], [np.inf]]), np.array([-limit, limit]), name)
+
+
+def _joint_bounds(model, manifold: Manifold, q: Array, v: Array, name: str) -> Constraint:
+    """Bounds on the state of a robot from lower and upper limits q (2, nq) and v (2, nv), or (2, 1) for all.
+
+    The state is that of the model, or contains some of its joints, as if mimic joints follow others.
+    """
+    q, v = np.broadcast_to(q, (2, model.nq)), np.broadcast_to(v, (2, model.nv))
+    names, both = [*model.q_names, *(f"v[{dof}]" for dof in model.dof_names)], np.hstack([q, v])
+    if model.coupling is not None:
+        known = [*(f"q[{dof}]" for dof in model.q_names), *names[model.nq :]]
+        chosen = [known.index(direction) for direction in manifold.tangent_names if direction in known]
+        names, both = [names[i] for i in chosen], both[:, chosen]
+    return state_bounds(manifold, both[0], both[1], name, names)
 
 
 def link_points(model, frame: str, spacing: float) -> tuple[LinkPoint, ...]:

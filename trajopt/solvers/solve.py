@@ -59,6 +59,7 @@ from trajopt.validation.between_knots import BetweenKnots, between_knots, may_be
 from trajopt.validation.evaluation_warnings import explained
 from trajopt.validation.holonomic_constraints import open_constraints, redundancy_notes
 from trajopt.validation.limit_violations import durations_at_bounds, impossible_goal, weak_postures
+from trajopt.validation.stability import stability_warnings
 from trajopt.validation.validation import (
     ERROR,
     START_TOLERANCE,
@@ -220,7 +221,20 @@ def _solved(
     status = explained(solution.status, ocp, solution.xs, solution.us)
     if approximated and status.code is StatusCode.MAX_ITERATIONS:
         status = replace(status, advice=f"{approximated[0].upper()}{approximated[1:]}.")
+    if check and status.code in _OF_UNSTABLE_STEPS and (unstable := next(stability_warnings(ocp), "")):
+        status = replace(status, advice=f"{unstable[0].upper()}{unstable[1:]}.")
     return replace(solution, status=status), tight
+
+
+_OF_UNSTABLE_STEPS = (
+    StatusCode.NOT_POSITIVE_DEFINITE,
+    StatusCode.LINE_SEARCH_FAILED,
+    StatusCode.MAX_ITERATIONS,
+    StatusCode.STALLED,
+    StatusCode.NON_FINITE,
+    StatusCode.DOES_NOT_HOLD,
+)
+"""Statuses for which unstable time steps at x0 are the most likely reason, if there are any."""
 
 
 def _may_be_unbounded(ocp: OCP, solution: Solution) -> bool:

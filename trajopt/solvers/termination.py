@@ -197,6 +197,13 @@ def unchecked_at_limit(status: Status, limit: float) -> Status:
     )
 
 
+def unchecked_at_interrupt(status: Status) -> Status:
+    """Status of a solution of a batch that Ctrl-C stopped before its motion was checked; the message keeps that of the solver."""
+    return replace(
+        status, code=StatusCode.INTERRUPTED, message=f"{status.message} Interrupted before its motion was checked."
+    )
+
+
 def not_started() -> Status:
     """Status "interrupted" of a problem that Ctrl-C stopped before its solve started; it has no trajectory."""
     return Status(StatusCode.INTERRUPTED, "Interrupted before this problem started; it has no trajectory.")

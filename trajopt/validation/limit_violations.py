@@ -80,7 +80,7 @@ class LimitViolation(NamedTuple):
             first, second = self.name.split(BOTH)
             return SelfCollision((first, second), self.knot, self.excess, self.knots).sentence(self.time)
         amount = f"{self.excess:.3g} {self.unit}".strip()
-        beyond = "" if np.isnan(self.limit) else f" (limit {self.limit:.4g})"
+        beyond = "" if np.isnan(self.limit) else f" (limit {self.limit + 0.0:.4g})"
         where = f"at t = {self.time:.3g} s, knot {self.knot}" + (
             f", and at {self.knots - 1} more" if self.knots > 1 else ""
         )

@@ -253,9 +253,10 @@ def deviation(ocp: OCP, how: str, xs: Array, run: Array) -> Deviation:
         k = int(np.argmin(finite))
         return Deviation(how, run, times, np.inf, np.inf, float(limits[0]), units[0], names[0], k)
     off = np.abs(ocp.manifold.difference(xs.T, run.T).T[:, : len(limits)])
-    k, i = (int(v) for v in np.unravel_index(int(np.argmax(off / limits)), off.shape))
-    ratio = float(off[k, i] / limits[i])
-    return Deviation(how, run, times, ratio, float(off[k, i]), float(limits[i]), units[i], names[i], k)
+    with np.errstate(over="ignore"):
+        ratios = off / limits
+    k, i = (int(v) for v in np.unravel_index(int(np.argmax(ratios)), off.shape))
+    return Deviation(how, run, times, float(ratios[k, i]), float(off[k, i]), float(limits[i]), units[i], names[i], k)
 
 
 def tolerances(ocp: OCP, xs: Array) -> tuple[Array, tuple[str, ...]]:

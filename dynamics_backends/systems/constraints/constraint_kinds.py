@@ -379,7 +379,9 @@ class PointContact:
 
 @dataclass(frozen=True)
 class FrameContact:
-    """Fixed frame: it has no linear or angular acceleration but for the Baumgarte terms.
+    """Fixed frame: its spatial acceleration (Featherstone) is zero but for the Baumgarte terms.
+
+    At a frame at rest, as in a contact that holds, this is the classical acceleration.
 
     With kp, it is driven to the pose ``reference`` (7,) in the world, position [m] and quaternion x y z w, which is normalized;
     with kp = 0, the dynamics do not use the reference, but :func:`~.consistency.closed_state` does. The run-time parameter

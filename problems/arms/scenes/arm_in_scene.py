@@ -6,7 +6,7 @@ margin there, at most :data:`~problems.arms.scenes.scene_refinement.ROUNDS` time
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib.util import find_spec
@@ -24,7 +24,7 @@ from trajopt.collisions.free_space import FreeSpace
 from trajopt.collisions.mesh_check import MeshCheck
 from trajopt.collisions.poses import body_poses
 from trajopt.config.task import BackendFactory, Checked, Checks, Task, not_negative, per_dof
-from trajopt.guesses.inverse_kinematics import IKResult, inverse_kinematics
+from trajopt.guesses.inverse_kinematics import IKResult, inverse_kinematics, reach_of
 from trajopt.guesses.rrt_connect import rrt_connect, short_cut
 from trajopt.guesses.timed_path import has_toppra
 from trajopt.problem.constraints import Constraint
@@ -38,6 +38,11 @@ from .scene_refinement import MARGIN_FRACTION, PATIENCE, WIDE, Refinement
 from .scene_robot import Carried, LinkCapsule, SceneRobot, scene_robot
 from .scene_settings import SceneBody, load_scene
 from .scene_structure import Costs, cached_ends, clearance_name
+
+SAME = 1e-6
+"""Largest distance of joints [rad, m] at which a start is the goal."""
+LARGE_MARGIN = 0.05
+"""Margin, as a fraction of the reach, above which a warning is given."""
 
 Point = tuple[float, float, float]
 
@@ -202,6 +207,8 @@ def task_in_scene(
     limits = limits_of(s, model)
     costs = Costs(s.weights.time, s.weights.acceleration, s.weights.energy, s.acceleration_scale)
     goal = _goal_configuration(s, arm, pairs, check)
+    if np.abs(goal - arm.q0).max() <= SAME:
+        raise ValueError("the goal is the start: change problem.q0 or the goal")
     fractions = step_fractions(arm.q0, goal, limits, s.knots)
     motion = MotionInScene(model, pairs, limits, costs, s.knots, s.checks_per_step, s.margin, exact, fractions)
     _require_free(arm.q0, "the start", motion, check)
@@ -226,6 +233,7 @@ def task_in_scene(
         warnings=(
             *robot.missing,
             *warnings,
+            *_margin_warnings(s.margin, reach_of(model, model.frame_id(arm.frame))),
             *orientation_warnings(arm, s.goal_rotation, lambda R: False, missed=False),
             *weak_joint_warnings(arm, s.torque_scale, goal[None]),
             *missing_limit_warnings(model),
@@ -244,6 +252,12 @@ def task_in_scene(
         scene=scene,
         removed_by=_removed_by(s),
     )
+
+
+def _margin_warnings(margin: float, reach: float) -> Iterator[str]:
+    """Yield a warning if the margin [m] is more than LARGE_MARGIN of the reach [m]."""
+    if margin > LARGE_MARGIN * reach:
+        yield f"problem.margin = {1e3 * margin:.3g} mm is large for a reach of {1e3 * reach:.3g} mm: reduce it if motions fail"
 
 
 def _removed_by(s: Settings) -> dict[str, str]:

@@ -304,5 +304,11 @@ def test_terms_of_frames_refuse_joints_that_follow_others():
     links = '<link name="base"/>' + "".join(f'<link name="{name}">{body}</link>' for name in ("left", "right"))
     joints = joint.format("left", "") + joint.format("right", '<mimic joint="left"/>')
     model = to.load_urdf(f'<robot name="gripper">{links}{joints}</robot>', mimic="follow")
+    states = to.CoupledBody(model).manifold
+    for limits, expected in (
+        (to.joint_limits, (model.q_lower[0], model.q_upper[0])),
+        (to.velocity_limits, (-1.0, 1.0)),
+    ):
+        assert [bound.ravel().tolist() for bound in limits(model, states).bounds(1)] == [[b] for b in expected]
     with pytest.raises(ValueError, match="mimic joints that follow others"):
         to.frame_position_cost(model, to.CoupledBody(model).manifold, model.frames[-1].name, [0.1, 0.0, 0.5])

@@ -571,3 +571,14 @@ def test_large_gains_do_not_spoil_the_measure_of_optimality():
     found = to.solve(free.ocp, free.with_durations(to.constant_guess(fixed)), solver="ipm")
     assert found.status.code == "converged", found.status
     assert found.meta["measures"]["sensitivity"] < 1e-6
+
+
+@pytest.mark.parametrize("solver", ["slq", "ddp", "auto"])
+def test_failures_of_unstable_steps_name_the_step(solver):
+    """A mass on a spring whose period is shorter than the time step."""
+    spring = to.FunctionMap(lambda x, u, t, p: [x[1], u[0] - 1e6 * x[0]], 2, 1, second_order=True)
+    step = to.SampledSystem(to.make_backend(spring, "forward_ad"), "rk4")
+    terminal = [to.state_cost(spring.manifold, [1e-3, 0.0], 1e4)]
+    ocp = to.OCP.single_phase(step, [1e-4, 0.0], 60, 0.02, [to.control_cost(1)], terminal)
+    status = to.solve(ocp, solver=solver).status
+    assert not status.success and "use substeps =" in status.advice, status

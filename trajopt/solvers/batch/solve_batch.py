@@ -132,17 +132,15 @@ def solve_batch(
 def _with_motions_checked(batch: Batch, found: BatchSolution, options: Any) -> BatchSolution:
     """Return a batch with the statuses of its successes by the checks of their motions, and meta["replays"].
 
-    After Ctrl-C the successes that are left are "interrupted". options: of the solver. The time of the checks is added to
-    meta["seconds"].
+    After Ctrl-C the successes that are left are "interrupted", with a message that says so. options: of the solver. The time of
+    the checks is added to meta["seconds"].
     """
     began, status = time.perf_counter(), list(found.status)
     replays: list[Mapping[str, Any]] = [{"left_out": "the solve failed"}] * len(found)
     for i in np.flatnonzero(found.success).tolist():
         if interrupted():
-            status[i], replays[i] = (
-                termination.interrupted(int(found.iterations[i])),
-                {"left_out": "the batch was interrupted"},
-            )
+            status[i] = termination.unchecked_at_interrupt(status[i])
+            replays[i] = {"left_out": "the batch was interrupted"}
             continue
         solution = checked_motion(batch[i], found[i], options)
         status[i], replays[i] = solution.status, solution.meta["replay"]

@@ -57,6 +57,17 @@ def config(robot, **problem):
     return read_config({"problem": settings, "solver": solver}, "test")
 
 
+def test_a_goal_that_is_the_start_is_refused(robot):
+    with pytest.raises(ValueError, match=r"the goal is the start: change problem\.q0 or the goal"):
+        build_task(config(robot, goal_q=[-0.6, 0.0]))
+
+
+def test_a_margin_that_is_large_for_the_robot_is_reported(robot):
+    assert not any("problem.margin" in w for w in build_task(config(robot)).warnings)
+    warnings = build_task(config(robot, body=[], self_collision=True, margin=0.1)).warnings
+    assert any("problem.margin = 100 mm is large for a reach of" in w for w in warnings)
+
+
 @needs_coal
 def test_around_a_post_and_within_all_limits(robot):
     pytest.importorskip("cyipopt")

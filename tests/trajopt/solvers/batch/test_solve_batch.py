@@ -380,6 +380,19 @@ def test_with_replay_statuses_are_those_of_checked_solves(solver):
     assert not failed.status.success and "not replayed on finer dynamics: the solve failed" in failed.report()
 
 
+def test_ctrl_c_before_the_replays_keeps_what_the_solver_found():
+    ocp, x0 = slowed("rk4")
+
+    def interrupt(done, total):
+        if done == total:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    found = to.solve_batch(ocp, {"x0": x0}, callback=interrupt, solver="slq", replay=True, threads=1)
+    assert found.stopped and {s.code for s in found.status} == {StatusCode.INTERRUPTED}
+    assert all("Converged after" in m and "before its motion was checked" in m for m in found.messages[:3])
+    assert found.meta["replays"][0] == {"left_out": "the batch was interrupted"}
+
+
 def test_an_error_of_all_problems_is_raised(monkeypatch):
     failing(monkeypatch)
     ocp = pendulum_swing_up(20, BY_DIFFERENCES)
