@@ -116,7 +116,7 @@ def solve(
     """
     _require_problem(ocp)
     ocp = ocp if backend is None else with_backend(ocp, backend)
-    chosen_options(solver, options)  # raises for bad ones before anything else
+    name, chosen = chosen_options(solver, options)
     if warm_start is not None and not isinstance(warm_start, WarmStart):
         raise TypeError(
             f"warm_start is a {type(warm_start).__name__}; expected trajopt.WarmStart(guess, multipliers=...), or give it as guess"
@@ -124,7 +124,7 @@ def solve(
     warm = warm_start or WarmStart(constant_guess(ocp) if guess is None else as_guess(guess))
     if guess is not None:
         warm = replace(warm, guess=as_guess(guess))
-    return _solved(ocp, warm, options, callback, solver, check=check, margins=check)[0]
+    return _solved(ocp, warm, name, chosen, callback, check=check, margins=check)[0]
 
 
 def solve_with_margins(
@@ -134,15 +134,15 @@ def solve_with_margins(
 
     The solved problem has the margins, that is, tightened inequalities.
     """
-    return _solved(ocp, warm, options, callback, solver, check=False, margins=True)
+    return _solved(ocp, warm, *chosen_options(solver, options), callback, check=False, margins=True)
 
 
 def _solved(
     ocp: OCP,
     warm: WarmStart,
-    options: Any,
+    solver: str,
+    chosen: Any,
     callback: Callback | None,
-    solver: str | None,
     *,
     check: bool,
     margins: bool,
@@ -150,10 +150,9 @@ def _solved(
     """Solve a problem, with repeated solves, checks and metadata; return the solution and the problem with margins.
 
     That is the problem whose inequalities are tightened because the option between_knots is set; later solves of "auto" with
-    checks may tighten others. check: validate the problem and check the solution as in :func:`solve`. margins: allow solves with
-    tightened inequalities if the option between_knots is set.
+    checks may tighten others. chosen: the options of the solver. check: validate the problem and check the solution as in
+    :func:`solve`. margins: allow solves with tightened inequalities if the option between_knots is set.
     """
-    solver, chosen = chosen_options(solver, options)
     if isinstance(chosen, AutoOptions) and not check:
         chosen = replace(chosen, starts=1)
     approximated = approximated_hessian(ocp, solver, chosen)
