@@ -40,7 +40,10 @@ def position_directions(ocp: OCP) -> PositionDirections:
     if phase is None or map is None:
         return PositionDirections(np.arange(n), np.arange(0))
     own = {key: value[0] if value.ndim == 2 else value for key, value in phase.parameters.items()}
-    velocity_of = _velocities(map, ocp.x0[: map.manifold.nx], own)
+    try:
+        velocity_of = _velocities(map, ocp.x0[: map.manifold.nx], own)
+    except Exception:  # a user's function refuses states near x0: nothing is known
+        velocity_of = {}
     positions = np.array([i for i in velocity_of if i not in velocity_of.values()], dtype=int)
     if not len(positions):
         return PositionDirections(np.arange(n), positions)

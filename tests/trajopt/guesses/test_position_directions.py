@@ -53,3 +53,12 @@ def test_detours_move_positions_with_their_velocities():
     rates = np.gradient(xs[:, [0, 2]], 0.1, axis=0)
     np.testing.assert_allclose(xs[1:-1, [1, 3]], rates[1:-1], atol=0.05 * np.abs(rates).max())
     assert np.ptp(xs, axis=0).min() > 0.1 and np.abs(xs[[0, -1]]).max() < 1e-12
+
+
+def test_a_function_that_refuses_other_states_has_positions_only():
+    def only_at_rest(x, u, t, p):
+        if np.abs(x).max() > 0.0:
+            raise ValueError("outside of the table")
+        return [x[1], u[0]]
+
+    assert position_directions(problem(only_at_rest, 2, 1)).velocities.size == 0
