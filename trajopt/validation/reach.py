@@ -20,7 +20,7 @@ from trajopt.problem.terms import CostTerm
 
 AWAY = 1e-3
 """Error above which a goal counts as out of reach [m, rad]."""
-OF_REACH = 0.01
+OF_REACH = 0.02
 """Largest tolerance on the position of a frame relative to its reach, for small robots."""
 MILLIMETERS = 20.0
 """Coordinate [m] above which an unreachable goal may be in millimeters."""
