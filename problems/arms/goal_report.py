@@ -79,7 +79,7 @@ class GoalReport:
     def _excess_text(self, start: tuple[float, float], end: tuple[float, float]) -> str:
         """Return the distance and the angle that exceed their limits, as text; "" if none does."""
         texts = (length_text(end[0]), f"{end[1]:.2g} rad")
-        limits = np.maximum(FAR * np.array(start), (near_goal(self.arm.model, self.arm.frame), NEAR_ANGLE))
+        limits = np.maximum(FAR * np.array(start), (near_goal(self.arm.model), NEAR_ANGLE))
         return " and ".join(text for text, e, most in zip(texts, end, limits, strict=True) if e > most)
 
     def _why(self, xs: Array) -> str:

@@ -233,12 +233,11 @@ def detour(ocp: OCP, guess: Guess, rng: np.random.Generator, size: float = DETOU
     >>> bool(abs(moved[[0, -1]]).max() < 1e-12), bool(abs(moved[10, 0]) > 0.01)
     (True, True)
     """
-    positions, velocities = position_directions(ocp)
-    fraction, delta = ocp.times / ocp.times[-1], size * rng.standard_normal(len(positions))
-    move = np.zeros((len(fraction), ocp.manifold.ndx))
-    move[:, positions] = np.sin(np.pi * fraction)[:, None] ** 2 * delta
-    if len(velocities):
-        move[:, velocities] = np.pi / ocp.times[-1] * np.sin(2.0 * np.pi * fraction)[:, None] * delta
+    positions, moving, velocities = position_directions(ocp)
+    fraction, delta = ocp.times / ocp.times[-1], np.zeros(ocp.manifold.ndx)
+    delta[positions] = size * rng.standard_normal(len(positions))
+    move = np.sin(np.pi * fraction)[:, None] ** 2 * delta
+    move[:, velocities] = np.pi / ocp.times[-1] * np.sin(2.0 * np.pi * fraction)[:, None] * delta[moving]
     xs = np.asarray(guess.xs, dtype=float)
     return Guess(np.ascontiguousarray(ocp.manifold.integrate(xs.T, move.T).T), guess.us)
 

@@ -22,6 +22,7 @@ singularity.
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import hypot, isfinite
 from typing import NamedTuple
 
 import numpy as np
@@ -340,21 +341,25 @@ class _Search:
 
 
 def reach_of(model: Model, frame: int) -> float:
-    """Upper bound on the distance [m] of a frame from the first joint of its chain: lengths between joints, and strokes.
+    """Upper bound on the distance [m] of a frame from the first joint of its chain; at least 1 mm.
 
-    A prismatic joint adds its largest limit, 1 m without limits. At least 1 mm.
+    The sum of lengths between joints, and strokes: a prismatic joint adds its largest limit, 1 m without limits.
     """
     f = model.frames[frame]
-    total, body = float(np.linalg.norm(f.p)), f.body
-    while body >= 0:
-        if model.parent[body] >= 0:
-            total += float(np.linalg.norm(model.placement_p[body]))
-        if model.joint_types[body] == "prismatic":
+    return max(chain_lengths(model)[f.body] + hypot(*f.p) if f.body >= 0 else 0.0, 1e-3)
+
+
+def chain_lengths(model: Model) -> list[float]:
+    """Upper bound on the distance [m] of each body from the first joint of its chain, as in :func:`reach_of`."""
+    lengths: list[float] = []
+    for body, (parent, kind) in enumerate(zip(model.parent, model.joint_types, strict=True)):
+        length = lengths[parent] + hypot(*model.placement_p[body]) if parent >= 0 else 0.0
+        if kind == "prismatic":
             i = model.q_index[body]
             stroke = float(max(abs(model.q_lower[i]), abs(model.q_upper[i])))
-            total += stroke if np.isfinite(stroke) else 1.0
-        body = int(model.parent[body])
-    return max(total, 1e-3)
+            length += stroke if isfinite(stroke) else 1.0
+        lengths.append(length)
+    return lengths
 
 
 def _selected(

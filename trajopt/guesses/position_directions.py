@@ -1,9 +1,9 @@
 """Tangent directions of a state that are positions, and those of their velocities, for random variations of motions.
 
-A direction i is a position and j its velocity if xdot_i = xdot_j's own component of the state for all states and controls: a
-change of x_j by d changes xdot_i by d, and no other change of the state or the controls does. The first half of the state (q, v) of
-a robot, or of a system that declares itself of second order, are positions. A system without such pairs, such as xdot = u or a car,
-has positions only.
+A direction j is the velocity of a direction i if xdot_i = x_j for all states and controls: a change of x_j by d changes xdot_i by
+d, and no other change of the state or the controls does. All directions but velocities are positions. So are the first half of the
+state (q, v) of a robot, or of a system that declares itself of second order; and all directions of a system without such pairs,
+such as xdot = u or a car with given speed.
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ PROBES, SPREAD = 2, 0.3
 
 
 class PositionDirections(NamedTuple):
-    """Tangent directions of positions (P,), and of their velocities (P,), or none (0,) if they do not follow from positions."""
+    """Tangent directions: positions (P,), those of them that have velocities (V,), and these velocities (V,)."""
 
     positions: Array
+    moving: Array
     velocities: Array
 
 
@@ -36,18 +37,19 @@ def position_directions(ocp: OCP) -> PositionDirections:
     n = ocp.manifold.ndx if map is None else map.manifold.ndx
     declared = map is not None and is_second_order(map) and n % 2 == 0
     if declared or (ocp.model is not None and n == 2 * ocp.model.nv):
-        return PositionDirections(np.arange(n // 2), np.arange(n // 2, n))
-    if phase is None or map is None:
-        return PositionDirections(np.arange(n), np.arange(0))
-    own = {key: value[0] if value.ndim == 2 else value for key, value in phase.parameters.items()}
-    try:
-        velocity_of = _velocities(map, ocp.x0[: map.manifold.nx], own)
-    except Exception:  # a user's function refuses states near x0: nothing is known
-        velocity_of = {}
-    positions = np.array([i for i in velocity_of if i not in velocity_of.values()], dtype=int)
-    if not len(positions):
-        return PositionDirections(np.arange(n), positions)
-    return PositionDirections(positions, np.array([velocity_of[i] for i in positions]))
+        return PositionDirections(np.arange(n // 2), np.arange(n // 2), np.arange(n // 2, n))
+    velocity_of = dict[int, int]()
+    if phase is not None and map is not None:
+        own = {key: value[0] if value.ndim == 2 else value for key, value in phase.parameters.items()}
+        try:
+            velocity_of = _velocities(map, ocp.x0[: map.manifold.nx], own)
+        except Exception:  # a user's function refuses states near x0: nothing is known
+            velocity_of = {}
+    positions = [i for i in range(n) if i not in velocity_of.values()]
+    if not positions:
+        positions, velocity_of = [*range(n)], {}
+    moving = [i for i in positions if i in velocity_of]
+    return PositionDirections(*(np.array(a, dtype=int) for a in (positions, moving, [velocity_of[i] for i in moving])))
 
 
 def _velocities(map: Map, x0: Array, parameters: dict[str, Array]) -> dict[int, int]:

@@ -323,15 +323,14 @@ def velocity_limits(model, manifold: Manifold, fraction: float = 1.0, name: str 
 def _joint_bounds(model, manifold: Manifold, q: Array, v: Array, name: str) -> Constraint:
     """Bounds on the state of a robot from lower and upper limits q (2, nq) and v (2, nv), or (2, 1) for all.
 
-    The state is that of the model, or contains some of its joints, as if mimic joints follow others.
+    The state is that of the model, without mimic joints that follow others.
     """
     q, v = np.broadcast_to(q, (2, model.nq)), np.broadcast_to(v, (2, model.nv))
-    names, both = [*model.q_names, *(f"v[{dof}]" for dof in model.dof_names)], np.hstack([q, v])
+    names, both = np.array([*model.q_names, *(f"v[{dof}]" for dof in model.dof_names)]), np.hstack([q, v])
     if model.coupling is not None:
-        known = [*(f"q[{dof}]" for dof in model.q_names), *names[model.nq :]]
-        chosen = [known.index(direction) for direction in manifold.tangent_names if direction in known]
-        names, both = [names[i] for i in chosen], both[:, chosen]
-    return state_bounds(manifold, both[0], both[1], name, names)
+        own = np.r_[model.coupling.independent_q, model.nq + model.coupling.independent]
+        names, both = names[own], both[:, own]
+    return state_bounds(manifold, both[0], both[1], name, names.tolist())
 
 
 def link_points(model, frame: str, spacing: float) -> tuple[LinkPoint, ...]:

@@ -435,8 +435,8 @@ class OCP:
         name: DYNAMICS for the dynamics of all phases with these parameters. changes: ``weight`` of a term, ``lower`` and
         ``upper`` of a constraint, and parameters by name. A value is a number, one row (n,) for all knots, rows (N, n) or
         (N + 1, n) by knot of the problem, or rows (K, n) if the phases concerned have K knots each. Terminal terms and constraints
-        use the last row. New parameters of a terminal term or constraint remove ``goals``, which describe the old ones. Raises
-        ValueError for an unknown name or value, or a wrong shape.
+        use the last row. New parameters or bounds of a terminal term or constraint remove ``goals``, which describe the old ones.
+        Raises ValueError for an unknown name or value, or a wrong shape.
         """
         named = self.parts_named(name)
         ids = {id(part) for part in named}
@@ -465,7 +465,7 @@ class OCP:
         )
         terminal, final = change(self.terminal, -1), change(self.terminal_constraints, -1)
         at_end = not ids.isdisjoint(map(id, (*self.terminal, *self.terminal_constraints)))
-        goals = () if at_end and changes.keys() - {"weight", "lower", "upper"} else self.goals
+        goals = () if at_end and changes.keys() - {"weight"} else self.goals
         return replace(self, phases=phases, terminal=terminal, terminal_constraints=final, goals=goals)
 
 

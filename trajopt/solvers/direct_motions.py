@@ -250,7 +250,7 @@ def direct_motions_through(
     us (N, nu): controls, from which one Gauss-Newton step on the defects, clipped to the bounds, gives those of each motion. Costs
     contain the terminal ones; constraints are ignored.
     """
-    (_, M, _), N, (positions, velocities) = points.shape, ocp.horizon, directions
+    (_, M, _), N, (positions, moving, velocities) = points.shape, ocp.horizon, directions
     move, first = np.zeros((M, N + 1, ocp.manifold.ndx)), 0
     for last, end in zip(knots, points, strict=True):
         t, begin = ocp.times[first : last + 1] - ocp.times[first], move[:, first, positions]
@@ -260,7 +260,7 @@ def direct_motions_through(
         first = last
     if len(velocities):
         dt = np.diff(ocp.times_of(np.repeat(ocp.x0[None], N + 1, axis=0)))[:, None]
-        steps = np.diff(move[:, :, positions], axis=1)
+        steps = np.diff(move[:, :, moving], axis=1)
         move[:, 1:, velocities] = np.divide(steps, dt, out=np.zeros_like(steps), where=dt > 0.0)
     xs, total = displaced_states(ocp, move), np.zeros(M)
     controls = np.repeat(us[None], M, axis=0)

@@ -42,7 +42,7 @@ from trajopt.lq.lq_solver import shared_lq
 from trajopt.problem.constraints import Constraint, chosen_coordinates
 from trajopt.problem.ocp import OCP
 from trajopt.solvers.direct.program_parts import evaluated_stages, with_rows
-from trajopt.solvers.rules.cost_size import cost_size, least_with_effect
+from trajopt.solvers.rules.cost_size import LEAST_SIZE, cost_size, least_with_effect
 from trajopt.stage.stages import StageDerivatives
 
 NEAR_BOUND = 1e-5
@@ -133,9 +133,12 @@ class _Measured:
         return Measures(self.violation(tolerance), *found)
 
     def _is_least_cost(self, of_guess: float) -> bool:
-        """True if the cost is a sum of squares, and zero except for rounding errors: at most ZERO times the cost of the guess."""
+        """True if the cost is a sum of squares, and zero except for rounding errors.
+
+        It is at most ZERO times the cost of the guess, and at most LEAST_SIZE.
+        """
         squares = all(term.squared and (term.weight >= 0.0).all() for term in self.ocp.terms())
-        return squares and self.cost <= ZERO * of_guess
+        return squares and np.isfinite(of_guess) and self.cost <= min(ZERO * of_guess, LEAST_SIZE)
 
     def _errors(self, K: Array, of_guess: float) -> tuple[float, float]:
         """Return scaled KKT error and cost sensitivity under the feedback K (N, nu, ndx); infinite if not finite."""

@@ -12,7 +12,7 @@ from dynamics_backends.protocol import Array, FunctionMap
 from dynamics_backends.registry import library_driver
 from dynamics_backends.rigid_body.algorithms.kinematics import frame_placement
 from dynamics_backends.rigid_body.spatial.rotations import rotation_angle
-from trajopt.guesses.inverse_kinematics import IKResult, inverse_kinematics, reach_of
+from trajopt.guesses.inverse_kinematics import IKResult, chain_lengths, inverse_kinematics
 from trajopt.problem import residuals
 from trajopt.problem.goals import FAR, MORE, NEAR, NEAR_ANGLE, CachedEvaluation, Goal
 from trajopt.problem.ocp import OCP
@@ -21,7 +21,7 @@ from trajopt.problem.terms import CostTerm
 AWAY = 1e-3
 """Error above which a goal counts as out of reach [m, rad]."""
 OF_REACH = 0.02
-"""Largest tolerance on the position of a frame relative to its reach, for small robots."""
+"""Largest tolerance on the position of a frame relative to the length of the robot, for small ones."""
 MILLIMETERS = 20.0
 """Coordinate [m] above which an unreachable goal may be in millimeters."""
 
@@ -87,7 +87,7 @@ class FrameCheck:
 
     def __init__(self, model: Any, goal: FrameGoal) -> None:
         self.model, self.goal = model, goal
-        self._near = near_goal(model, goal.frame)
+        self._near = near_goal(model)
         self._errors = CachedEvaluation(lambda xs: frame_errors(model, goal, xs[[0, -1], : model.nq]))
 
     def report(self, xs: Array, times: Array) -> list[str]:
@@ -106,9 +106,13 @@ class FrameCheck:
         return [f"{self.goal.frame} ends {_errors_text(end, self.goal)} from its goal: {'; '.join(why) or MORE}"]
 
 
-def near_goal(model: Any, frame: str) -> float:
-    """Return the absolute tolerance [m] on the position of a frame: NEAR, or the fraction OF_REACH of its reach if that is less."""
-    return min(NEAR, OF_REACH * reach_of(model, model.frame_id(frame)))
+def near_goal(model: Any) -> float:
+    """Return the absolute tolerance [m] on positions of frames: NEAR, or OF_REACH of the length of a robot if that is less.
+
+    The length is that of its longest chain of joints; NEAR for a floating base, and for joints at one point.
+    """
+    length = 0.0 if model.floating_base else max(chain_lengths(model), default=0.0)
+    return min(NEAR, OF_REACH * length) if length > 0.0 else NEAR
 
 
 def too_far(start: tuple[float, float], end: tuple[float, float], near: float) -> tuple[bool, bool]:

@@ -273,8 +273,9 @@ def tolerances(ocp: OCP, xs: Array) -> tuple[Array, tuple[str, ...]]:
             return np.full(len(units), given), units
         limits = np.array([kind.get(unit, kind["rad"]) for unit in units])
         for i, q, joint in zip(model.v_index, model.q_index, model.joint_types, strict=True):
-            if joint == "prismatic":
-                limits[i] = max(LEAST, min(limits[i], RANGE_SHARE * (model.q_upper[q] - model.q_lower[q])))
+            stroke = model.q_upper[q] - model.q_lower[q]
+            if joint == "prismatic" and stroke > 0.0:
+                limits[i] = max(LEAST, min(limits[i], RANGE_SHARE * stroke))
         return limits, units
     d = ocp.manifold.difference(np.repeat(xs[:1], len(xs), axis=0).T, xs.T)
     span = np.ptp(d, axis=1)

@@ -18,22 +18,23 @@ def problem(f, nx, nu, **options):
 
 
 @pytest.mark.parametrize(
-    ("f", "nx", "nu", "positions", "velocities"),
+    ("f", "nx", "nu", "positions", "moving", "velocities"),
     [
-        (lambda x, u, t, p: [x[1], u[0] - S(x[2]), x[3], u[0] * C(x[2]) - x[1]], 4, 1, [0, 2], [1, 3]),
-        (lambda x, u, t, p: [x[2], x[3], u[0] - S(x[1]), u[0] * C(x[1])], 4, 1, [0, 1], [2, 3]),
-        (lambda x, u, t, p: [u[0], u[1]], 2, 2, [0, 1], []),
-        (lambda x, u, t, p: [u[0] * C(x[2]), u[0] * S(x[2]), u[1]], 3, 2, [0, 1, 2], []),
-        (lambda x, u, t, p: [x[3] * C(x[2]), x[3] * S(x[2]), u[1], u[0]], 4, 2, [0, 1, 2, 3], []),
-        (lambda x, u, t, p: [x[1], x[2], u[0]], 3, 1, [0], [1]),
-        (lambda x, u, t, p: [x[1], x[0] + u[0]], 2, 1, [0], [1]),
-        (lambda x, u, t, p: [2.0 * x[1], u[0]], 2, 1, [0, 1], []),
-        (lambda x, u, t, p: [np.sqrt(x[1]), u[0]], 2, 1, [0, 1], []),
+        (lambda x, u, t, p: [x[1], u[0] - S(x[2]), x[3], u[0] * C(x[2]) - x[1]], 4, 1, [0, 2], [0, 2], [1, 3]),
+        (lambda x, u, t, p: [x[2], x[3], u[0] - S(x[1]), u[0] * C(x[1])], 4, 1, [0, 1], [0, 1], [2, 3]),
+        (lambda x, u, t, p: [u[0], u[1]], 2, 2, [0, 1], [], []),
+        (lambda x, u, t, p: [u[0] * C(x[2]), u[0] * S(x[2]), u[1]], 3, 2, [0, 1, 2], [], []),
+        (lambda x, u, t, p: [x[3] * C(x[2]), x[3] * S(x[2]), u[1], u[0]], 4, 2, [0, 1, 2, 3], [], []),
+        (lambda x, u, t, p: [x[3] * C(x[2]), x[3] * S(x[2]), x[4], u[0], u[1]], 5, 2, [0, 1, 2, 3], [2], [4]),
+        (lambda x, u, t, p: [x[1], x[2], u[0]], 3, 1, [0], [0], [1]),
+        (lambda x, u, t, p: [x[1], x[0] + u[0]], 2, 1, [0], [0], [1]),
+        (lambda x, u, t, p: [2.0 * x[1], u[0]], 2, 1, [0, 1], [], []),
+        (lambda x, u, t, p: [np.sqrt(x[1]), u[0]], 2, 1, [0, 1], [], []),
     ],
 )
-def test_velocities_are_found_from_values(f, nx, nu, positions, velocities):
+def test_velocities_are_found_from_values(f, nx, nu, positions, moving, velocities):
     found = position_directions(problem(f, nx, nu))
-    assert [a.tolist() for a in found] == [positions, velocities]
+    assert [a.tolist() for a in found] == [positions, moving, velocities]
 
 
 def test_declared_systems_robots_and_free_durations():
@@ -42,7 +43,7 @@ def test_declared_systems_robots_and_free_durations():
     arm = to.OCP.single_phase(to.SampledSystem(robot), np.zeros(4), 20, 0.1, [to.control_cost(2)], model=to.chain(2))
     for ocp, half in ((declared, 1), (to.free_time(declared).ocp, 1), (arm, 2), (to.free_time(arm).ocp, 2)):
         found = position_directions(ocp)
-        assert [a.tolist() for a in found] == [[*range(half)], [*range(half, 2 * half)]]
+        assert [a.tolist() for a in found] == [[*range(half)], [*range(half)], [*range(half, 2 * half)]]
     odd = problem(lambda x, u, t, p: [u[0]], 1, 1, second_order=True)
     assert position_directions(odd).positions.tolist() == [0]
 

@@ -409,7 +409,7 @@ class ShootingMethod:
         that reduces the merit more. A full step that gains much more than expected is lengthened: the Gauss-Newton Hessian omits
         curvature of either sign, and if the omitted part is negative its steps are too short.
         """
-        ratio, actual = self.options.accept_ratio, decrease(start, self.penalty, step.trial)
+        ratio, actual = self.options.accept_ratio, decrease(start, self.penalty, step.trial, self.at.gap)
         risen = start - (self.at.cost + self.penalty * self.at.gap)
         best = Found(actual >= ratio * expected > 0.0, 0, 1.0, expected, actual, step.trial)
         if best.accepted:
@@ -429,7 +429,7 @@ class ShootingMethod:
         while first <= 0:
             trials = yield Roll(first, 1 - first, False)
             for row, trial in enumerate(trials):
-                actual = decrease(start, self.penalty, trial)
+                actual = decrease(start, self.penalty, trial, self.at.gap)
                 if best is full or actual >= best.actual:  # of equal ones the shortest
                     best = Found(True, row, 0.5 ** (first + row), full.expected, actual, trial)
                     last = first
@@ -457,7 +457,7 @@ class ShootingMethod:
             if full.actual == -inf:
                 break
             trial = yield Correct(number > 0)
-            before, actual = full.actual, decrease(start, self.penalty, trial)
+            before, actual = full.actual, decrease(start, self.penalty, trial, self.at.gap)
             full = full._replace(accepted=actual >= ratio * full.expected > 0.0, actual=actual, trial=trial)
             if full.accepted:
                 return full
@@ -481,7 +481,7 @@ class ShootingMethod:
             for row, trial in enumerate(trials):
                 alpha = 0.5 ** (first + row)
                 expected = expected_decrease(penalty, alpha, step.D1, step.D2, at.gap)
-                actual = decrease(start, penalty, trial)
+                actual = decrease(start, penalty, trial, self.at.gap)
                 accepted = actual >= o.accept_ratio * expected > 0.0
                 looking = not best.accepted or actual > best.actual
                 if not looking:
@@ -515,7 +515,7 @@ class ShootingMethod:
                     break
                 stored = False  # these trials have overwritten the rows of earlier ones
                 for row, trial in enumerate(trials):
-                    actual = decrease(start, self.penalty, trial)
+                    actual = decrease(start, self.penalty, trial, self.at.gap)
                     if best is None or actual > best.actual:
                         alpha, number, parabolic, stored = 0.5 ** (first + row), first + row, curved, True
                         expected = expected_decrease(self.penalty, min(alpha, 1.0), step.D1, step.D2, gap)

@@ -110,17 +110,17 @@ def reference(last: Iterable[HasMerit], penalty: float) -> float:
 
 
 LOST = 1e10
-"""l1 norm of the gaps of a trial that is lost: the time steps there amplify errors so much that no digit of a sweep remains. The
-penalty alone does not exclude it, as it is zero until gaps open."""
+"""Growth of the l1 norm of the gaps, from at least 1, at which a trial is lost: the time steps there amplify errors so much that no
+digit of a sweep remains. The penalty alone does not exclude it, as it is zero until gaps open."""
 
 
-def decrease(start: float, penalty: float, trial: Trial) -> float:
+def decrease(start: float, penalty: float, trial: Trial, gap: float) -> float:
     """Return the decrease of the merit of a trial, with this penalty, from the reference merit ``start``.
 
-    It is -inf if it is not finite, or if the trial is lost.
+    It is -inf if it is not finite, or if the trial is lost. gap: l1 norm of the gaps of the iterate.
     """
     actual = start - (trial.cost + penalty * trial.gap)
-    return actual if isfinite(actual) and trial.gap < LOST else -inf
+    return actual if isfinite(actual) and trial.gap < LOST * max(1.0, gap) else -inf
 
 
 def relative_decrease(decrease: float, merit: float) -> float:
