@@ -59,9 +59,10 @@ from trajopt.solvers.time_limits import start_of_solve
 
 STEEPEST = 100.0
 """Largest gradient entry of the objective at the start; steeper objectives are scaled down (nlp_scaling_max_gradient)."""
-SMALL_OBJECTIVE, LEAST_TOLERANCE = 1e-3, 1e-13
-"""Scaled objective below which the gradient tolerance falls in proportion, and lower limit of the result: else the barrier would
-outweigh a small objective, or one that the gradient at a far guess scaled down."""
+OF_OBJECTIVE, SMALL_OBJECTIVE, LEAST_TOLERANCE = 1e-3, 1e-3, 1e-13
+"""Upper limit on the gradient tolerance relative to the scaled objective, objective below which the tolerance falls in proportion,
+and lower limit of the result: else the barrier would outweigh a small objective, or one that the gradient at a far guess scaled
+down."""
 CORRECTIONS, WORTH = 4, 0.99
 """p_max and kappa_soc: maximum number of second-order corrections, and the required reduction factor of the violation for each."""
 BLOCKED, EMPTIED = 5, 5
@@ -279,9 +280,11 @@ class InteriorPoint:
 
     @property
     def _tolerance(self) -> float:
-        """Tolerance on the error: that of the options, relative to objectives below SMALL_OBJECTIVE, unless they are 0."""
+        """Tolerance on the error: that of the options, limited by OF_OBJECTIVE and SMALL_OBJECTIVE unless the objective is 0."""
         size, given = abs(self.objective) * self.scale, self.options.gradient_tolerance
-        return min(given, max(LEAST_TOLERANCE, given * size / SMALL_OBJECTIVE)) if size > 0.0 else given
+        if not size > 0.0:
+            return given
+        return min(given, max(LEAST_TOLERANCE, min(OF_OBJECTIVE * size, given * size / SMALL_OBJECTIVE)))
 
     @property
     def _is_optimal(self) -> bool:
