@@ -1,4 +1,4 @@
-"""SLQ-type shooting solvers for batches: windows of problems on threads."""
+"""SLQ-type shooting solvers for batches: windows of problems on threads, or large problems one after the other."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from trajopt.solvers.problem_batch import Batch
 from trajopt.solvers.window.newton import filtered
 from trajopt.solvers.window.newton_slot import serves
 from trajopt.solvers.window.shooting import corrects_of, models_of
-from trajopt.solvers.window.shooting_slot import layout, sizes_of
+from trajopt.solvers.window.shooting_slot import ShootingSlot, layout, sizes_of
 from trajopt.solvers.window.shooting_window import ShootingWindow, directions_doubles
 from trajopt.stage.evaluation import StageEvaluator
 from trajopt.stage.evaluators import evaluator_for
@@ -28,7 +28,10 @@ SLOTS = 2
 """Slots of a window per lane: more than one, as problems request different operations; more than two overflow the caches."""
 
 MEMORY = 1 << 30
-"""Bytes of the slots of all windows that limit their number: large problems on many processors get fewer, but at least one each."""
+"""Bytes of the slots of all windows that limit their number on many processors, but to one each at least."""
+LARGE = 1 << 18
+"""Number of entries of a problem's LQ Hessians, N (n + m)^2, above which lanes hold knots of one problem: an expansion of several
+problems leaves the cache, is no faster, and delays Ctrl-C and time limits."""
 
 
 class ShootingBatch(SlotBatch):
@@ -56,16 +59,21 @@ class ShootingBatch(SlotBatch):
     def solve(self, on_finished: ProgressCallback) -> dict[str, Any]:
         """Solve all problems in windows of several slots, one window on each thread; return metadata on threads and lanes.
 
-        ``seconds``: each problem's wall time divided by the number of slots of its window.
+        ``seconds``: each problem's wall time divided by the number of slots of its window. Large problems are solved one after
+        the other on each thread.
         """
-        each, shared = layout(sizes_of(self.ocp, windowed=True)).doubles, directions_doubles(self.ocp, self.options)
+        ocp, given = self.ocp, (self.ocp, self.evaluator, self.options)
+        if ocp.horizon * (ocp.manifold.ndx + ocp.nu) ** 2 > LARGE:
+            stages = self.evaluator.stages[:-1]
+            return self.solve_one_by_one(lambda: ShootingSlot(*given, own_workspace=True), stages, on_finished)
+        each, shared = layout(sizes_of(ocp, windowed=True)).doubles, directions_doubles(ocp, self.options)
         memory = (MEMORY // self.threads - 8 * shared) // (8 * each)
         count = max(1, min(SLOTS * lanes_in_use(), -(-self.count // self.threads), memory))
         windows: list[Any] = []
 
         def work(stop: Array) -> None:
             """Solve problems in a new window, in one thread."""
-            windows.append(ShootingWindow(self.ocp, self.evaluator, self.options, count))
+            windows.append(ShootingWindow(*given, count))
             self._run_window(windows[-1], stop)
 
         ran = self._run(work, on_finished, windows)

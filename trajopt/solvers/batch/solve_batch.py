@@ -67,7 +67,7 @@ def solve_batch(
     How a batch is solved (``meta["how"]``) depends on the solver:
 
     - slq, ilqr, gnms and fddp, without constraints and compiled: one problem in each SIMD lane, on threads. The time_limit covers
-      all problems that share the lanes.
+      all problems that share the lanes. Large problems are solved as by ddp.
     - ddp without constraints and by Newton's method, its default, and ipm: each thread solves one problem after the other, with the
       knots of a problem in lanes. A failure of ipm (no accepted step length, non-finite values), and a problem with other rows,
       is repeated as a single solve; ``meta["referred"]`` lists these problems.

@@ -12,8 +12,8 @@ from dynamics_backends.protocol import Array
 from trajopt.solvers.batch.interrupts import interrupted, running
 from trajopt.solvers.methods.driver import ProgressCallback
 
-POLL = 0.1
-"""Time [s] between progress checks."""
+POLL = 0.02
+"""Time [s] between checks of progress and of Ctrl-C."""
 
 
 class Ran(NamedTuple):

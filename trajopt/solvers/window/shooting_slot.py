@@ -149,7 +149,8 @@ def layout(s: Sizes) -> Layout:
 class ShootingSlot(ArraySlot):
     """Iterates and steps of a shooting method (C struct shooting_t), with the kernels that answer its requests.
 
-    It serves problems of one structure, one after the other. workspace: see :class:`~trajopt.solvers.window.slots.Slot`.
+    It serves problems of one structure, one after the other. workspace, own_workspace: see
+    :class:`~trajopt.solvers.window.slots.Slot`.
     """
 
     name = "shooting"
@@ -161,10 +162,11 @@ class ShootingSlot(ArraySlot):
         options: SLQOptions,
         *,
         workspace: Array | None = None,
+        own_workspace: bool = False,
         modeled: bool = False,
     ) -> None:
         self.sizes = sizes = sizes_of(ocp, windowed=workspace is not None, modeled=modeled)
-        super().__init__(SlotData(), layout(sizes), workspace=workspace)
+        super().__init__(SlotData(), layout(sizes), workspace=workspace, own_workspace=own_workspace)
         self._evaluator, d = evaluator, self.data
         self._options = cast("SLQOptions | None", None)
         d.N, d.nx, d.dims_n, d.dims_m = sizes[:4]

@@ -21,7 +21,7 @@ import trajopt as to
 from dynamics_backends import scalar as sm
 from dynamics_backends.systems.bodies.free_body import inertial_parameters
 from trajopt import Batch, Guess, StatusCode
-from trajopt.solvers.batch import processes, worker_pool
+from trajopt.solvers.batch import processes, shooting, worker_pool
 from trajopt.solvers.batch.shooting import ShootingBatch
 
 N = 9
@@ -38,6 +38,18 @@ def test_each_is_the_single_solve(problem, name):
     found = to.solve_batch(batch, guess=guess, options=options, solver="slq", gains=True, threads=1)
     assert found.meta["how"] == "lanes"
     check_each(found, batch, guess, options, atol=1e-7 if "every 7" in name else 1e-8)
+
+
+@pytest.mark.parametrize("name", ["ilqr", "gnms", "fddp"])
+def test_large_problems_are_solved_one_after_the_other(monkeypatch, name):
+    """Their number of entries is over the limit; each thread has memory of its own."""
+    ocp = pendulum_swing_up(horizon=70, limit=6.0)
+    x0, guess = shifted(ocp, size=0.1)
+    batch, options = Batch(ocp, {"x0": x0}), {**SETTINGS[name], "max_iterations": 8}
+    monkeypatch.setattr(shooting, "LARGE", 70 * (2 + 1) ** 2 - 1)
+    found = to.solve_batch(batch, guess=guess, options=options, solver="slq", gains=True, threads=2)
+    assert found.meta["how"] == "2 threads"
+    check_each(found, batch, guess, options)
 
 
 @pytest.mark.parametrize("changes", [
@@ -441,7 +453,7 @@ import numpy as np
 import trajopt as to
 from trajopt.config.build import build_task
 from trajopt.config.config import load_config
-from trajopt.solvers.batch import processes, worker_pool
+from trajopt.solvers.batch import processes, shooting, worker_pool
 processes.WORTH = 0.0
 worker_pool.loky = worker_pool.loky if {with_loky} else None
 ocp = build_task(load_config("problems/configs/double_pendulum_swing_up.toml")).ocp
