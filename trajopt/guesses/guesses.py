@@ -38,13 +38,35 @@ from trajopt.stage.solver_cache import SolverCache as SolverCache
 def constant_guess(ocp: OCP, u: Array | float = 0.0) -> Guess:
     """Guess with x0 at every knot, and controls u: a number, (nu,) or (N, nu). Raises ValueError for controls of another shape.
 
+    With free durations, those in x0 are set by the controls of the first stage, except for controls (N, nu).
+
     >>> import trajopt as to
     >>> system = to.FunctionMap(lambda x, u, t, p: [u[0]], 1, 1)
     >>> ocp = to.OCP.single_phase(to.SampledSystem(to.make_backend(system, "forward_ad"), "euler"), [2.0], 3, 0.1)
     >>> constant_guess(ocp, 0.5).us.T
     array([[0.5, 0.5, 0.5]])
     """
-    return Guess(np.tile(ocp.x0, (ocp.horizon + 1, 1)), _controls(ocp, u))
+    guess = Guess(np.tile(ocp.x0, (ocp.horizon + 1, 1)), _controls(ocp, u))
+    return guess if np.ndim(u) == 2 else with_free_durations(ocp, guess, ocp.x0[without_durations(ocp) :])
+
+
+def without_durations(ocp: OCP) -> int:
+    """Return the number of entries of the state before its free durations, which are the last ones."""
+    return ocp.manifold.nx - (ocp.phases[0].dynamics.nu if ocp.in_scaled_time else 0)
+
+
+def with_free_durations(ocp: OCP, guess: Guess, durations: Array) -> Guess:
+    """Return a guess with the given free durations (n,) [s], clipped to their bounds; unchanged if durations are fixed.
+
+    The controls of the first stage set the durations, which are states of the other stages.
+    """
+    if not ocp.in_scaled_time:
+        return guess
+    xs, us, n = guess.xs.copy(), guess.us.copy(), len(durations)
+    if ocp.control_bounds is not None:
+        durations = np.clip(durations, *(bounds[0, :n] for bounds in ocp.control_bounds))
+    xs[1:, -n:] = us[0, :n] = durations
+    return Guess(xs, us)
 
 
 def quasi_static_guess(ocp: OCP, controls: Callable[[Array], Array], xs: Array | None = None) -> Guess:
@@ -60,11 +82,13 @@ def quasi_static_guess(ocp: OCP, controls: Callable[[Array], Array], xs: Array |
 def interpolated_guess(ocp: OCP, x_goal: Array, u: Array | float = 0.0) -> Guess:
     """Guess with states on the geodesic from x0 to x_goal (nx,), linear in time; controls u as in :func:`constant_guess`.
 
-    Raises ValueError for a goal or controls of another shape.
+    With free durations, those in x_goal are set by the controls of the first stage, except for controls (N, nu). Raises ValueError
+    for a goal or controls of another shape.
     """
     fraction = ocp.times[:, None] / ocp.times[-1]
     goal = _broadcast("x_goal", x_goal, "(nx,)", (ocp.manifold.nx,))
-    return Guess(_geodesic(ocp, ocp.x0[None], goal[None], fraction), _controls(ocp, u))
+    guess = Guess(_geodesic(ocp, ocp.x0[None], goal[None], fraction), _controls(ocp, u))
+    return guess if np.ndim(u) == 2 else with_free_durations(ocp, guess, goal[without_durations(ocp) :])
 
 
 def feedback_guess(ocp: OCP, K: Array, u: Array | float = 0.0) -> Guess:

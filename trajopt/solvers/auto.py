@@ -10,9 +10,10 @@ the first, and if no motion is feasible then again from the guess: IPM, then DMS
 time step has no second derivatives), or SQP without IPOPT.
 
 If the attempts so far, the first direct method included, find no feasible motion of a problem with free durations, that method
-solves the problem on the coarse grids COARSE from the guess, and then on the full grid from each coarse solution. The cheapest
-solution counts; if there is none, the second method follows. Coarse grids leave fewer ways to be infeasible. Batches that are
-solved together omit them.
+solves the problem on the coarse grids COARSE from the guess, until a motion is found also with its durations held at LONGER
+multiples, and then on the full grid from each coarse solution. The cheapest solution counts; if there is none, the second method
+follows. Coarse grids leave fewer ways to be infeasible; free durations may shrink to a minimum of the violation, as when a mass
+moves away from its goal. Batches that are solved together omit them.
 
 After an attempt with a status in ASTRAY, or whose violation has grown, the next one starts from the guess. If all attempts fail,
 the solution is the cheapest motion that satisfies the constraints, or the last one. If it violates constraints, single solves
@@ -31,6 +32,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from trajopt.guesses.guesses import with_free_durations, without_durations
 from trajopt.guesses.time_grids import can_be_regridded, coarser, on_grid_of
 from trajopt.problem.constraints import Constraint, chosen_coordinates
 from trajopt.problem.guess import Guess
@@ -46,21 +48,24 @@ from trajopt.validation.limit_violations import constraint_violations
 
 ASTRAY = (StatusCode.LINE_SEARCH_FAILED, StatusCode.NOT_POSITIVE_DEFINITE, StatusCode.NON_FINITE, StatusCode.UNBOUNDED)
 """Statuses of attempts whose last iterate does not start the next attempt."""
-ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth")
+ORDINALS = (
+    "first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth", "eleventh", "twelfth",
+    "thirteenth", "fourteenth",
+)  # fmt: skip
 FEASIBLE = 1e-6
 """Tolerance on dynamics and constraints for the solution of a failed attempt to count as feasible."""
 LAST_ITERATIONS = 1000
 """Maximum number of iterations of the last attempt, after which nothing follows, unless the options set one."""
-COARSE = (10, 20)
-"""Approximate numbers of knots of coarse time grids, in order."""
+COARSE, LONGER = (10, 20), (1.0, 2.0, 4.0, 8.0, 0.5)
+"""Approximate numbers of knots of coarse time grids, in order, and multiples of the guess's durations that are held on the last."""
 
 
 class Attempt(NamedTuple):
     """A method for a problem, with the options that it needs.
 
     relaxed: True if the bounds on the state are omitted. fine: the problem to solve, if the attempt uses a coarser time grid.
-    restart: True if the attempt starts from the solution on a coarse grid. fresh: True if it starts from the guess, as the attempt
-    before it has failed from an iterate.
+    restart: True if the attempt starts from the solution on a coarse grid. longer: multiple of the guess's durations that are held,
+    0 for free ones. fresh: True if it starts from the guess, as the attempt before it has failed from an iterate.
     """
 
     solver: str
@@ -69,6 +74,7 @@ class Attempt(NamedTuple):
     relaxed: bool = False
     fine: OCP | None = None
     restart: bool = False
+    longer: float = 0.0
     fresh: bool = False
 
     @property
@@ -92,11 +98,12 @@ def in_turn(
 
     problem: function that returns the problem. The first attempt and those on coarse grids start from ``guess``, attempts with
     ``restart`` from a coarse solution, others from the last iterate of the last attempt without coarse grids, or from ``guess``
-    if that iterate is not usable (:func:`leaves_a_start`) or with ``fresh``, left out if the attempt before began there or
-    a motion is feasible. Coarse grids and restarts are left out if an attempt without them has
-    found a feasible motion. Ends early after Ctrl-C, at the time limit, for an unbounded problem, and without ``fallback`` after
-    a failure. Returns the cheapest solution, or if all failed the cheapest feasible or the last one (:func:`_best`), with
-    iterations and records of all and a report on all attempts in ``meta``; the status "interrupted" if no attempt has a solution.
+    if that iterate is not usable (:func:`leaves_a_start`). Those with ``fresh`` start from ``guess``, unless the attempt before
+    began there; if a motion is feasible, they continue the attempt before if it used all its iterations. Coarse grids and restarts
+    are left out if an attempt without them has found a feasible motion, ``longer`` durations also if a coarse one has. Ends early
+    after Ctrl-C, at the time limit, for an unbounded problem, and without ``fallback`` after a failure. Returns the cheapest
+    solution, or if all failed the cheapest feasible or the last one (:func:`_best`), with iterations and records of all and a
+    report on all attempts in ``meta``; the status "interrupted" if no attempt has a solution.
     """
     began, made, solutions, account = start_of_solve(), list[Attempt](), list[Solution](), list[dict[str, Any]]()
     coarse = list[tuple[OCP, Solution]]()
@@ -104,19 +111,24 @@ def in_turn(
     limit, out_of_time = options.time_limit, False
     for attempt in plan:
         main = [(a, s) for a, s in zip(made, solutions, strict=True) if not (a.coarse or a.restart)]
+        feasible = any(is_feasible(problem(), s) for _, s in main)
         if attempt.coarse or attempt.restart:
-            if (attempt.restart and not coarse) or any(is_feasible(problem(), s) for _, s in main):
+            moving = any(s.status.success for _, s in coarse)
+            if feasible or (attempt.restart and not coarse) or (attempt.longer and moving):
                 continue
         elif _solved(made, solutions, account):
             break
-        if attempt.fresh and (start is guess or any(is_feasible(problem(), s) for _, s in main)):
+        continues = feasible and bool(main) and main[-1][1].status.code is StatusCode.MAX_ITERATIONS
+        if attempt.fresh and not continues and (feasible or start is guess):
             continue
         start = guess
-        if attempt.coarse:
+        if attempt.longer:
+            attempt, start = _with_held_durations(attempt, problem(), guess)
+        elif attempt.coarse:
             start = on_grid_of(attempt.ocp, problem(), guess)
         elif attempt.restart:
             start = on_grid_of(attempt.ocp, *coarse.pop(0))
-        elif main and not attempt.fresh:
+        elif main and (continues or not attempt.fresh):
             start = start_of_next(main[-1][0].ocp, main[-1][1], guess)
         at = time.perf_counter()
         if solutions and not enough_time(limit, began):
@@ -130,7 +142,7 @@ def in_turn(
         made.append(attempt)
         solutions.append(found)
         account.append(_report_entry(attempt, found, found.meta.get("solve_time", time.perf_counter() - at), broken))
-        if attempt.coarse and leaves_a_start(found):
+        if attempt.coarse and (found.status.success if attempt.longer else leaves_a_start(found)):
             coarse.append((attempt.ocp, found))
         if found.status.code is StatusCode.UNBOUNDED and not (attempt.relaxed or attempt.coarse):
             break
@@ -183,12 +195,26 @@ def attempts(ocp: OCP, *, coarse: bool = True, relaxed: bool = True) -> Iterator
 
 
 def _coarse_to_fine(attempt: Attempt) -> Iterator[Attempt]:
-    """Yield an attempt on each grid of COARSE with at most half of the time steps, then as many on the problem's grid."""
+    """Yield an attempt on each grid of COARSE with at most half of the time steps, those with durations held at LONGER multiples on
+    the last of them, and then one on the problem's grid for each that may leave a solution.
+    """
     steps = sum(phase.knots for phase in attempt.ocp.phases if phase.dynamics.takes_time)
     factors = [round(steps / knots) for knots in COARSE if steps >= 2 * knots]
-    for factor in factors:
-        yield attempt._replace(ocp=coarser(attempt.ocp, factor), fine=attempt.ocp)
-    yield from [attempt._replace(restart=True)] * len(factors)
+    grids = [attempt._replace(ocp=coarser(attempt.ocp, factor), fine=attempt.ocp) for factor in factors]
+    yield from grids
+    yield from [grids[-1]._replace(longer=multiple) for multiple in LONGER] if grids else ()
+    yield from [attempt._replace(restart=True)] * (len(grids) + 1)
+
+
+def _with_held_durations(attempt: Attempt, problem: OCP, guess: Guess) -> tuple[Attempt, Guess]:
+    """Return an attempt whose durations are held at its multiple of the guess's, within their bounds, and its initial guess."""
+    ocp, first = attempt.ocp, without_durations(problem)
+    start = with_free_durations(ocp, on_grid_of(ocp, problem, guess), attempt.longer * guess.xs[-1, first:])
+    limits = ocp.control_bounds or (np.full(start.us.shape, -np.inf), np.full(start.us.shape, np.inf))
+    lower, upper = (bound.copy() for bound in limits)
+    count = ocp.manifold.nx - first
+    lower[0, :count] = upper[0, :count] = start.us[0, :count]
+    return attempt._replace(ocp=replace(ocp, u_lower=lower, u_upper=upper)), start
 
 
 def has_only_bounds(ocp: OCP) -> bool:
@@ -233,6 +259,7 @@ def _report_entry(attempt: Attempt, found: Solution, seconds: float, broken: boo
         "without": "bounds on the state" if attempt.relaxed else "",
         "knots": attempt.ocp.horizon,
         "from_coarse": attempt.restart,
+        "longer": attempt.longer,
         "breaks them": broken,
         "status": str(found.status.code),
         "message": found.status.message,
@@ -310,6 +337,7 @@ def is_feasible(ocp: OCP, s: Solution) -> bool:
 def _end(attempt: Mapping[str, Any], knots: int) -> str:
     """Return a phrase on how an attempt ended, for the list of attempts in a message; knots: number of knots of the problem."""
     on = f" on {attempt['knots']} knots" if attempt["knots"] < knots else ""
+    on += f" with {attempt['longer']:g} times the durations" if attempt["longer"] else ""
     on = " from a coarse solution" if attempt["from_coarse"] else on
     if attempt["breaks them"]:
         return "violated state limits that were omitted"

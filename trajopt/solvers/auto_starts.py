@@ -210,8 +210,9 @@ def _from_best_start(
     """Run ``auto`` from each of the best competing starts, and from the guess if all fail, or if durations are free.
 
     With free durations the coarse motion of the guess may lead to another optimum than the guess, whose solve then uses no other
-    methods if a start succeeded. This solve, if there are other starts, and a second competition on a finer grid need
-    ``fallback``; the latter follows if motions are feasible on the coarse grid, but all solves from them fail.
+    methods if a start succeeded, and continues if it uses all its iterations at a lower cost. This solve, if there are other
+    starts, and a second competition on a finer grid need ``fallback``; the latter follows if motions are feasible on the coarse
+    grid, but all solves from them fail.
 
     Returns the cheapest success, of those that agree to SAME that of the best start, else the last solution, with iterations and
     records of all solves on the problem's grid; meta["starts"] describes the competitions, which took meta["starts_seconds"]. No
@@ -256,7 +257,11 @@ def _from_best_start(
     missing = options.fallback and not stopped and (ocp.in_scaled_time or not solved)
     if not solutions or (missing and enough_time(options.time_limit, start_of_solve())):
         once = replace(options, fallback=False) if solved else options
+        least = min((s.cost for s in solutions if s.status.success), default=-np.inf)
         solutions.append(_in_turn(solve, ocp, warm, once, callback))
+        last = solutions[-1]
+        if last.status.code is StatusCode.MAX_ITERATIONS and last.cost < least - SAME * abs(least):
+            solutions.append(_in_turn(solve, ocp, WarmStart(Guess(last.xs, last.us)), once, callback))
     successes = [s for s in solutions if s.status.success]
     best = successes[0] if successes else solutions[-1]
     for other in successes[1:]:

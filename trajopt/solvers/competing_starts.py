@@ -39,6 +39,7 @@ import numpy as np
 
 from dynamics_backends.compiled.runtime.memory import default_threads
 from dynamics_backends.protocol import Array
+from trajopt.guesses.guesses import with_free_durations, without_durations
 from trajopt.guesses.time_grids import can_be_regridded, coarser, on_grid_of
 from trajopt.problem.guess import Guess
 from trajopt.problem.ocp import OCP
@@ -237,24 +238,9 @@ def may_compete(ocp: OCP, guess: Guess) -> bool:
 
 
 def with_random_durations(ocp: OCP, guess: Guess, end: Array, rng: np.random.Generator) -> Guess:
-    """Return a guess whose free durations are those of the state ``end`` (nx,) times random factors; others unchanged.
-
-    The controls of the first stage set the durations.
-    """
-    if not ocp.in_scaled_time:
-        return guess
-    xs, us, first = guess.xs.copy(), guess.us.copy(), without_durations(ocp)
-    count = xs.shape[1] - first
-    durations = end[first:] * np.exp(STRETCH * rng.standard_normal(count))
-    if ocp.control_bounds is not None:
-        durations = np.clip(durations, *(bounds[0, :count] for bounds in ocp.control_bounds))
-    xs[1:, first:] = us[0, :count] = durations
-    return Guess(xs, us)
-
-
-def without_durations(ocp: OCP) -> int:
-    """Return the number of entries of the state before its durations, which are the last ones."""
-    return ocp.manifold.nx - (ocp.phases[0].dynamics.nu if ocp.in_scaled_time else 0)
+    """Return a guess whose free durations are those of the state ``end`` (nx,) times random factors; others unchanged."""
+    durations = end[without_durations(ocp) :]
+    return with_free_durations(ocp, guess, durations * np.exp(STRETCH * rng.standard_normal(len(durations))))
 
 
 PUSH = 1e-2

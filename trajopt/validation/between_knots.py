@@ -104,11 +104,16 @@ def between_knots(ocp: OCP, xs: Array, us: Array, evaluator: StageEvaluator) -> 
 def _peaks(values: Array) -> Array:
     """Return the largest values (F - 2, ...) near the inner ones of values (F, ...) at equal distances.
 
-    A value that is larger than both neighbors is replaced by the peak of the parabola through the three.
+    A value is replaced by the peak of the parabola through it and its neighbors if the peak is nearer to it than to them, or lies
+    between it and the first or last value: thin obstacles may have a knot on either side.
     """
     a, b, c = values[:-2], values[1:-1], values[2:]
     bend = a - 2.0 * b + c
-    peak = (b > a) & (b > c)
+    before, after = np.full((2, len(b), *[1] * (b.ndim - 1)), 0.5)
+    before[0] = after[-1] = 1.0
+    concave = bend < 0.0
+    at = np.where(concave, a - c, np.inf) / np.where(concave, 2.0 * bend, 1.0)
+    peak = (-before < at) & (at < after)
     return b - np.where(peak, (a - c) ** 2 / np.where(peak, 8.0 * bend, 1.0), 0.0)
 
 

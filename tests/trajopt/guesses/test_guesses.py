@@ -63,3 +63,15 @@ def test_the_regulator_is_that_of_the_riccati_equation():
     flat = to.OCP.single_phase(dynamics, [0.0, 0.0], 5, dt, [to.control_cost(1, 0.0, 0.0)], [])
     with pytest.raises(ValueError, match="not convex in the controls"):
         to.regulator(flat)
+
+
+def test_guesses_with_free_durations_set_them():
+    mass = to.FunctionMap(lambda x, u, t, p: [x[1], u[0]], 2, 1)
+    fixed = to.OCP.single_phase(to.SampledSystem(mass, "rk4"), [0.0, 0.0], 10, 0.2, u_lower=-1.0, u_upper=1.0)
+    free = to.free_time(fixed, (1.0, 8.0))
+    still, expected = to.constant_guess(free.ocp, 0.5), free.with_durations(to.constant_guess(fixed, 0.5))
+    np.testing.assert_array_equal(still.xs, expected.xs)
+    assert still.us[0, 0] == 2.0 and (still.us[1:] == 0.5).all()
+    moved = to.interpolated_guess(free.ocp, [1.0, 0.0, 20.0])
+    assert (moved.xs[1:, 2] == 8.0).all() and moved.us[0, 0] == 8.0 and moved.xs[0, 2] == 2.0
+    assert (to.constant_guess(free.ocp, np.zeros((11, 1))).us == 0.0).all()

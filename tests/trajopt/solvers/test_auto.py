@@ -13,7 +13,7 @@ import trajopt as to
 from dynamics_backends import scalar as sm
 from dynamics_backends.names import UnknownName
 from trajopt.results.status import StatusCode
-from trajopt.solvers import auto as module
+from trajopt.solvers import auto as module, auto_starts
 from trajopt.solvers.registry import SOLVERS
 
 pytest.importorskip("cyipopt")
@@ -126,23 +126,41 @@ def test_if_all_attempts_fail_the_best_motion_is_returned(monkeypatch):
     good = to.solve(ocp, solver="ddp")
     assert good.status.success
 
-    def ends(xs, us, cost):
-        failed = to.Status(StatusCode.MAX_ITERATIONS, "lost")
+    def ends(xs, us, cost, code=StatusCode.MAX_ITERATIONS):
+        failed = to.Status(code, "lost")
         found = dataclasses.replace(good, xs=xs, us=us, cost=cost, status=failed)
         return lambda *_: found
 
     made = {
         "ddp": ends(good.xs, good.us, good.cost),
         "ipm": ends(good.xs + 1e-3, good.us, 0.1 * good.cost),
-        "dms": ends(good.xs, good.us, 2.0 * good.cost),
+        "dms": ends(good.xs, good.us, 2.0 * good.cost, StatusCode.STALLED),
     }
     for name, run in made.items():
         monkeypatch.setitem(SOLVERS, name, (run, *SOLVERS[name][1:]))
     solution = to.solve(ocp, options={"starts": 1})
     assert solution.cost == good.cost and len(solution.meta["attempts"]) == 3
-    sentence = "This was the first attempt, the best one: ipm ended with max_iterations, dms ended with max_iterations."
+    sentence = "This was the first attempt, the best one: ipm ended with max_iterations, dms ended with stalled."
     assert "ddp: lost" in solution.status.message and sentence in solution.status.message
     assert solution.status.code is StatusCode.CONVERGED  # by the checks, independent of the status of the solver
+
+
+def test_a_feasible_last_attempt_at_its_limit_continues(monkeypatch):
+    ocp = cases.crane()
+    calls = []
+
+    def cut(ocp, warm, options, callback=None):
+        calls.append((warm.guess, options.max_iterations))
+        found = dms(ocp, warm, dataclasses.replace(options, max_iterations=len(calls) + 4), callback)
+        return dataclasses.replace(found, status=to.Status(StatusCode.MAX_ITERATIONS, "cut"))
+
+    dms, limits = SOLVERS["dms"][0], [to.DMSOptions().max_iterations, module.LAST_ITERATIONS]
+    last = list(module.attempts(ocp))[2:]
+    monkeypatch.setattr(auto_starts, "attempts", lambda *_, **__: last)
+    monkeypatch.setitem(SOLVERS, "dms", (cut, *SOLVERS["dms"][1:]))
+    monkeypatch.setattr(module, "is_feasible", lambda *_: True)
+    to.solve(ocp, options={"starts": 1}, check=False)
+    assert [limit for _, limit in calls] == limits and not np.array_equal(calls[0][0].xs, calls[1][0].xs)
 
 
 def test_an_attempt_that_went_astray_leaves_the_next_one_the_guess(monkeypatch):
@@ -308,6 +326,20 @@ def test_a_maximum_without_bounds_is_unbounded():
     gain = to.objective_term("gain", lambda x, u, t, p: [-(u[0] ** 2)], 2, nu=1)
     found = to.solve(to.OCP.single_phase(cart, [0.0, 0.0], 20, 0.1, [gain], []))
     assert found.status.code is StatusCode.UNBOUNDED
+
+
+@pytest.mark.parametrize("x0", [[1.0, 1.0], [-1.43, -1.21], [1.82, 1.82]])
+def test_a_mass_that_moves_away_from_its_goal_stops_there_in_minimum_time(x0):
+    """By A. E. Bryson, Y. C. Ho (1975), section 3.9: full force in one direction, then in the other."""
+    mass = to.FunctionMap(lambda x, u, t, p: [x[1], u[0]], 2, 1)
+    goal = to.bounded(to.state_cost(mass.manifold, [0.0, 0.0]), name="goal")
+    fixed = to.OCP.single_phase(
+        to.SampledSystem(mass, "rk4"), x0, 40, 3.0 / 40, u_lower=-1.0, u_upper=1.0, terminal_constraints=[goal]
+    )
+    found = to.solve(to.free_time(fixed, (0.1, 30.0)).ocp)
+    q, v = np.abs(x0)
+    assert found.status.success and found.duration == pytest.approx(v + 2.0 * np.sqrt(q + 0.5 * v**2), rel=1e-3)
+    assert "times the durations" in found.status.message or len(tried(found)) == 1
 
 
 def test_records_of_all_attempts_are_numbered_without_a_break():

@@ -51,6 +51,17 @@ def test_the_tolerance_depends_on_the_range_of_a_row_along_all_phases():
     assert found.amount == pytest.approx(a * DT**2 / 8) and found.ratio == pytest.approx(found.amount / 1e-3)
 
 
+@pytest.mark.parametrize("beside", [0.02, 0.5, 0.97])
+def test_a_thin_wall_is_seen_also_beside_a_knot(beside):
+    """It is crossed in a twentieth of the time step; no sample may lie in it."""
+    rates = to.FunctionMap(lambda x, u, t, p: [u[0]], 1, 1)
+    thin = to.residual_constraint("wall", lambda x, u, t, p: [((x[0] - beside) / 0.025) ** 2], 1, 1, 1.0, np.inf)
+    ocp = to.OCP.single_phase(to.SampledSystem(rates, "rk4"), [0.0], 1, 1.0, [to.control_cost(1)], constraints=[thin])
+    found = between_knots(ocp, np.array([[0.0], [1.0]]), np.array([[1.0]]), StageEvaluator(ocp))
+    depth = 1.0 - min(1.0, (min(beside, 1.0 - beside) / 0.025) ** 2)  # the knot beside it is in it
+    assert found.ratio > 1.0 and found.amount == pytest.approx(1.0 - depth)
+
+
 def test_a_motion_at_rest_violates_nothing():
     limit = to.state_bounds(2, [-1.0, -1.0], [1.0, 1.0])
     ocp = to.OCP.single_phase(mass("numpy"), [0.0, 0.0], 2, DT, [to.control_cost(1)], constraints=[limit])
