@@ -6,7 +6,6 @@ Opaque solids hide what is behind them (:mod:`~trajopt.view.raster`); obstacles 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,7 +14,7 @@ from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.geometry.shapes import Shape, Sphere
 from trajopt.problem.annotations import Annotations
 from trajopt.view.motion import ROUND, AnyMotion, Poses, with_annotations
-from trajopt.view.raster import Camera, Layer, Solid, blend, corner_normals, is_closed, render, volume
+from trajopt.view.raster import Camera, Layer, Solid, blend, corner_normals, render
 from trajopt.view.surfaces import Geometry, Surface
 
 VIEW = np.array([1.0, -1.5, 0.7])
@@ -55,21 +54,11 @@ class Moment(NamedTuple):
     strength: float = 1.0
 
 
-@dataclass(frozen=True, eq=False)
-class _Part:
-    """A surface of a robot with its corner normals (n, 3, 3). closed: see :func:`~trajopt.view.raster.is_closed`."""
+class _Part(NamedTuple):
+    """A surface of a robot with its corner normals (n, 3, 3)."""
 
     surface: Surface
     normals: Array
-    closed: bool
-
-    @classmethod
-    def from_surface(cls, surface: Surface) -> _Part:
-        """Prepare a surface; the triangles of a closed surface become counterclockwise from outside."""
-        closed = is_closed(surface.faces)
-        if closed and volume(surface.vertices, surface.faces) < 0.0:
-            surface = surface._replace(faces=surface.faces[:, ::-1])
-        return cls(surface, corner_normals(surface.vertices, surface.faces), closed)
 
 
 class Studio:
@@ -91,7 +80,9 @@ class Studio:
         self.motions, self.annotations = list(motions), annotations or Annotations()
         looks = {m.shape_key: m.appearance(geometry) for m in motions}
         self.missing = tuple(dict.fromkeys(sentence for look in looks.values() for sentence in look.missing))
-        parts = {key: [_Part.from_surface(s) for s in look.surfaces] for key, look in looks.items()}
+        parts = {
+            key: [_Part(s, corner_normals(s.vertices, s.faces)) for s in look.surfaces] for key, look in looks.items()
+        }
         self._parts = [parts[m.shape_key] for m in motions]
         if not any(self._parts):
             raise ValueError(
@@ -139,7 +130,7 @@ class Studio:
                     1.0 - np.array(part.surface.color[:3])
                 )
                 vertices = part.surface.vertices @ R.T + (p + toward)
-                yield _colored(vertices, part.surface.faces, part.normals, color, part.closed, R)
+                yield _colored(vertices, part.surface.faces, part.normals, color, R)
             rest.add(k)
 
     def _obstacles(self, t: float) -> Iterator[Solid]:
@@ -250,10 +241,9 @@ def _pose(poses: Poses, i: int, body: int) -> tuple[Array, Array]:
 def _placed(shape: Shape, color: Sequence[float], R: Array, p: Array) -> Solid:
     """Solid of a shape with rotation R and position p in one color (3,), drawn from both sides."""
     vertices, faces = shape.triangles()
-    return _colored(vertices @ R.T + p, faces, corner_normals(vertices, faces), np.asarray(color), False, R)
+    return _colored(vertices @ R.T + p, faces, corner_normals(vertices, faces), np.asarray(color), R)
 
 
-def _colored(vertices: Array, faces: Array, normals: Array, color: Array, closed: bool, turn: Array) -> Solid:
+def _colored(vertices: Array, faces: Array, normals: Array, color: Array, turn: Array) -> Solid:
     """Solid of triangles in one color (3,); turn: rotation of the normals to world axes."""
-    colors = np.broadcast_to(color, (len(faces), 3))
-    return Solid(vertices, faces, normals, colors, np.broadcast_to(closed, len(faces)), turn)
+    return Solid(vertices, faces, normals, np.broadcast_to(color, (len(faces), 3)), turn)
