@@ -27,7 +27,7 @@ from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.geometry.scene import Scene
 from dynamics_backends.rigid_body.geometry.shapes import PlacedShape
 from dynamics_backends.rigid_body.model.model import Model
-from trajopt.collisions.mesh_motion import GROUND, Places, box_around, parts_of
+from trajopt.collisions.mesh_motion import GROUND, Part, Places, box_around
 from trajopt.collisions.poses import body_poses
 from trajopt.collisions.true_shapes import geometry_of, hull_around, is_convex, pose, require_coal
 
@@ -158,7 +158,7 @@ class MeshCheck:
     ) -> None:
         self.coal = require_coal()
         self.model, self.scene = model, scene
-        self.parts = parts_of(model, shapes)
+        self.parts = [Part.from_shape(model, placed) for placed in shapes]
         self.bodies = [geometry_of(body.shape) for body in scene.bodies]
         self.hulls = [hull_around(body.shape) for body in scene.bodies]
         count = len(self.bodies)

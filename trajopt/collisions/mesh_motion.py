@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
-from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -47,24 +46,6 @@ class Part(NamedTuple):
         center = R @ np.asarray(geometry.aabb_center) + p
         hull, radius = hull_around(placed.shape), float(geometry.aabb_radius)
         return cls(placed.link, frame.body, R, p, geometry, hull, center, radius, 0.5 * (high - low))
-
-
-CACHE_SIZE = 4
-"""Maximum number of cached part lists per model, the last used ones; a shape that is read again is a new object."""
-_parts: WeakKeyDictionary[Model, dict[tuple[int, ...], tuple[tuple[PlacedShape, ...], list[Part]]]] = (
-    WeakKeyDictionary()
-)
-
-
-def parts_of(model: Model, shapes: Iterable[PlacedShape]) -> list[Part]:
-    """Return the parts of placed shapes of a model, in order; cached by the identity of model and shapes."""
-    shapes = tuple(shapes)
-    known, key = _parts.setdefault(model, {}), tuple(map(id, shapes))
-    found = known.pop(key, None) or (shapes, [Part.from_shape(model, placed) for placed in shapes])
-    known[key] = found
-    for oldest in list(known)[:-CACHE_SIZE]:
-        known.pop(oldest, None)  # another thread may have removed it
-    return found[1]
 
 
 @dataclass(eq=False)

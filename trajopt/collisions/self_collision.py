@@ -12,7 +12,7 @@ such as modeled housings, and pairs with the ground if the base floats.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
@@ -180,75 +180,86 @@ def check_self_collision(model: Model, qs: Array) -> SelfCollisionCheck:
     that is inside the other and touches no triangle of it gives no overlap. The result is unchecked, with the reason, without a
     robot file, shapes, or the packages that read them, and if capsules overlap and coal is missing.
     """
-    qs = np.ascontiguousarray(qs, float)
-    key = (*_identity(model), hash(qs.tobytes()))
-    if key not in _CHECKED:
-        _CHECKED.clear()
-        _CHECKED[key] = _run_check(model, qs)
-    return _CHECKED[key]
-
-
-_CHECKED: dict[tuple[str, str, int, int], SelfCollisionCheck] = {}
-
-
-def _identity(model: Model) -> tuple[str, str, int]:
-    """Digest, source and modification time [ns] (0 without a file) of a robot; the digest does not cover shapes."""
     file = Path(model.source) if model.source else None
-    return model.digest, model.source, file.stat().st_mtime_ns if file is not None and file.is_file() else 0
+    changed = file.stat().st_mtime_ns if file is not None and file.is_file() else 0
+    return _run_check(model, changed, np.asarray(qs, float).tobytes())
 
 
-def _run_check(model: Model, qs: Array) -> SelfCollisionCheck:
-    """Check configurations as :func:`check_self_collision`, without its cache.
+@lru_cache(maxsize=1)
+def _run_check(model: Model, changed: int, values: bytes) -> SelfCollisionCheck:
+    """Check configurations as :func:`check_self_collision`. changed: modification time of the robot's file; values: those of qs.
 
     ValueError, OSError, ModuleNotFoundError and MemoryError become the reason of an unchecked result.
     """
+    qs = np.frombuffer(values).reshape(-1, model.nq)
     try:
-        shapes = _shapes(model)
-        robot = _cover(model, shapes)
-        pairs = _pairs(model, robot)
-        if not pairs:
-            return SelfCollisionCheck()
-        overlaps = _overlaps(robot, pairs, qs)
+        robot = _robot(model, changed)
+        overlaps = _overlaps(robot.cover, robot.pairs, qs) if robot.pairs else {}
         near = {pair: knots for pair, knots in overlaps.items() if len(knots)}
         if not near:
             return SelfCollisionCheck()
-        if find_spec("coal") is None:
-            return _by_capsules(model, robot, near)
-        check = _exact(model, shapes)
+        check = robot.check
+        if check is None:
+            return _by_capsules(robot, near)
         found = {pair: _deepest(check, pair, knots, qs) for pair, knots in near.items()}
         touching = {pair: deepest for pair, deepest in found.items() if deepest is not None}
-        always = _always(model, robot, check) if touching else frozenset()
+        always = robot.always if touching else frozenset()
     except (ValueError, OSError, ModuleNotFoundError, MemoryError) as error:
         return SelfCollisionCheck((), str(error))
     return SelfCollisionCheck(tuple(deepest for pair, deepest in touching.items() if pair not in always))
 
 
-def _by_capsules(model: Model, robot: RobotCover, near: dict[Pair, Array]) -> SelfCollisionCheck:
+def _by_capsules(robot: _Robot, near: dict[Pair, Array]) -> SelfCollisionCheck:
     """Result without coal for pairs ``near`` whose capsules overlap: unchecked, unless all of them overlap in almost every posture.
 
     The capsules of all other pairs do not overlap, which proves clearance.
     """
-    always = _always(model, robot, None)
-    names = [" and ".join(_name(robot, body) for body in pair) for pair in near if pair not in always]
+    names = [" and ".join(_name(robot.cover, body) for body in pair) for pair in near if pair not in robot.always]
     if not names:
         return SelfCollisionCheck()
     reason = f"capsules around {', '.join(names)} overlap; the package coal checks the true shapes (extra scene)"
     return SelfCollisionCheck((), reason)
 
 
-def _shapes(model: Model) -> tuple[PlacedShape, ...]:
-    """Return the collision shapes in the robot's file of links that the model has; cached until the file changes.
+class _Robot:
+    """A robot with its collision shapes. cover: one capsule per shape. pairs: see :func:`_pairs`.
 
-    Raises ValueError for a model without a file, if a shape cannot be read, and if there are no shapes of the model's links.
+    changed: modification time of its file. Raises ValueError for a model without a file, if a shape cannot be read, and if there
+    are no shapes of the model's links.
     """
-    if not model.source:
-        raise ValueError(f"{model.name} was made without a file, and has no collision shapes")
-    shapes = _collision_shapes(*_identity(model)[1:])
-    known = {frame.name for frame in model.frames}
-    found = tuple(shape for shape in shapes if shape.link in known)
-    if not found:
-        raise ValueError(f"the file of {model.name} has no collision shapes")
-    return found
+
+    def __init__(self, model: Model, changed: int) -> None:
+        if not model.source:
+            raise ValueError(f"{model.name} was made without a file, and has no collision shapes")
+        known = {frame.name for frame in model.frames}
+        self.model = model
+        self.shapes = tuple(shape for shape in _collision_shapes(model.source, changed) if shape.link in known)
+        if not self.shapes:
+            raise ValueError(f"the file of {model.name} has no collision shapes")
+        self.cover = RobotCover.from_pieces(model, cached_covers(self.shapes, CAPSULE, 1))
+        self.pairs = _pairs(model, self.cover)
+
+    @cached_property
+    def check(self) -> MeshCheck | None:
+        """Mesh check with an empty scene and no pairs, for its distances; None without coal."""
+        return None if find_spec("coal") is None else MeshCheck(self.model, self.shapes, Scene())
+
+    @cached_property
+    def always(self) -> frozenset[Pair]:
+        """Pairs that overlap in almost every posture (SAMPLES, ALWAYS).
+
+        Capsules must overlap and, with coal, also the true shapes, by more than TOUCH.
+        """
+        random = self.model.random_configuration(np.random.default_rng(SEED), SAMPLES - 1)
+        qs = np.concatenate([self.model.neutral()[None], random])
+        enough, check = ALWAYS * SAMPLES, self.check
+        often = {pair: k for pair, k in _overlaps(self.cover, self.pairs, qs).items() if len(k) >= enough}
+        if check is not None:
+            often = {pair: k for pair, k in often.items() if len(_touching(check, pair, k, qs)) >= enough}
+        return frozenset(often)
+
+
+_robot = lru_cache(maxsize=1)(_Robot)
 
 
 @lru_cache(maxsize=8)
@@ -261,18 +272,6 @@ def _collision_shapes(source: str, changed: int) -> tuple[PlacedShape, ...]:
     if found.missing:
         raise ValueError("; ".join(found.missing))
     return found.placed
-
-
-_RECENT: dict[tuple[str, str, int], RobotCover] = {}
-
-
-def _cover(model: Model, shapes: tuple[PlacedShape, ...]) -> RobotCover:
-    """Return a cover with one capsule per shape; the latest one is cached, so that the same robot gets the same object."""
-    key = _identity(model)
-    if key not in _RECENT:
-        _RECENT.clear()
-        _RECENT[key] = RobotCover.from_pieces(model, cached_covers(shapes, CAPSULE, 1))
-    return _RECENT[key]
 
 
 def _pairs(model: Model, robot: RobotCover) -> tuple[Pair, ...]:
@@ -305,38 +304,6 @@ def _overlaps(robot: RobotCover, pairs: tuple[Pair, ...], qs: Array) -> dict[Pai
         order = np.argsort(least, kind="stable")
         found[a, b] = order[least[order] < 0.0]
     return found
-
-
-_ALWAYS: dict[tuple[str, str, int], frozenset[Pair]] = {}
-
-
-def _always(model: Model, robot: RobotCover, check: MeshCheck | None) -> frozenset[Pair]:
-    """Return the pairs that overlap in almost every posture (SAMPLES, ALWAYS); cached by robot.
-
-    Capsules must overlap and, if ``check`` is not None, also the true shapes, by more than TOUCH.
-    """
-    key = _identity(model)
-    if key not in _ALWAYS:
-        rng = np.random.default_rng(SEED)
-        qs = np.concatenate([model.neutral()[None], model.random_configuration(rng, SAMPLES - 1)])
-        enough = ALWAYS * SAMPLES
-        often = {pair: k for pair, k in _overlaps(robot, _pairs(model, robot), qs).items() if len(k) >= enough}
-        if check is not None:
-            often = {pair: k for pair, k in often.items() if len(_touching(check, pair, k, qs)) >= enough}
-        _ALWAYS[key] = frozenset(often)
-    return _ALWAYS[key]
-
-
-_EXACT: dict[tuple[str, str, int], MeshCheck] = {}
-
-
-def _exact(model: Model, shapes: tuple[PlacedShape, ...]) -> MeshCheck:
-    """Return the mesh check of a robot with an empty scene and no pairs, for its distances; the latest one is cached."""
-    key = _identity(model)
-    if key not in _EXACT:
-        _EXACT.clear()
-        _EXACT[key] = MeshCheck(model, shapes, Scene())
-    return _EXACT[key]
 
 
 def _touching(check: MeshCheck, pair: Pair, knots: Array, qs: Array) -> dict[int, tuple[float, str, str]]:

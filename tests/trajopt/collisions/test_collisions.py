@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from scipy.spatial.transform import Rotation
 
-import trajopt.collisions.mesh_motion as mesh_motion
 from dynamics_backends.rigid_body.geometry.covers import RobotCover, covers
 from dynamics_backends.rigid_body.geometry.hull import hull_of
 from dynamics_backends.rigid_body.geometry.link_shapes import urdf_shapes
@@ -414,16 +413,6 @@ def test_raised_bounds_hold_along_a_motion(second, has_normal):
         lower, distances, _ = raised(still, places[k] - fraction * away, shift[k] + (1.0 - fraction) * away)
         exact = distances if has_normal else distances[k] - np.abs(distances - distances[k])
         np.testing.assert_allclose(lower[5:50], exact[5:50], atol=1e-6)
-
-
-@needs_coal
-def test_few_robots_are_cached():
-    """Each scene reads its shapes again, as different objects."""
-    first = mesh_motion.parts_of(MODEL, SHAPES)
-    assert mesh_motion.parts_of(MODEL, SHAPES) is first
-    for _ in range(10):
-        assert mesh_motion.parts_of(MODEL, [shape._replace() for shape in SHAPES]) is not first
-    assert len(mesh_motion._parts[MODEL]) <= mesh_motion.CACHE_SIZE
 
 
 @needs_coal
