@@ -30,8 +30,7 @@ from trajopt.problem.terms import CostTerm
 from trajopt.results.solution import Solution
 from trajopt.stage.compiled.library import stages_source
 from trajopt.stage.compiled.structure import Structure
-from trajopt.stage.source.stage_shape import StageShape
-from trajopt.stage.source.term_source import TermShape, term_source, theta_of
+from trajopt.stage.source.term_source import StageShape, TermShape, term_source, theta_of
 
 _ADAPTER = """static void {name}_adapted(const void *self, const V *const *in, V *const *out, V *w)
 {{

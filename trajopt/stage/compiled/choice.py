@@ -19,8 +19,7 @@ from trajopt.stage.compiled.compiled_stages import CompiledStages
 from trajopt.stage.compiled.library import Library, library_of
 from trajopt.stage.not_compiled import SECOND, by_differences, report_not_compiled, works_on_symbols
 from trajopt.stage.numpy_stages import NumpyStages
-from trajopt.stage.source.stage_shape import StageShape
-from trajopt.stage.source.term_source import TermShape
+from trajopt.stage.source.term_source import StageShape, TermShape
 from trajopt.stage.stages import Stages
 
 

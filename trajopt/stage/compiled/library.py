@@ -14,7 +14,7 @@ from dynamics_backends.methods.symbolic_map import TraceError
 from dynamics_backends.protocol import unwrapped
 from trajopt.stage.compiled.structure import FunctionsData, Structure
 from trajopt.stage.compiled.taped_functions import taped_functions
-from trajopt.stage.source.stage_shape import StageShape
+from trajopt.stage.source.term_source import StageShape
 
 _KERNELS = (
     "structure.h",

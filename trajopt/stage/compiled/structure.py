@@ -22,7 +22,7 @@ from dynamics_backends.compiled.sources.manifold_source import (
 from dynamics_backends.machine.library import kernels
 from dynamics_backends.protocol import Array, Map, damping_offsets
 from trajopt.problem.impact_stage import JUMP
-from trajopt.stage.source.stage_shape import StageShape
+from trajopt.stage.source.term_source import StageShape
 from trajopt.step.integrators import EULER, RUNGE_KUTTA, SEMI_IMPLICIT_EULER
 
 _StructureData, FunctionsData = structs_in(

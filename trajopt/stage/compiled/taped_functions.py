@@ -20,8 +20,7 @@ from dynamics_backends.symbols import tracing
 from dynamics_backends.tape.tape import Tape
 from dynamics_backends.tape.traced_dynamics import returned_force_count, traced_dynamics
 from trajopt.stage.source.constraint_source import constraint_source
-from trajopt.stage.source.stage_shape import StageShape
-from trajopt.stage.source.term_source import TermSource, term_source
+from trajopt.stage.source.term_source import StageShape, TermSource, term_source
 
 
 class TapedFunctions(NamedTuple):

@@ -9,8 +9,6 @@ parameters of all terms of a stage, so a changed reference, weight or goal is a 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -29,28 +27,11 @@ from trajopt.problem.terms import CostTerm
 from trajopt.stage.source.step_forces import StepForces
 
 
-@dataclass(frozen=True, eq=False)
-class TermSource:
+class TermSource(NamedTuple):
     """Traced functions of terms or constraints. forces: contact forces of the time step that cost terms read, None for none."""
 
     functions: Sequence[TracedFunction]
     forces: StepForces | None = None
-
-    @cached_property
-    def _written(self) -> tuple[str, str]:
-        """C source of all functions, and the largest workspace among them as a C number."""
-        texts, lengths = zip(*(f.source() for f in self.functions), strict=True) if self.functions else ((), (0,))
-        return "".join(texts), str(max(lengths))
-
-    @property
-    def source(self) -> str:
-        """C source of the functions."""
-        return self._written[0]
-
-    @property
-    def workspace(self) -> str:
-        """Number of vectors of workspace that the C functions need, as a C expression."""
-        return self._written[1]
 
 
 class TermShape(NamedTuple):
@@ -73,6 +54,25 @@ class TermShape(NamedTuple):
     def theta(self) -> int:
         """Number of entries of theta per knot of a cost term: one weight for each output of the residual, and the parameters."""
         return self.residual.n_out + sum(size for _, size in self.parameters)
+
+
+class StageShape(NamedTuple):
+    """Terms, constraints and scheme of a phase.
+
+    scheme: integration scheme, or JUMP. parameters: names and sizes of the dynamics parameters. nu: controls of the problem.
+    running, terminal: cost terms. path, final: constraints. hessian: Hessian of the cost, "gauss_newton" or "exact". second: second
+    derivatives of dynamics and constraints are evaluated too.
+    """
+
+    scheme: str
+    parameters: tuple[tuple[str, int], ...]
+    nu: int
+    running: tuple[TermShape, ...] = ()
+    terminal: tuple[TermShape, ...] = ()
+    path: tuple[TermShape, ...] = ()
+    final: tuple[TermShape, ...] = ()
+    hessian: str = "gauss_newton"
+    second: bool = False
 
 
 def theta_of(terms: Sequence[CostTerm], knots: int, out: Array | None = None) -> Array:
