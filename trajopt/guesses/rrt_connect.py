@@ -1,4 +1,4 @@
-"""Collision-free paths of configurations: RRT-Connect of the package ompl, then short-cuts.
+"""Collision-free paths of configurations: RRT-Connect, then short-cuts, both of the package ompl.
 
 J. J. Kuffner, S. M. LaValle, RRT-Connect: an efficient approach to single-query path planning, ICRA 2000: two trees, from start and
 goal, grow toward each other in straight lines. A short-cut replaces the path between two of its points by a straight line if that
@@ -20,7 +20,7 @@ STEP = 0.04
 RANGE = 1.0
 """Longest edge of a tree, in the Euclidean norm [rad, m]."""
 SHORT_CUTS = 100
-"""Number of random short-cuts tried."""
+"""Number of random short-cuts that are tried."""
 
 InCollision = Callable[[Array], bool]
 """Function that returns True if a configuration (nq,) is in collision."""
@@ -39,14 +39,18 @@ def rrt_connect(
     seed: int = 0,
     time_limit: float = 10.0,
 ) -> Array | None:
-    """Corners (K, nq) of a collision-free path from start to goal within bounds, or None if none was found.
+    """Corners (K, nq) of a short collision-free path from start to goal within bounds, or None if none was found.
 
     touches, line_touches: collision checks of a configuration and of a line. time_limit: processor time of this thread [s], so
     that other load does not shorten the search. Returns None immediately if start or goal is in collision, because ompl would
     wait without using processor time. Bounds that exclude start or goal are widened to include it. Coordinates without a bound
     are searched pi [rad, m] beyond start and goal. Raises ModuleNotFoundError without ompl.
     """
-    base, geometric, util = _ompl()
+    try:
+        from ompl import base, geometric, util
+    except ModuleNotFoundError as error:
+        message = "RRT-Connect needs the package ompl: pip install 'urdf-trajopt[scene]'"
+        raise ModuleNotFoundError(message, name="ompl") from error
     if touches(start) or touches(goal):
         return None
     util.setLogLevel(util.LogLevel.LOG_NONE)
@@ -66,7 +70,7 @@ def rrt_connect(
         """Configuration (n,) of a state of ompl."""
         return np.array([state[i] for i in range(n)])
 
-    class Lines(base.MotionValidator):  # type: ignore[name-defined]
+    class Lines(base.MotionValidator):
         """Check of the edges of the trees by ``line_touches``."""
 
         def checkMotion(self, a: Any, b: Any, last: Any = None) -> bool:
@@ -88,37 +92,6 @@ def rrt_connect(
     setup.solve(base.PlannerTerminationCondition(lambda: time.thread_time() > end))
     if not setup.haveExactSolutionPath():
         return None
-    return np.array([configuration(state) for state in setup.getSolutionPath().getStates()])
-
-
-def short_cut(path: Array, line_touches: LineInCollision, *, seed: int = 0, attempts: int = SHORT_CUTS) -> Array:
-    """Shorten a path of corners (K, nq) by random collision-free short-cuts; returns its new corners, with the same ends.
-
-    If the straight line between the ends is collision-free, it is returned. attempts: number of random short-cuts tried
-    otherwise.
-    """
-    rng = np.random.default_rng(seed)
-    path = np.asarray(path, float)
-    if not line_touches(path[0], path[-1], STEP):
-        return path[[0, -1]]
-    for _ in range(attempts):
-        along = np.concatenate([[0.0], np.cumsum(np.linalg.norm(np.diff(path, axis=0), axis=1))])
-        a, b = np.sort(rng.uniform(0.0, along[-1], 2))
-        i, j = np.searchsorted(along, [a, b], side="right") - 1
-        if i == j:
-            continue
-        first, last = (np.array([np.interp(s, along, column) for column in path.T]) for s in (a, b))
-        if not line_touches(first, last, STEP):
-            path = np.vstack([path[: i + 1], first, last, path[j + 1 :]])
-    return path
-
-
-def _ompl() -> tuple[Any, Any, Any]:
-    """Import the modules base, geometric and util of ompl. Raises ModuleNotFoundError with the command that installs it."""
-    try:
-        from ompl import base, geometric, util
-    except ModuleNotFoundError as error:
-        raise ModuleNotFoundError(
-            "RRT-Connect needs the package ompl: pip install 'urdf-trajopt[scene]'", name="ompl"
-        ) from error
-    return base, geometric, util
+    path = setup.getSolutionPath()
+    geometric.PathSimplifier(information).partialShortcutPath(path, SHORT_CUTS, SHORT_CUTS)
+    return np.array([configuration(state) for state in path.getStates()])

@@ -25,7 +25,7 @@ from trajopt.collisions.mesh_check import MeshCheck
 from trajopt.collisions.poses import body_poses
 from trajopt.config.task import BackendFactory, Checked, Checks, Task, not_negative, per_dof
 from trajopt.guesses.inverse_kinematics import IKResult, inverse_kinematics, reach_of
-from trajopt.guesses.rrt_connect import rrt_connect, short_cut
+from trajopt.guesses.rrt_connect import rrt_connect
 from trajopt.guesses.timed_path import has_toppra
 from trajopt.problem.constraints import Constraint
 from ...robots.loading import load_fixed_base
@@ -310,7 +310,7 @@ def path_of(s: Settings, q0: Array, goal: Array, pairs: CollisionPairs, model: M
     found = rrt_connect(
         space.touches, space.line_touches, q0, goal, lower, upper, seed=s.seed, time_limit=s.planning_time
     )
-    return (straight, False) if found is None else (short_cut(found, space.line_touches, seed=s.seed), still)
+    return (straight, False) if found is None else (found, still)
 
 
 BEYOND = 1e-3

@@ -23,7 +23,7 @@ from trajopt.collisions.mesh_motion import Part, Places
 from trajopt.collisions.poses import body_poses
 from trajopt.collisions.self_collision import pairs_not_disabled, self_pairs
 from trajopt.collisions.true_shapes import geometry_of, hull_around, hull_geometry, pose
-from trajopt.guesses.rrt_connect import rrt_connect, short_cut
+from trajopt.guesses.rrt_connect import rrt_connect
 
 needs_coal = pytest.mark.skipif(find_spec("coal") is None, reason="the package coal is not installed")
 needs_ompl = pytest.mark.skipif(find_spec("ompl") is None, reason="the package ompl is not installed")
@@ -488,17 +488,20 @@ def test_true_shapes_decide_where_capsules_overlap():
 
 
 @needs_ompl
-def test_rrt_connect_avoids_the_obstacle_and_shortcuts_shorten_the_path():
+def test_rrt_connect_avoids_the_obstacle_and_shortcuts_shorten_the_path(monkeypatch):
     space, asked = FreeSpace(PAIRS, 0.04), FreeSpace(PAIRS)
     start, goal = np.array([-0.3, 0.0, 0.0]), np.array([1.3, 0.0, 0.0])
     assert space.line_touches(start, goal, 0.04)
-    path = rrt_connect(space.touches, space.line_touches, start, goal, MODEL.q_lower, MODEL.q_upper)
-    assert path is not None
-    shorter = short_cut(path, space.line_touches)
-    for corners in (path, shorter):
-        np.testing.assert_array_equal(corners[[0, -1]], [start, goal])
-        assert not any(asked.line_touches(a, b, 0.02) for a, b in pairwise(corners))
-    assert length(shorter) <= length(path) + 1e-9
+    lengths = []
+    for short_cuts in (1, 100):
+        monkeypatch.setattr("trajopt.guesses.rrt_connect.SHORT_CUTS", short_cuts)
+        where = space.touches, space.line_touches, start, goal, MODEL.q_lower, MODEL.q_upper
+        paths = [rrt_connect(*where, seed=seed) for seed in range(5)]
+        for path in paths:
+            np.testing.assert_array_equal(path[[0, -1]], [start, goal])
+            assert not any(asked.line_touches(a, b, 0.02) for a, b in pairwise(path))
+        lengths.append(np.mean([length(path) for path in paths]))
+    assert lengths[1] < lengths[0]
 
 
 @needs_ompl
