@@ -9,13 +9,13 @@ from __future__ import annotations
 import errno
 import math
 import os
-import tempfile
+import secrets
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
+from typing import IO, TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 
@@ -34,7 +34,6 @@ SMALL = 256 << 20
 LARGEST_RATIO = 200
 """Maximum ratio of unpacked size to file size of larger archives; trajectories have about 2, zip bombs about 1000."""
 MAX_ARRAYS = 10_000
-_CHUNK = 1 << 24
 
 
 class ForeignFile(InputError):
@@ -50,10 +49,20 @@ def write_atomically(path: Path, write: Callable[[IO[bytes]], object]) -> None:
 
     write: writes the content to an open binary file. Raises OSError, which names the target, if writing fails.
     """
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
     try:
-        _write_atomically(path, write)
-    except OSError as error:
-        raise _about(path, error) from error
+        with temporary.open("xb") as file:
+            write(file)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except BaseException as error:
+        with suppress(OSError):
+            temporary.unlink()
+        if not isinstance(error, OSError):
+            raise
+        about = (f"{path}: {error}",) if error.errno is None else (error.errno, error.strerror, str(path))
+        raise OSError(*about) from error
 
 
 def write_archive(path: Path, arrays: Mapping[str, Array]) -> None:
@@ -67,22 +76,10 @@ def write_archive(path: Path, arrays: Mapping[str, Array]) -> None:
     write_atomically(path, lambda file: np.savez_compressed(file, **arrays))  # type: ignore[arg-type] # keyword of savez
 
 
-class Header(NamedTuple):
-    """Header of an array in an archive. order: memory order of its axes. begin: offset of its content [bytes]."""
-
-    shape: tuple[int, ...]
-    dtype: np.dtype
-    order: Literal["F", "C"]
-    begin: int
-
-
-def read_archive(path: Path, check: Callable[[Mapping[str, Header]], None] = lambda headers: None) -> dict[str, Array]:
+def read_archive(path: Path) -> dict[str, Array]:
     """Read all arrays of a file, by name.
 
-    Headers are read first, and memory is allocated only after their sizes have been checked. An archive is rejected if it unpacks
-    to more than SMALL bytes and more than LARGEST_RATIO times its own size.
-
-    check: called with all headers by name before the arrays are read; its exceptions are passed on.
+    An archive is rejected if it unpacks to more than SMALL bytes and more than LARGEST_RATIO times its own size.
 
     Raises OSError if the file cannot be read, :class:`ForeignFile` if it is not an archive of arrays of numbers and texts,
     :class:`DamagedArchive` if it is incomplete, modified, rejected for its size or too large for the memory.
@@ -90,15 +87,8 @@ def read_archive(path: Path, check: Callable[[Mapping[str, Header]], None] = lam
     with path.open("rb") as file:
         if file.read(len(_BEGINNING)) != _BEGINNING:  # numpy would treat other files as pickles
             raise ForeignFile(f"{path} is not an archive of arrays")
-        with _damage_reported():
-            archive = zipfile.ZipFile(file)
-        with archive:
-            with _damage_reported():
-                members = _members(path, archive)
-                headers = {name: _header(archive, member) for name, member in members.items()}
-            check(headers)
-            with _damage_reported():
-                return {name: _values(archive, members[name], header) for name, header in headers.items()}
+        with _damage_reported(), zipfile.ZipFile(file) as archive:
+            return {name: _values(archive, member) for name, member in _members(path, archive).items()}
 
 
 @contextmanager
@@ -141,68 +131,27 @@ def _members(path: Path, archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]
     return members_by_name
 
 
-def _header(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Header:
-    """Header of an array.
+_READ_HEADER = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 
-    Raises DamagedArchive for an unknown format or a size other than that of the member, ForeignFile for an array of objects,
-    records or subarrays.
+
+def _values(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Array:
+    """Array of a member. Memory use depends on its actual content, not on the shape that its header claims.
+
+    Raises ForeignFile for an array of objects or records, DamagedArchive for an unknown format and for a claimed shape that
+    is not that of the content.
     """
     with archive.open(member) as file:
         version = np.lib.format.read_magic(file)
         if version not in _READ_HEADER:
             raise DamagedArchive(f"{quoted(member.filename)} has the unknown format {version}")
         shape, in_columns, dtype = _READ_HEADER[version](file)
-        header = Header(tuple(map(int, shape)), dtype, "F" if in_columns else "C", file.tell())
+        content = bytearray(file.read())
     if dtype.hasobject or dtype.names is not None or dtype.subdtype is not None:
         raise ForeignFile(f"{member.filename} holds objects")
-    if any(size < 0 for size in shape) or header.begin + math.prod(shape) * dtype.itemsize != member.file_size:
-        raise DamagedArchive(
-            f"{quoted(member.filename)} claims the shape {quoted(shape)} of {dtype}, and has {member.file_size} bytes"
-        )
-    return header
-
-
-_READ_HEADER = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
-
-
-def _values(archive: zipfile.ZipFile, member: zipfile.ZipInfo, header: Header) -> Array:
-    """Array of a member, read in chunks, so that memory use depends on the actual content, not on the claimed size."""
-    with archive.open(member) as file:
-        file.read(header.begin)
-        content = bytearray()
-        while chunk := file.read(_CHUNK):
-            content += chunk
-    return np.frombuffer(content, header.dtype).reshape(header.shape, order=header.order)
-
-
-def _write_atomically(path: Path, write: Callable[[IO[bytes]], object]) -> None:
-    """Write and rename as :func:`write_atomically`; errors name the temporary file."""
-    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
-    temporary = Path(name)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            write(file)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.chmod(0o666 & ~_umask())
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-
-
-def _about(path: Path, error: OSError) -> OSError:
-    """Copy of an error that names the target instead of the temporary file."""
-    if error.errno is None:
-        return OSError(f"{path}: {error}")
-    return OSError(error.errno, error.strerror, str(path))
-
-
-def _umask() -> int:
-    """Permission mask of this process."""
-    current = os.umask(0)
-    os.umask(current)
-    return current
+    if min(shape, default=0) < 0 or math.prod(shape) * dtype.itemsize != len(content):
+        claim = f"claims the shape {quoted(shape)} of {dtype}, and has {len(content)} bytes"
+        raise DamagedArchive(f"{quoted(member.filename)} {claim}")
+    return np.frombuffer(content, dtype).reshape(shape, order="F" if in_columns else "C")
 
 
 MULTIPLIER = "multiplier: "
@@ -210,20 +159,20 @@ MULTIPLIER = "multiplier: "
 ARRAYS = ("xs", "us", "K", "k", "times")
 
 
-def check_headers(headers: Mapping[str, Header]) -> None:
+def check_arrays(arrays: Mapping[str, Array]) -> None:
     """Check that a solution's arrays are all present, with consistent shapes, numeric types, and a text as metadata.
 
-    It needs only their headers. Raises ValueError if they are not.
+    Raises ValueError if they are not.
     """
-    missing = [name for name in (*ARRAYS, "cost", "history", "metadata") if name not in headers]
+    missing = [name for name in (*ARRAYS, "cost", "history", "metadata") if name not in arrays]
     if missing:
         raise ValueError(f"it has no array {missing[0]!r}")
-    shapes = {name: header.shape for name, header in headers.items()}
-    for name, header in headers.items():
+    shapes = {name: values.shape for name, values in arrays.items()}
+    for name, values in arrays.items():
         of_numbers = name in (*ARRAYS, "cost", "history") or name.startswith(MULTIPLIER)
-        if of_numbers and header.dtype.kind not in "fiu":
-            raise ValueError(f"the array {quoted(name)} is of type {header.dtype}, not of numbers")
-    if headers["metadata"].dtype.kind != "U" or shapes["metadata"]:
+        if of_numbers and values.dtype.kind not in "fiu":
+            raise ValueError(f"the array {quoted(name)} is of type {values.dtype}, not of numbers")
+    if arrays["metadata"].dtype.kind != "U" or shapes["metadata"]:
         raise ValueError("its metadata are not a single text")
     if len(shapes["us"]) != 2 or shapes["us"][0] < 1:
         raise ValueError(f"us has shape {shapes['us']}; expected (N, nu), N at least 1")

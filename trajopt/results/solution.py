@@ -25,7 +25,7 @@ from trajopt.results.archive import (
     ARRAYS,
     MULTIPLIER,
     ForeignFile,
-    check_headers,
+    check_arrays,
     check_metadata,
     check_times,
     read_archive,
@@ -203,7 +203,8 @@ class Solution:
         Raises OSError, and :class:`SolutionFileError` for a file that is damaged, incomplete or of another kind.
         """
         try:
-            arrays = read_archive(Path(path), check_headers)
+            arrays = read_archive(Path(path))
+            check_arrays(arrays)
             metadata = parse_json(str(arrays["metadata"]))
             if not isinstance(metadata, dict) or metadata.get("format") != FORMAT:
                 raise SolutionFileError(f"{path} is not a solution file: its metadata lack the format {FORMAT!r}")
