@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
 import numpy as np
 
@@ -60,13 +60,7 @@ def stages_of(ocp: OCP, wanted: StageOperations, engine: Engine = "auto") -> lis
 
 def may_follow(stages: Sequence[Stages]) -> bool:
     """True if the stages can take the values of another problem: all are compiled, with no cost term or constraint in NumPy."""
-    if not all(s.compiled for s in stages):
-        return False
-    from trajopt.stage.compiled.compiled_end import CompiledEnd
-    from trajopt.stage.compiled.compiled_stages import CompiledStages
-
-    *phases, end = stages
-    return all(type(s) is CompiledStages for s in phases) and type(end) is CompiledEnd
+    return all(hasattr(stage, "load_values") for stage in stages)
 
 
 def follow(stages: Sequence[Stages], previous: OCP, ocp: OCP, wanted: StageOperations) -> bool:
@@ -79,9 +73,8 @@ def follow(stages: Sequence[Stages], previous: OCP, ocp: OCP, wanted: StageOpera
     """
     if ocp.manifold is not previous.manifold or ocp.nu != previous.nu or len(ocp.phases) != len(previous.phases):
         return False
-    phases: list[Any] = list(stages[:-1])
-    end: Any = stages[-1]
-    *plain, last = _current_plain(phases, end, ocp) if ocp is previous else _plain(ocp, wanted)
+    *phases, end = cast(list[Any], stages)
+    *plain, last = _plain(ocp, wanted)
     triples = list(zip(phases, plain, ocp.phases, strict=True))
     if not all(old.matches(new, phase) for old, new, phase in triples) or not end.matches(last):
         return False
@@ -89,14 +82,6 @@ def follow(stages: Sequence[Stages], previous: OCP, ocp: OCP, wanted: StageOpera
         old.load_values(new, phase)
     end.load_values(last)
     return True
-
-
-def _current_plain(phases: Sequence[Any], end: Any, ocp: OCP) -> list[NumpyStages]:
-    """Return the NumPy stages of the same problem, after setting their knot times to its present ones; arrays are shared."""
-    result, t = [s.plain for s in (*phases, end)], ocp.t
-    for plain, knots in zip(result, (*ocp.phase_slices, slice(-1, None)), strict=True):
-        plain.t = t[knots]
-    return result
 
 
 def _plain(ocp: OCP, wanted: StageOperations) -> list[NumpyStages]:

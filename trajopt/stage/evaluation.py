@@ -24,7 +24,6 @@ from trajopt.stage.stages import (
     Shooting,
     StageDerivatives,
     StageValues,
-    SweptStages,
     Trials,
 )
 
@@ -147,11 +146,8 @@ class StageEvaluator:
         """
         parts: list[Any] = []
         for stages, k in zip(self.stages, self.slices, strict=False):
-            part = (
-                stages.sweep_part(xs[k], us[k], xs[k.start + 1 : k.stop + 1])
-                if isinstance(stages, SweptStages)
-                else None
-            )
+            sweep_part = getattr(stages, "sweep_part", None)  # NumPy stages have none
+            part = sweep_part and sweep_part(xs[k], us[k], xs[k.start + 1 : k.stop + 1])
             if part is None:
                 return None
             parts.append(part)

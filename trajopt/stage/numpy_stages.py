@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
@@ -190,22 +190,20 @@ class NumpyStages:
         return replace(self, dt=share * self.dt)
 
     @timed
-    def rollout(self, trials: Trials, pause: Callable[[float], None] | None = None) -> Array:
+    def rollout(self, trials: Trials) -> Array:
         """Write the trajectories of ``trials`` over these knots, in place; returns their costs (L,).
 
         All step lengths, and all segments with linear gaps, are stepped in one batch. At the final knot only the costs are
-        computed. pause: called after each step of the batch with the completed fraction; it may raise to abort the rollout.
+        computed.
         """
         if self.dynamics is None:
             return phase_cost(self.terms, trials.X[:, -1:], trials.U[:, :1, :0], self.t, self._scale)[:, 0]
         knots = slice(self.start, self.start + len(self.t))
         run = _Run(self, self.dynamics, trials)
         starts, stops = trials.shooting.parts(knots.start, knots.stop)
-        longest = max(stop - start for start, stop in zip(starts, stops, strict=True))
-        for j in range(longest):
-            run.advance(np.array([a + j for a, b in zip(starts, stops, strict=True) if a + j < b]))
-            if pause is not None:
-                pause((j + 1) / longest)
+        parts = list(zip(starts, stops, strict=True))
+        for j in range(max(stop - start for start, stop in parts)):
+            run.advance(np.array([start + j for start, stop in parts if start + j < stop]))
         cost = phase_cost(self.terms, trials.X[:, knots], trials.U[:, knots], self.t, self._scale)
         return np.asarray(cost.sum(axis=1))
 

@@ -14,7 +14,7 @@ no time step and no controls: d has n = 0 columns, u has m = 0, and rollouts end
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -186,18 +186,6 @@ class Stages(Protocol):
 
     def shortened(self, share: float) -> Stages:
         """Return a copy with the time steps multiplied by ``share`` in [0, 1], for values and first derivatives."""
-        ...
-
-
-@runtime_checkable
-class SweptStages(Protocol):
-    """Stages whose second derivatives a C sweep can evaluate knot by knot."""
-
-    def sweep_part(self, x: Array, u: Array, nodes: Array) -> tuple[Any, Any] | None:
-        """Return the :class:`~trajopt.lq.lq_solver.CurvaturePart` for the sweep and the objects that it points to.
-
-        Returns None if second derivatives are not compiled.
-        """
         ...
 
 
