@@ -8,12 +8,12 @@ row, up to the tolerance SAME. Otherwise its notes give the difference. A combin
 from __future__ import annotations
 
 import csv
-from abc import abstractmethod
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
+from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -77,54 +77,33 @@ class PosedProblem(Protocol):
     def guess(self) -> Guess: ...
 
 
+class _Posed(NamedTuple):
+    """A problem of a script with its initial guess."""
+
+    ocp: OCP
+    guess: Guess
+
+
 @dataclass(frozen=True)
 class Variant:
     """A combination to run. problem: name of the problem. backend, engine, solver: names. options: options of the solver.
-    hessian: requested Hessian, "" for that of the options. reason: why the combination cannot run, or ""."""
+
+    posed: returns the problem with this variant's backend and its initial guess, and raises the errors of its construction.
+    solved: returns the solution of such a problem; functions are traced and compiled before the timed solve. reference: returns
+    the problem with derivatives by complex step in NumPy, the reference for errors of derivatives. hessian: requested Hessian, ""
+    for that of the options. reason: why the combination cannot run, or "".
+    """
 
     problem: str
     backend: str
     engine: str
     solver: str
     options: Any
+    posed: Callable[[], PosedProblem]
+    solved: Callable[[Any], Solution]
+    reference: Callable[[], OCP]
     hessian: str = ""
     reason: str = ""
-
-    @abstractmethod
-    def posed(self) -> PosedProblem:
-        """Return the problem with this variant's backend and its initial guess. Raises the errors of its construction."""
-
-    @abstractmethod
-    def solved(self, posed: PosedProblem) -> Solution:
-        """Return the solution of a problem from :meth:`posed`. Functions are traced and compiled before the timed solve."""
-
-    @abstractmethod
-    def reference(self) -> OCP:
-        """Return the problem with derivatives by complex step in NumPy, the reference for errors of derivatives."""
-
-
-@dataclass(frozen=True)
-class OCPVariant(Variant):
-    """A combination for an OCP built in a script, with its initial guess. backend_choice: None for the backends of the OCP."""
-
-    ocp: OCP = field(kw_only=True)
-    guess: Guess = field(kw_only=True)
-    backend_choice: BackendChoice | None = field(default=None, kw_only=True)
-
-    def posed(self) -> OCPVariant:
-        """Return this variant with its OCP under the chosen backend; the variant itself if no backend is chosen."""
-        if self.backend_choice is None:
-            return self
-        return replace(self, ocp=with_backend(self.ocp, self.backend_choice), backend_choice=None)
-
-    def solved(self, posed: PosedProblem) -> Solution:
-        """Trace and compile the functions that the solver calls, then solve the problem; returns the solution."""
-        prepare(posed.ocp, posed.guess, self.options)
-        return solve(posed.ocp, posed.guess, self.options, solver=self.solver)
-
-    def reference(self) -> OCP:
-        """Return the problem with derivatives by complex step, in NumPy."""
-        return with_backend(self.ocp, {"name": REFERENCE, "engine": "numpy"})
 
 
 @dataclass(frozen=True)
@@ -217,9 +196,22 @@ def variants_of(
                 raise ValueError(f"a backend has no name: {table}; give a name, or a mapping with the key 'name'")
             if choice is not None:
                 METHODS[table["name"]]  # raises UnknownName
-            names = ocp.name, table["name"], table.get("engine", engine), solver, chosen, hessian, reason
-            found.append(OCPVariant(*names, ocp=ocp, guess=guess, backend_choice=choice))
+            names = ocp.name, table["name"], table.get("engine", engine), solver, chosen
+            posed, solved = partial(_posed, ocp, guess, choice), partial(_solved, solver, chosen)
+            exact = partial(with_backend, ocp, {"name": REFERENCE, "engine": "numpy"})
+            found.append(Variant(*names, posed, solved, exact, hessian, reason))
     return found
+
+
+def _posed(ocp: OCP, guess: Guess, choice: BackendChoice | None) -> _Posed:
+    """Return the problem under the chosen backend (None: those of the problem) with its guess."""
+    return _Posed(ocp if choice is None else with_backend(ocp, choice), guess)
+
+
+def _solved(solver: str, options: Any, posed: PosedProblem) -> Solution:
+    """Trace and compile the functions that the solver calls, then solve the problem; returns the solution."""
+    prepare(posed.ocp, posed.guess, options)
+    return solve(posed.ocp, posed.guess, options, solver=solver)
 
 
 def with_hessians(chosen: Sequence[tuple[str, Any]], hessians: Sequence[str]) -> list[tuple[str, Any, str, str]]:

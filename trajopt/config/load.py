@@ -19,6 +19,7 @@ import numpy as np
 
 from dynamics_backends.names import table_lines, unknown_name
 from dynamics_backends.protocol import Array
+from trajopt.comparison.compare import Variant
 from trajopt.config.build import (
     NO_SETTINGS,
     OTHER_ROBOT,
@@ -32,7 +33,7 @@ from trajopt.config.free_time import TimeSettings
 from trajopt.config.keys import Table, formatted_value, keys, nested_tables
 from trajopt.config.registry import PROBLEMS, about, bundled_files
 from trajopt.config.task import Task
-from trajopt.config.variants import ConfigVariant, config_variants
+from trajopt.config.variants import config_variants
 from trajopt.problem.guess import Guess, Motion, as_guess
 from trajopt.problem.ocp import OCP
 from trajopt.results.records import Callback
@@ -102,7 +103,7 @@ class LoadedProblem:
         hessians: Sequence[str] = (),
         options: Mapping[str, Mapping[str, Any]] | None = None,
         guess: Guess | None = None,
-    ) -> list[ConfigVariant]:
+    ) -> list[Variant]:
         """The combinations that :func:`trajopt.compare` runs, with the same arguments.
 
         Raises ConfigError for unknown names and wrong options.

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from dynamics_backends.names import UnknownName
 from trajopt.comparison.check_derivatives import REFERENCE
-from trajopt.comparison.compare import PosedProblem, Variant, with_hessians
+from trajopt.comparison.compare import CANNOT_RUN, Variant, with_hessians
 from trajopt.config.build import build_task, make_ready, solve_task
 from trajopt.config.config import Config, ConfigError, read_config
 from trajopt.config.task import Task
@@ -20,36 +20,28 @@ from trajopt.solvers.registry import SOLVERS, carried_over
 from trajopt.step.other_backend import BackendChoice
 
 
-@dataclass(frozen=True)
-class ConfigVariant(Variant):
-    """A variant of the problem of a configuration. guess: initial guess; None: the guess of its task."""
+def _variant(config: Config, hessian: str, reason: str, guess: Guess | None) -> Variant:
+    """Return the variant of the problem of a configuration. guess: initial guess; None: the guess of its task.
 
-    config: Config = field(kw_only=True)
-    guess: Guess | None = field(default=None, kw_only=True)
+    hessian, reason: see :class:`~trajopt.comparison.compare.Variant`.
+    """
 
-    @classmethod
-    def from_config(
-        cls, config: Config, hessian: str = "", reason: str = "", guess: Guess | None = None
-    ) -> ConfigVariant:
-        """Return the variant that a configuration describes; hessian, reason: see :class:`~trajopt.comparison.compare.Variant`."""
-        backend, name = config.backend, Path(config.source).stem
-        names = name, backend.name, backend.engine, config.solver_name, config.solver_options, hessian, reason
-        return cls(*names, config=config, guess=guess)
-
-    def posed(self) -> Task:
+    def posed() -> Task:
         """Build the task of the configuration; a given guess replaces that of the task and its relaxed problems."""
-        task = build_task(self.config)
-        return task if self.guess is None else replace(task, initial=self.guess, easier=())
+        task = build_task(config)
+        return task if guess is None else replace(task, initial=guess, easier=())
 
-    def solved(self, posed: PosedProblem) -> Solution:
+    def solved(task: Task) -> Solution:
         """Trace or compile the code that the solve needs, then solve the task as ``trajopt solve`` does."""
-        assert isinstance(posed, Task)
-        make_ready(self.config, posed)
-        return solve_task(self.config, posed)
+        make_ready(config, task)
+        return solve_task(config, task)
 
-    def reference(self) -> OCP:
+    def reference() -> OCP:
         """Return the problem with derivatives by complex step, in NumPy."""
-        return build_task(with_backend(self.config, REFERENCE).with_engine("numpy")).ocp
+        return build_task(with_backend(config, REFERENCE).with_engine("numpy")).ocp
+
+    names = Path(config.source).stem, config.backend.name, config.backend.engine, config.solver_name
+    return Variant(*names, config.solver_options, posed, solved, reference, hessian, reason)
 
 
 def with_solver(config: Config, name: str) -> Config:
@@ -96,7 +88,7 @@ def config_variants(
     hessians: Sequence[str] = (),
     options: Mapping[str, Mapping[str, Any]] | None = None,
     guess: Guess | None = None,
-) -> list[ConfigVariant]:
+) -> list[Variant]:
     """Combine every solver with every Hessian and every backend; an empty list means the one of the configuration.
 
     options: further options by solver. A solver without a requested Hessian gives a variant with that reason, which is not run.
@@ -112,23 +104,22 @@ def config_variants(
     except UnknownName as error:
         raise ConfigError(config.source, [f"--hessians: {error}"]) from error
     return [
-        ConfigVariant.from_config(with_backend(replace(own[name], solver_options=o), b), hessian, reason, guess)
+        _variant(with_backend(replace(own[name], solver_options=o), b), hessian, reason, guess)
         for name, o, hessian, reason in given
         for b in backends or [config.backend.name]
     ]
 
 
-def first_task(given: Sequence[ConfigVariant]) -> Task:
+def first_task(given: Sequence[Variant]) -> Task:
     """Return the task of the first variant whose problem can be built, that is, without an error of CANNOT_RUN.
 
     Raises the first of these errors if none can be built, ValueError for no variants, and other errors at once.
     """
-    from trajopt.comparison.compare import CANNOT_RUN
-
     first: Exception | None = None
     for variant in given:
         try:
-            return variant.posed()
+            task: Any = variant.posed()  # a Task, see _variant
+            return task
         except CANNOT_RUN as error:
             first = first or error
     raise first or ValueError("nothing to compare")
