@@ -13,12 +13,12 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from dynamics_backends.protocol import Array
-from trajopt.replanning.measurements import Estimator, MovingObject, Perception, Sensor
+from trajopt.replanning.measurements import Estimator, MovingObject, Sensor
 from trajopt.replanning.plan import Horizon, Plan
 from trajopt.replanning.planning import Control, Planner, Planning
 from trajopt.replanning.run_log import EventKind, RunLog, RunRecorder, Tick
 from trajopt.replanning.setpoints import Setpoint, setpoint
-from trajopt.replanning.workers import Clock, SimulatedClock, SimulatedWorker, Timing, Worker
+from trajopt.replanning.workers import SAME_TIME, Clock, SimulatedClock, SimulatedWorker, Timing, Worker
 
 MAX_STATE = 1e6
 """Largest magnitude of an entry of a plant state, in SI units; beyond it the simulation counts as diverged."""
@@ -82,8 +82,9 @@ class ReplanningLoop:
         self._recorder = RunRecorder()
         self._planning = Planning(horizon, planner, self._worker, timing, initial_plan, self._objects, self._recorder)
         self._control = Control(self._planning, plant.state(), self._recorder)
-        estimator = estimator or Sensor(self._planning.manifold)
-        self._perception = Perception(estimator, self._control.observer, self._objects, timing.tick, self._recorder)
+        self._estimator = estimator or Sensor(self._planning.manifold)
+        self._patience = max(self._estimator.patience, timing.tick) - SAME_TIME
+        self._last_measurement: float | None = 0.0  # time of the last measurement; None once its absence is recorded
 
     @property
     def plan(self) -> Plan:
@@ -137,7 +138,28 @@ class ReplanningLoop:
             beyond = f"beyond {MAX_STATE:g}" if np.isfinite(truth).all() else "not finite"
             self._recorder.event(t, EventKind.PLANT_DIVERGED, f"the plant state is {beyond}")
             return None
-        self._perception.measure(t, truth)
+        self._measure(t, truth)
         x, u = self._control.at(k, t)
         self._plant.step(u, self._tick)
-        return Tick(t, truth, x, self._planning.reference(t), u, lag, self._perception.truths(t))
+        places = [np.array(item.truth(t), dtype=float) for item in self._objects]
+        return Tick(t, truth, x, self._planning.reference(t), u, lag, places)
+
+    def _measure(self, t: float, truth: Array) -> None:
+        """Pass the measurement that arrives at t [s] to the observer, and update the objects.
+
+        A gap longer than the estimator's patience and a tick, and a measurement that is not finite, become events, one for each
+        gap; measurements that are not finite are not passed on. truth: true state of the plant (nx,).
+        """
+        measured, event = self._estimator.measure(t, truth), self._recorder.event
+        if measured is None:
+            if self._last_measurement is not None and t - self._last_measurement > self._patience:
+                self._last_measurement = None
+                event(t, EventKind.NO_MEASUREMENT, "no state measurements; using the model prediction")
+        elif not np.isfinite(measured.value).all():
+            event(t, EventKind.BAD_MEASUREMENT, "a measured state is not finite; using the model prediction")
+        else:
+            self._control.observer.correct(measured)
+            self._last_measurement = t
+        for item in self._objects:
+            if not item.observe(t):
+                event(t, EventKind.BAD_MEASUREMENT, f"a measurement of {item.name!r} is not finite")

@@ -1,4 +1,4 @@
-"""Measurements of states and objects with noise, rate and delay, their prediction, and their use in a replanning loop.
+"""Measurements of states and objects with noise, rate and delay, and predictions from them.
 
 An object may wander (:class:`Wandering`): on straight lines between random positions in a box, at rest at each position. On a line
 of length d with duration T = 3 d / (2 v), the traveled fraction is 3 s^2 - 2 s^3 with s = t / T, so the speed never exceeds v.
@@ -15,7 +15,6 @@ import numpy as np
 
 from dynamics_backends.manifold import Manifold
 from dynamics_backends.protocol import Array
-from trajopt.replanning.run_log import EventKind, RunRecorder
 from trajopt.replanning.workers import SAME_TIME
 
 Window = tuple[float, float]
@@ -131,14 +130,6 @@ class Track(NamedTuple):
         return Track(measured.time, measured.value, weight * self.velocity + (1.0 - weight) * velocity, self.memory)
 
 
-class Prediction(Protocol):
-    """Prediction of a moving quantity."""
-
-    def at(self, times: Array) -> Array:
-        """Values (M, n) at times (M,) [s]."""
-        ...
-
-
 @dataclass
 class MovingObject:
     """Moving object that the problem depends on: a goal or an obstacle.
@@ -176,7 +167,7 @@ class MovingObject:
         self.track = self.track.updated(measured, self.max_speed, self.smoothing)
         return True
 
-    def prediction(self) -> Prediction:
+    def prediction(self) -> Track:
         """Prediction from the current estimate; it predicts rest unless ``predict_motion``. Later measurements do not change it."""
         return self.track if self.predict_motion else self.track._replace(velocity=np.zeros_like(self.track.velocity))
 
@@ -226,54 +217,6 @@ class Observer:
         if not np.isfinite(self._state).all():
             self._state = np.array(fallback, dtype=float)
         return self._state
-
-
-class Perception:
-    """Passes measurements of the estimator to the observer, and updates the objects.
-
-    tick: control period [s]. recorder: receives events.
-    """
-
-    def __init__(
-        self,
-        estimator: Estimator,
-        observer: Observer,
-        objects: Sequence[MovingObject],
-        tick: float,
-        recorder: RunRecorder,
-    ) -> None:
-        self._estimator, self.observer, self.objects, self._recorder = estimator, observer, objects, recorder
-        self._patience = max(estimator.patience, tick) - SAME_TIME
-        self._last_measurement: float | None = 0.0  # time of the last measurement; None once its absence is recorded
-
-    def measure(self, t: float, truth: Array) -> None:
-        """Pass the measurement that arrives at t [s] to the observer, and update the objects.
-
-        A gap longer than the estimator's patience and a tick, and a measurement that is not finite, become events; the latter is
-        not passed on. truth: true state of the plant (nx,).
-        """
-        measured = self._estimator.measure(t, truth)
-        if measured is None:
-            self._record_missing(t)
-        elif not np.isfinite(measured.value).all():
-            message = "a measured state is not finite; using the model prediction"
-            self._recorder.event(t, EventKind.BAD_MEASUREMENT, message)
-        else:
-            self.observer.correct(measured)
-            self._last_measurement = t
-        for item in self.objects:
-            if not item.observe(t):
-                self._recorder.event(t, EventKind.BAD_MEASUREMENT, f"a measurement of {item.name!r} is not finite")
-
-    def truths(self, t: float) -> list[Array]:
-        """True positions of the objects at t [s]."""
-        return [np.array(o.truth(t), dtype=float) for o in self.objects]
-
-    def _record_missing(self, t: float) -> None:
-        """Record an event if no finite measurement has arrived for longer than the patience; one event for each such gap."""
-        if self._last_measurement is not None and t - self._last_measurement > self._patience:
-            self._last_measurement = None
-            self._recorder.event(t, EventKind.NO_MEASUREMENT, "no state measurements; using the model prediction")
 
 
 class Wandering:

@@ -23,7 +23,7 @@ import numpy as np
 from dynamics_backends.protocol import Array
 from trajopt.guesses.guesses import WarmStart
 from trajopt.problem.ocp import OCP
-from trajopt.replanning.measurements import MovingObject, Observer, Prediction
+from trajopt.replanning.measurements import MovingObject, Observer, Track
 from trajopt.replanning.plan import Following, Horizon, Plan, fault_of, warm_start
 from trajopt.replanning.run_log import EventKind, RunRecorder, Solve
 from trajopt.replanning.simulator import Model
@@ -185,7 +185,7 @@ class Planning:
             t += h
         return x if np.isfinite(x).all() else self.reference(until)
 
-    def _prepare(self, problem: OCP, start: float, last: Plan, known: Sequence[Prediction]) -> None:
+    def _prepare(self, problem: OCP, start: float, last: Plan, known: Sequence[Track]) -> None:
         """Prepare the planner for a problem at ``start`` [s], warm-started by the plan ``last``, with its first state as x0.
 
         known: predictions of the objects, from which the problem gets their positions at each knot.
