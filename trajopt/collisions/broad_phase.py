@@ -61,8 +61,7 @@ knot, piece and core are indices of the configuration, the capsule and the core;
 class _ObstacleCores(NamedTuple):
     """Cores that capsules avoid. carriers (O,): bodies of the robot, WORLD for the scene and the ground; R (M, O, 3, 3) and
     p (M, O, 3) [m]: poses in the world; local_R, local_p: poses in the carrier, of the same shapes; size (O, 3), radius (O,) [m];
-    kind (O,): index into KINDS; is_self (O,): True for capsules of the robot; hull (O,): body of the scene whose hull has the core
-    as a face, or -1.
+    kind (O,): index into KINDS; hull (O,): body of the scene whose hull has the core as a face, or -1.
 
     Before configurations and times are known, all poses are those in the carrier, without the axis M.
     """
@@ -75,7 +74,6 @@ class _ObstacleCores(NamedTuple):
     size: Array
     radius: Array
     kind: Array
-    is_self: Array
     hull: Array
 
 
@@ -226,10 +224,8 @@ class CollisionPairs:
             if not len(pieces) or not len(cores):
                 continue
             held, number = (coarse, self.links.index(link)) if base == WORLD else (None, 0)
-            c = chosen_pairs(nearest, held, number, pieces, cores, len(slot_numbers), self.reach)
-            found.append(
-                (c.knot, np.array(slot_numbers)[c.slot], np.append(pieces, P + number)[c.piece], cores[c.core])
-            )
+            k, slot, i, o = chosen_pairs(nearest, held, number, pieces, cores, len(slot_numbers), self.reach)
+            found.append((k, np.array(slot_numbers)[slot], np.append(pieces, P + number)[i], cores[o]))
         none = np.zeros(0, int)
         return tuple(np.concatenate([none, *parts]) for parts in zip((none,) * 4, *found, strict=True))
 
@@ -256,7 +252,7 @@ class CollisionPairs:
         M, scene = len(times), self._scene_at(times)
         if not self.self_pairs:
             return scene
-        capsules, R, p = self._robot_capsules, scene.R, scene.p
+        capsules, R, p = _capsules_of(self.robot, self.self_pieces), scene.R, scene.p
         at_R, at_p = placed_bodies(poses, capsules.carriers)
         turned, placed = at_R @ capsules.local_R, (at_R @ capsules.local_p[:, :, None])[..., 0] + at_p
         local = [np.broadcast_to(a, (M, *a.shape)) for a in (capsules.local_R, capsules.local_p)]
@@ -278,12 +274,7 @@ class CollisionPairs:
         kind = np.array([KINDS.index(core.kind) for _, core in self.cores], dtype=int)
         radius = np.array([core.radius for _, core in self.cores])
         hull = np.array([i if core.kind == "triangle" else -1 for i, core in self.cores], dtype=int)
-        return _ObstacleCores(np.full(count, WORLD), R, p, R, p, size, radius, kind, np.zeros(count, dtype=bool), hull)
-
-    @cached_property
-    def _robot_capsules(self) -> _ObstacleCores:
-        """The capsules :attr:`self_pieces` as cores, in the frames of their carriers; poses have no axis M."""
-        return _capsules_of(self.robot, self.self_pieces)
+        return _ObstacleCores(np.full(count, WORLD), R, p, R, p, size, radius, kind, hull)
 
     def _gaps(self, A: Array, B: Array, others: _ObstacleCores, reach: float) -> Array:
         """Return gaps (M, P, O) [m] of the robot's P capsules with ends A, B (M, P, 3) [m] from O cores.
@@ -300,7 +291,7 @@ class CollisionPairs:
         True for capsules of movable bodies with cores of the scene, and for those of the second body with those of the first body
         of a self-collision pair, unless the pair of their links is disabled.
         """
-        carriers = np.concatenate([self._scene_cores.carriers, self._robot_capsules.carriers])
+        carriers = np.concatenate([self._scene_cores.carriers, _capsules_of(self.robot, self.self_pieces).carriers])
         is_self = np.arange(len(carriers)) >= len(self.cores)
         counts = (self.robot.bodies >= 0)[:, None] & ~is_self
         for near, far in self.self_pairs:
@@ -333,5 +324,5 @@ def _capsules_of(robot: RobotCover, indices: tuple[int, ...]) -> _ObstacleCores:
     frames, pieces = [segment_frame(robot.a[i], robot.b[i]) for i in indices], list(indices)
     R, p = (np.array([frame[i] for frame in frames]).reshape(-1, *shape) for i, shape in ((0, (3, 3)), (1, (3,))))
     size = np.array([(0.0, 0.0, 0.5 * length) for _, _, length in frames]).reshape(-1, 3)
-    flags = np.zeros(len(indices), dtype=int), np.ones(len(indices), dtype=bool), np.full(len(indices), -1)
+    flags = np.zeros(len(indices), dtype=int), np.full(len(indices), -1)
     return _ObstacleCores(robot.bodies[pieces], R, p, R, p, size, robot.radii[pieces], *flags)

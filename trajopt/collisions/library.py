@@ -143,19 +143,9 @@ FAR = 0.05
 """Gap from the coarse capsule of a link beyond which a core is far from the link [m]."""
 
 
-class Choice(NamedTuple):
-    """Filled slots, arrays (K,). knot: index of the configuration. slot: number of the slot among those of the link. piece, core:
-    positions in the arguments of :func:`chosen_pairs` of these names; the length of ``piece`` denotes the coarse capsule."""
-
-    knot: Array
-    slot: Array
-    piece: Array
-    core: Array
-
-
 def chosen_pairs(
     gaps: Array, coarse: Array | None, link: int, piece: Array, core: Array, slots: int, reach: float
-) -> Choice:
+) -> tuple[Array, Array, Array, Array]:
     """Assign pairs (capsule, core of an obstacle) to a link's slots at M configurations: those with the smallest penalized gaps.
 
     gaps (M, P, O) [m]: of P capsules and O cores. The n-th nearest of the link's capsules to a core has a penalty (SPREAD,
@@ -163,6 +153,9 @@ def chosen_pairs(
     from. slots: number of slots. coarse: gaps (M, C, O) [m] of coarse capsules, or None for none; ``link`` is the index of the
     link's. A core farther than FAR from it pairs with the coarse capsule only, and then the smallest of all gaps of the link to
     the core counts. Pairs with a gap of ``reach`` [m] or more get no slot.
+
+    Returns arrays (K,) of the filled slots: index of the configuration, number of the slot among those of the link, and positions
+    in ``piece`` and ``core``; the length of ``piece`` denotes the coarse capsule.
     """
     values = gaps[:, piece[:, None], core]
     if coarse is not None:
@@ -179,4 +172,4 @@ def chosen_pairs(
     order = costs.argsort(axis=1, kind="stable")[:, :slots]
     knot, slot = np.nonzero(np.isfinite(np.take_along_axis(costs, order, axis=1)))
     flat = order[knot, slot]
-    return Choice(knot, slot, flat // len(core), flat % len(core))
+    return knot, slot, flat // len(core), flat % len(core)

@@ -51,8 +51,8 @@ def self_pairs(robot: RobotCover, seed: int = 0) -> SelfPairs:
     distance of the same pieces in :class:`~trajopt.collisions.free_space.TruePieces` is negative.
     """
     model = robot.model
-    candidates = [pair for pair in _on_chains(robot) if not _neighbors(model.parent, pair)]
-    neighbors = [pair for pair in _on_chains(robot) if _neighbors(model.parent, pair)]
+    neighbors = [(near, far) for near, far in _on_chains(robot) if model.parent[far] == near]
+    candidates = [pair for pair in _on_chains(robot) if pair not in neighbors]
     rng = np.random.default_rng(seed)
     lower, upper = (np.where(np.isfinite(b), b, s * np.pi) for b, s in ((model.q_lower, -1.0), (model.q_upper, 1.0)))
     qs = rng.uniform(lower, upper, (CONFIGURATIONS, model.nq))
@@ -108,11 +108,6 @@ def _on_chains(robot: RobotCover) -> list[tuple[int, int]]:
             if near in robot.carried:
                 found.append((near, far))
     return sorted(found)
-
-
-def _neighbors(parent: np.ndarray, pair: tuple[int, int]) -> bool:
-    """True if the first body of a pair is the parent of the second one."""
-    return int(parent[pair[1]]) == pair[0]
 
 
 def _named(robot: RobotCover, pairs: Iterable[tuple[int, int]]) -> str:
@@ -284,13 +279,8 @@ def _pairs(model: Model, robot: RobotCover) -> tuple[Pair, ...]:
         (a, b)
         for i, a in enumerate(bodies)
         for b in bodies[i + 1 :]
-        if int(model.parent[b]) != a and _counts_as_self_pair(model, a, b)
+        if int(model.parent[b]) != a and (a >= 0 or not model.floating_base)
     )
-
-
-def _counts_as_self_pair(model: Model, a: int, b: int) -> bool:
-    """True unless a, the lower index, is the ground (-1) and the base floats: ground contact is no self-collision."""
-    return a >= 0 or not model.floating_base
 
 
 def _overlaps(robot: RobotCover, pairs: tuple[Pair, ...], qs: Array) -> dict[Pair, Array]:

@@ -18,12 +18,6 @@ from dynamics_backends.rigid_body.geometry.hull import convex_hull
 from dynamics_backends.rigid_body.geometry.shapes import Box, Capsule, Cylinder, HalfSpace, Shape, Sphere
 
 
-@lru_cache(maxsize=1024)
-def _cached_geometry(shape: Any) -> Any:
-    """Return the coal geometry of a hashable shape; the latest 1024 are cached, with one object for equal shapes."""
-    return _create_geometry(shape)
-
-
 def geometry_of(shape: Shape) -> Any:
     """Return the coal geometry of a shape, one cached object for equal shapes; a mesh is equal only to itself.
 
@@ -33,8 +27,12 @@ def geometry_of(shape: Shape) -> Any:
     return _cached_geometry(key)
 
 
-def _create_geometry(shape: Shape) -> Any:
-    """Create the coal geometry of a shape: a primitive as such, any other shape by :func:`mesh_geometry` of its triangles."""
+@lru_cache(maxsize=1024)
+def _cached_geometry(shape: Any) -> Any:
+    """Create the coal geometry of a shape: a primitive as such, any other shape by :func:`mesh_geometry` of its triangles.
+
+    The latest 1024 are cached.
+    """
     coal = require_coal()
     match shape:
         case Sphere():
