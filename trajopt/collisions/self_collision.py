@@ -228,7 +228,9 @@ class _Robot:
             raise ValueError(f"{model.name} was made without a file, and has no collision shapes")
         known = {frame.name for frame in model.frames}
         self.model = model
-        self.shapes = tuple(shape for shape in _collision_shapes(model.source, changed) if shape.link in known)
+        self.shapes = tuple(
+            shape for shape in _collision_shapes(model.source, changed, model.package_dirs) if shape.link in known
+        )
         if not self.shapes:
             raise ValueError(f"the file of {model.name} has no collision shapes")
         self.cover = RobotCover.from_pieces(model, cached_covers(self.shapes, CAPSULE, 1))
@@ -258,12 +260,13 @@ _robot = lru_cache(maxsize=1)(_Robot)
 
 
 @lru_cache(maxsize=8)
-def _collision_shapes(source: str, changed: int) -> tuple[PlacedShape, ...]:
-    """Read the collision shapes of a file; cached. changed: modification time, part of the key of the cache.
+def _collision_shapes(source: str, changed: int, package_dirs: tuple[str, ...]) -> tuple[PlacedShape, ...]:
+    """Read the collision shapes of a file; cached. changed: modification time, part of the key of the cache. package_dirs: as of
+    the model.
 
     Raises ValueError if shapes cannot be read.
     """
-    found = link_shapes(source, "collision")
+    found = link_shapes(source, "collision", package_dirs=package_dirs)
     if found.missing:
         raise ValueError("; ".join(found.missing))
     return found.placed

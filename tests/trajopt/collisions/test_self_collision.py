@@ -56,6 +56,23 @@ def test_links_that_overlap_are_found_with_their_knots(load):
     assert found.knot in times and found.knots == len(times) > 0 and 0 not in times
 
 
+def test_meshes_in_package_folders_given_to_the_loader_are_found(tmp_path):
+    pytest.importorskip("coal")
+    trimesh = pytest.importorskip("trimesh")
+    package = tmp_path / "elsewhere" / "bars_description"
+    package.mkdir(parents=True)
+    bar = trimesh.creation.cylinder(0.03, 0.4, transform=trimesh.transformations.translation_matrix([0.0, 0.0, 0.2]))
+    bar.export(package / "bar.stl")
+    path = tmp_path / "bars.urdf"
+    path.write_text(
+        file(*2 * ['<collision><geometry><mesh filename="package://bars_description/bar.stl"/></geometry></collision>'])
+    )
+    model = to.load_urdf(path, package_dirs=package.parent)
+    assert check_self_collision(model, CLEAR) == ((), "")
+    (found,) = check_self_collision(model, ROLLED).collisions
+    assert found.links == ("one", "three") and found.depth > 0.01
+
+
 def test_the_limit_report_contains_self_collision(load):
     pytest.importorskip("coal")
     model = load(file())
