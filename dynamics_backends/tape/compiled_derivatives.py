@@ -88,7 +88,7 @@ def _traced(method: Method, sizes: Sizes, second: bool) -> Evaluate | None:
     if isinstance(method, FiniteDifference):
         kernel = by_differences(method, value.function, value.sizes, map.n_out, machine.lanes())
         rows = _by_kernel(kernel, value, map, value.sizes)
-        return lambda b, _: _filled(rows, map, b.size, b.arrays())
+        return lambda b, _: rows(b.arrays())
     plain = TracedDynamics(map.wrapped, dict(sizes), all_rows=True)  # type: ignore[attr-defined]
     mode = None if method.name == "analytic" else str(getattr(method, "mode", "auto"))
     own = with_kernels(plain) if mode is None else plain
@@ -105,7 +105,7 @@ def _traced(method: Method, sizes: Sizes, second: bool) -> Evaluate | None:
         tape, inputs = Tape.of(function.trace, function.sizes), function.sizes[:-1]
         kernel = by_directions(method, tape.function, inputs, map.n_out, machine.lanes())
         along = _by_kernel(kernel, tape, map, inputs)
-        return lambda b, _: _filled(along, map, b.size, _arguments(b))
+        return lambda b, _: along(_arguments(b))
     return _by_tape(own.traced_partials(mode), map)
 
 
@@ -118,16 +118,9 @@ def _by_tape(function: TracedFunction, map: Map) -> Evaluate:
 
 
 def _by_kernel(kernel: PartialsKernel, tape: Tape, map: Map, sizes: Sequence[int]) -> FunctionRows:
-    """Function of rows by a kernel that calls a tape; sizes: components of its arguments."""
-    outputs = [map.n_out * size for size in (1, map.manifold.ndx, map.nu)]
-    return FunctionRows((*kernel.function, None), sizes, outputs, kernel.points * tape.registers, (kernel, tape))
-
-
-def _filled(rows: FunctionRows, map: Map, size: int, arguments: Sequence[Array]) -> list[Array]:
-    """Value (N, m) and derivatives (N, m, n), (N, m, nu) by a function of the library, for N = ``size`` knots."""
-    results = [np.empty((size, map.n_out, *shape)) for shape in ((), (map.manifold.ndx,), (map.nu,))]
-    rows(arguments, results)
-    return results
+    """Value (N, m) and derivatives (N, m, n), (N, m, nu) by a kernel that calls a tape; sizes: components of its arguments."""
+    shapes = [(map.n_out, *shape) for shape in ((), (map.manifold.ndx,), (map.nu,))]
+    return FunctionRows((*kernel.function, None), sizes, shapes, kernel.points * tape.registers, (kernel, tape))
 
 
 def _arguments(b: Batch) -> list[Array]:

@@ -2,46 +2,25 @@
 
 from __future__ import annotations
 
-import ctypes
 import math
 from base64 import b64decode, b64encode
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from dynamics_backends.compiled.runtime.memory import (
-    KNOTS_PER_THREAD,
-    Workspaces,
-    address,
-    bound,
-    code_of,
-    over_threads,
-)
+from dynamics_backends.compiled.runtime.memory import code_of
+from dynamics_backends.compiled.sources.function_rows import FunctionRows
 from dynamics_backends.machine import library as machine
 from dynamics_backends.machine.library import ffi
 from dynamics_backends.tape.encode import encode
 from dynamics_backends.trace import Kernel, Trace
 
 Array = np.ndarray
-_POINTER = ctypes.sizeof(ctypes.c_ssize_t)
 _BLOCK = 8
 """Largest block of the interpreter in vectors."""
-
-
-class _Evaluator(NamedTuple):
-    """Interpreter of one tape: C function for rows, address of the struct tape_t, lanes, and workspaces of the threads.
-
-    held: the struct and the arrays to which it points, which must live as long as the address is in use.
-    """
-
-    run: Callable[..., None]
-    tape: int
-    lanes: int
-    workspaces: Workspaces
-    held: Any
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,33 +84,12 @@ class Tape:
         threads: maximum number of threads; by default measured work determines it, from 2 KNOTS_PER_THREAD rows on
         (:func:`~dynamics_backends.compiled.runtime.memory.over_threads`). Raises ValueError for inputs of another shape.
         """
-        arrays = [_with_whole_rows(x) for x in inputs]
-        n = len(arrays[0]) if arrays else 0
-        if tuple([a.shape[1] for a in arrays]) != self.sizes or any(len(a) != n for a in arrays):
-            raise ValueError(
-                f"the inputs have shapes {[a.shape for a in arrays]}; expected {[(n, s) for s in self.sizes]}"
-            )
-        results = [np.empty((n, *shape)) for shape in self.shapes]
-        run, tape, lanes, workspaces, _ = self._evaluator
-        numbers = [*map(address, arrays), *[a.strides[0] // 8 for a in arrays], *map(address, results)]
-        memory = (ctypes.c_ssize_t * len(numbers))(*numbers)
-        read = ctypes.addressof(memory)
-        strides, written = read + _POINTER * len(arrays), read + 2 * _POINTER * len(arrays)
-
-        def part(first: int, last: int, workspace: Array) -> None:
-            """Evaluate the tape for rows first to last, last excluded."""
-            run(tape, read, strides, written, first, last, address(workspace))
-
-        if n < 2 * KNOTS_PER_THREAD and threads is None:
-            part(0, n, workspaces[0])
-        else:
-            over_threads(part, n, lanes, workspaces, threads)
-        return results
+        return self._rows(inputs, threads)
 
     @property
     def address(self) -> int:
         """Address of the struct tape_t, valid in this process while the tape exists."""
-        return self._evaluator.tape
+        return int(ffi.cast("uintptr_t", self._struct[0]))
 
     @cached_property
     def registers(self) -> int:
@@ -152,33 +110,23 @@ class Tape:
         return code_of(library.tape_function), self.address, code_of(library.tape_blocks)
 
     @cached_property
-    def _evaluator(self) -> _Evaluator:
-        """Interpreter of this tape in the package's library, with its arrays; created at first use and not pickled."""
-        library, lanes = machine.kernels(), machine.lanes()
-        sizes = [np.array([*numbers, 0], dtype=np.int32) for numbers in (self.sizes, map(math.prod, self.shapes))]
-        arrays = [("int[]", self.code), ("double[]", self.constants), *(("int[]", a) for a in sizes)]
-        code, constants, input_sizes, output_sizes = (ffi.from_buffer(kind, a) for kind, a in arrays)
-        counts = len(self.code), self.registers, len(self.sizes), len(self.shapes), self._kernel_workspace
+    def _rows(self) -> FunctionRows:
+        """Interpreter of this tape for rows; created at first use and not pickled."""
+        return FunctionRows(self.function, self.sizes, self.shapes, _BLOCK * self.registers, self._struct)
+
+    @cached_property
+    def _struct(self) -> tuple[Any, ...]:
+        """Struct tape_t, and the arrays to which it points, which must live as long as it is in use."""
+        code, constants = ffi.from_buffer("int[]", self.code), ffi.from_buffer("double[]", self.constants)
         called = [_called(k) for k in self.kernels]
         kernels = ffi.new("tape_kernel_t[]", [struct for struct, _ in called])
-        tape = ffi.new("tape_t *", (code, constants, input_sizes, output_sizes, kernels, *counts))
-        at = int(ffi.cast("uintptr_t", tape))
-        workspace = bound(library, "tape_rows_workspace", "p", ctypes.c_long)(at)
-        return _Evaluator(
-            bound(library, "tape_rows", "pppp ll p"),
-            at,
-            lanes,
-            Workspaces(workspace * lanes),
-            (tape, arrays, kernels, called),
-        )
+        counts = len(self.code), self.registers, self._kernel_workspace
+        return ffi.new("tape_t *", (code, constants, kernels, *counts)), code, constants, kernels, called
 
     def __getstate__(self) -> dict[str, Any]:
         """State for pickling, without the interpreter and the sizes of workspaces, which belong to the process."""
-        return {
-            key: value
-            for key, value in self.__dict__.items()
-            if key not in ("_evaluator", "registers", "_kernel_workspace")
-        }
+        local = "_rows", "_struct", "registers", "_kernel_workspace"
+        return {key: value for key, value in self.__dict__.items() if key not in local}
 
 
 def _workspace(kernel: Kernel) -> int:
@@ -195,15 +143,3 @@ def _called(kernel: Kernel) -> tuple[tuple[Any, ...], list[Any]]:
     tapes = ffi.new("const void *[]", [*(ffi.cast("void *", tape.address) for tape in kernel.tapes), ffi.NULL])
     struct = machine.loop(kernel.name).run, (ti, td, tapes), kernel.inputs, kernel.outputs
     return struct, [ti, td, tapes, integers, doubles]
-
-
-def _with_whole_rows(x: Array) -> Array:
-    """Array (N, n) of float64 whose rows are contiguous and any whole number of doubles apart; copied only if necessary.
-
-    Raises ValueError unless the array is 2-D.
-    """
-    array = np.asarray(x, dtype=float)
-    if array.ndim != 2:
-        raise ValueError(f"an input has shape {array.shape}; expected rows (N, n)")
-    whole = array.shape[1] <= 1 or array.strides[1] == 8
-    return array if whole and array.strides[0] % 8 == 0 else np.ascontiguousarray(array)

@@ -32,7 +32,7 @@ def differences_source() -> str:
     """C source, for the package's library, of derivatives by finite differences, complex step and forward AD, and of functions
     for many rows.
     """
-    headers = "lanes/function.h", "lanes/groups.h", "lanes/rows.h", "lanes/function_rows.h"
+    headers = "lanes/function.h", "lanes/groups.h", "lanes/function_rows.h"
     return "\n".join([prelude(), *map(template, (*headers, *_KERNELS))])
 
 

@@ -1,6 +1,5 @@
 /* Tapes: straight-line functions as data, evaluated by an interpreter that serves all of them. */
 #pragma once
-#include <stddef.h>
 #include "loops.h"
 
 /* Instructions, with their operands in the code: d, a, b, c, e are registers, k an index of a constant. */
@@ -38,20 +37,11 @@ typedef struct {
     long inputs, outputs;
 } tape_kernel_t;
 
-/* A tape. length: of the code. registers, inputs, outputs: their numbers; input_sizes, output_sizes: components of each.
-   kernel_workspace: number of the last registers, which hold the inputs, outputs and workspace of a kernel. */
+/* A tape. length: of the code. registers: their number. kernel_workspace: number of the last registers, which hold the inputs, outputs
+   and workspace of a kernel. */
 typedef struct {
     const int *code;
     const double *constants;
-    const int *input_sizes, *output_sizes;
     const tape_kernel_t *kernels;
-    long length, registers, inputs, outputs, kernel_workspace;
+    long length, registers, kernel_workspace;
 } tape_t;
-
-/* Workspace of tape_rows in vectors. */
-long tape_rows_workspace(const tape_t *tape);
-
-/* Evaluate the rows first .. last - 1. in: rows of each input, `strides` doubles apart; out: rows of each output, contiguous.
-   workspace: aligned. */
-void tape_rows(const tape_t *tape, const double *const *in, const ptrdiff_t *strides, double *const *out, long first, long last,
-               void *workspace);

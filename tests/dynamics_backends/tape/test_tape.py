@@ -378,7 +378,7 @@ def test_vectors_in_blocks_of_any_size(cached):
         library.lanes(),
         np.random.default_rng(0),
     )
-    at = tape._evaluator.tape
+    at = tape.address
     for blocks in (1, 2, 3, 5, 7, 8, 9, 12, 17):
         given = [rng.normal(size=(n, blocks * lanes)) for n in tape.sizes]
         arrays = [aligned(a.size).reshape(a.shape) for a in given]
@@ -403,7 +403,7 @@ def test_blocks_apart():
     run, workspace_of = bound(loaded, "run_apart", "pppp il"), bound(loaded, "workspace_of_tape", "pi", ctypes.c_long)
     inputs, outputs = random_graph(4, 150)
     tape, lanes = Tape.of(trace_expressions(inputs, outputs), [5, 3]), library.lanes()
-    rng, at = np.random.default_rng(1), tape._evaluator.tape
+    rng, at = np.random.default_rng(1), tape.address
     sizes = [*tape.sizes, *(shape[0] for shape in tape.shapes)]
     starts = np.cumsum([0, *sizes])
     for blocks in (1, 2, 3, 4, 5, 6, 7, 8, 11):

@@ -36,24 +36,27 @@ static inline void transpose(const V *restrict x, V *restrict a)
 #endif
 }
 
-/* LANES rows of n doubles each <-> n vectors. Lanes beyond `count` repeat the last row when packed and are dropped when
-   unpacked. */
-static void pack(const double *restrict rows, long n, int count, V *restrict x)
+/* LANES rows of n doubles, `stride` doubles apart, to n vectors. Lanes beyond `count` repeat the last row. */
+static void pack_strided(const double *restrict rows, long stride, long n, int count, V *restrict x)
 {
     long i = 0;
 #if LANES == 8 || LANES == 4
     if (count == LANES)
         for (; i + LANES <= n; i += LANES) {
             V t[LANES];
-            for (int l = 0; l < LANES; l++) memcpy(&t[l], rows + n * l + i, sizeof(V));
+            for (int l = 0; l < LANES; l++) memcpy(&t[l], rows + stride * l + i, sizeof(V));
             transpose(t, x + i);
         }
 #endif
     for (int l = 0; l < LANES; l++) {
-        const double *row = rows + n * (l < count ? l : count - 1);
+        const double *row = rows + stride * (l < count ? l : count - 1);
         for (long j = i; j < n; j++) ((double *)x)[j * LANES + l] = row[j];
     }
 }
+
+/* LANES rows of n doubles each <-> n vectors. Lanes beyond `count` repeat the last row when packed and are dropped when
+   unpacked. */
+static inline void pack(const double *restrict rows, long n, int count, V *restrict x) { pack_strided(rows, n, n, count, x); }
 
 static void unpack(const V *restrict x, long n, int count, double *restrict rows)
 {
