@@ -128,24 +128,17 @@ def python_function(
     return made, int(ffi.cast("intptr_t", made))
 
 
-def kernels(lanes: int | None = None) -> ctypes.CDLL:
+def kernels() -> ctypes.CDLL:
     """Library for the chosen instruction set, opened by ctypes, for functions that take addresses of arrays.
 
-    lanes: required number of doubles in a vector; if the chosen library has another number, the first usable one with ``lanes``.
-    Raises InputError if there is none, LibraryMissing.
+    Raises InputError for an instruction set that this processor lacks, LibraryMissing.
     """
-    return _kernels(chosen_instructions(), lanes)
+    return _by_ctypes(chosen_instructions())
 
 
 @lru_cache(maxsize=8)
-def _kernels(chosen: str, lanes: int | None) -> ctypes.CDLL:
-    """Library for the chosen set, or the first usable one with this number of lanes. Raises InputError if there is none."""
-    known = instruction_sets()
-    usable = known[: _opened(PROCESSOR).best_instruction_set() + 1]
-    for name in (chosen, *usable):
-        file = library_file(name)
-        if lanes is None or _opened(file).lanes() == lanes:
-            return ctypes.CDLL(str(file))
-    raise InputError(
-        f"the C library has no vectors of {lanes} doubles for this processor: set {environment.MARCH} to {' or '.join(usable)}"
-    )
+def _by_ctypes(instructions: str) -> ctypes.CDLL:
+    """Library for an instruction set, opened by ctypes, cached. Raises LibraryMissing."""
+    file = library_file(instructions)
+    _opened(file)  # its errors name the remedy
+    return ctypes.CDLL(str(file))

@@ -18,7 +18,6 @@ from dynamics_backends.compiled.sources.differences import PartialsKernel, by_di
 from dynamics_backends.compiled.sources.dynamics_source import ALONG_DIRECTIONS
 from dynamics_backends.compiled.sources.function_rows import FunctionRows
 from dynamics_backends.compiled.sources.traced_source import TooLong, TracedDynamics
-from dynamics_backends.machine import library as machine
 from dynamics_backends.methods.base import Method
 from dynamics_backends.methods.finite_difference import FiniteDifference
 from dynamics_backends.methods.symbolic_map import TraceError
@@ -86,7 +85,7 @@ def _traced(method: Method, sizes: Sizes, second: bool) -> Evaluate | None:
     if value is None or not map.manifold.ndx + map.nu:
         return None
     if isinstance(method, FiniteDifference):
-        kernel = by_differences(method, value.function, value.sizes, map.n_out, machine.lanes())
+        kernel = by_differences(method, value.function, value.sizes, map.n_out)
         rows = _by_kernel(kernel, value, map, value.sizes)
         return lambda b, _: rows(b.arrays())
     plain = TracedDynamics(map.wrapped, dict(sizes), all_rows=True)  # type: ignore[attr-defined]
@@ -103,7 +102,7 @@ def _traced(method: Method, sizes: Sizes, second: bool) -> Evaluate | None:
     if method.name in ALONG_DIRECTIONS:
         function = plain.traced_direction(method.name)
         tape, inputs = Tape.of(function.trace, function.sizes), function.sizes[:-1]
-        kernel = by_directions(method, tape.function, inputs, map.n_out, machine.lanes())
+        kernel = by_directions(method, tape.function, inputs, map.n_out)
         along = _by_kernel(kernel, tape, map, inputs)
         return lambda b, _: along(_arguments(b))
     return _by_tape(own.traced_partials(mode), map)

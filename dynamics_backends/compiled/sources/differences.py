@@ -48,34 +48,29 @@ class PartialsKernel(NamedTuple):
     memory: Any
 
 
-def by_differences(
-    method: FiniteDifference, value: Function, sizes: Sequence[int], rows: int, lanes: int
-) -> PartialsKernel:
+def by_differences(method: FiniteDifference, value: Function, sizes: Sequence[int], rows: int) -> PartialsKernel:
     """Partial derivatives by the differences of a method.
 
-    value: function of the value. sizes: components of its inputs x, u, ... rows: number of its results. lanes: SIMD lanes of the
-    code that calls the functions.
+    value: function of the value. sizes: components of its inputs x, u, ... rows: number of its results.
     """
     map = unwrapped(method.map)
-    factors, components = factor_array(factors_of(map.manifold), lanes), np.array(sizes, np.int32)
+    factors, components = factor_array(factors_of(map.manifold)), np.array(sizes, np.int32)
     counts = len(sizes), map.manifold.ndx, map.nu, rows, int(method.scheme == "central"), method.step
     data = _Differences(*value, ctypes.addressof(factors), address(components), *counts)
-    return _kernel(machine.kernels(lanes).partials_by_differences, data, value, (factors, components))
+    return _kernel(machine.kernels().partials_by_differences, data, value, (factors, components))
 
 
-def by_directions(
-    method: DynamicsBackend, along: Function, sizes: Sequence[int], rows: int, lanes: int
-) -> PartialsKernel:
+def by_directions(method: DynamicsBackend, along: Function, sizes: Sequence[int], rows: int) -> PartialsKernel:
     """Partial derivatives by the slopes along all directions.
 
-    method: complex step, or forward AD. along: function of the value and the slope along its last input. sizes, rows, lanes: as in
+    method: complex step, or forward AD. along: function of the value and the slope along its last input. sizes, rows: as in
     :func:`by_differences`, without that input.
     """
     n, m = method.map.manifold.ndx, method.map.nu
     components = np.array([*sizes, n + m], np.int32)
     step = STEP if method.name == "complex_step" else 1.0
     data = _Directions(*along, address(components), len(components), n, m, rows, step)
-    return _kernel(machine.kernels(lanes).partials_along, data, along, components)
+    return _kernel(machine.kernels().partials_along, data, along, components)
 
 
 def _kernel(function: Any, data: Any, called: Function, memory: Any) -> PartialsKernel:

@@ -59,22 +59,18 @@ def question_of(backend: DynamicsBackend, sizes: Mapping[str, int]) -> tuple:
 
 
 def partials_kernel(
-    backend: DynamicsBackend,
-    tapes: Mapping[str, Function],
-    sizes: Mapping[str, int],
-    rows: int,
-    lanes: int,
+    backend: DynamicsBackend, tapes: Mapping[str, Function], sizes: Mapping[str, int], rows: int
 ) -> PartialsKernel | None:
     """Function dynamics_partials of a backend of finite differences, complex step or forward AD; None for other methods.
 
-    tapes: functions of the tapes "dynamics_value" and ALONG, if the method has them. sizes:
-    components of the parameters by name. rows: number of computed rows of xdot. lanes: SIMD lanes.
+    tapes: functions of the tapes "dynamics_value" and ALONG, if the method has them. sizes: components of the parameters by name.
+    rows: number of computed rows of xdot.
     """
     inputs = _input_sizes(backend, sizes)
     if isinstance(backend, FiniteDifference):
-        return by_differences(backend, tapes.get("dynamics_value", (None, None, None)), inputs, rows, lanes)
+        return by_differences(backend, tapes.get("dynamics_value", (None, None, None)), inputs, rows)
     if ALONG in tapes:
-        return by_directions(backend, tapes[ALONG], inputs, rows, lanes)
+        return by_directions(backend, tapes[ALONG], inputs, rows)
     return None
 
 

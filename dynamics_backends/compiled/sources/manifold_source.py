@@ -177,9 +177,9 @@ def factors_of(manifold: Manifold) -> list[Factor]:
     return found
 
 
-def factor_array(factors: Sequence[Factor], lanes: int | None) -> Any:
-    """C array of factors, with the groups of the package's library for this number of SIMD lanes."""
-    named = machine.kernels(lanes).group_named
+def factor_array(factors: Sequence[Factor]) -> Any:
+    """C array of factors, with the groups of the package's library."""
+    named = machine.kernels().group_named
     named.argtypes, named.restype = [ctypes.c_char_p], ctypes.c_void_p
     rows = [_Data(named(f.group.name.encode()) if f.is_curved else None, *f[1:]) for f in factors]
     return (_Data * len(rows))(*rows)

@@ -63,7 +63,7 @@ def test_directions_are_sweep_costates_and_step_of_each_problem(size, regularize
     Every second problem also provides other gains.
     """
     rng, lanes = np.random.default_rng(1), lanes_in_use()
-    library, (N, n, m) = kernels(lanes), (STEPS, *size)
+    library, (N, n, m) = kernels(), (STEPS, *size)
     problems = [problem(rng, size, 4 if i == 1 else None) for i in range(lanes)]
     problems[-1].Q[3, 0, 0] = np.nan
     problems[0].d[:] *= 1e-14

@@ -39,7 +39,7 @@ class ShootingWindow:
 
     def __init__(self, ocp: OCP, evaluator: StageEvaluator, options: SLQOptions, count: int) -> None:
         *stages, end = cast(Any, evaluator.stages)
-        library = kernels(lanes_in_use())
+        library = kernels()
         workspace = aligned(max(s.library.workspaces.doubles for s in (*stages, end)))
         directions_workspace = aligned(directions_doubles(ocp, options))
         self.slots = [ShootingSlot(ocp, evaluator, options, workspace=workspace) for _ in range(count)]
@@ -162,5 +162,5 @@ _ANSWERS: dict[type, Callable[[ShootingSlot], Any]] = {
 
 def directions_doubles(ocp: OCP, options: SLQOptions) -> int:
     """Return the workspace size, in doubles, of the kernel that computes search directions of several problems in lanes."""
-    doubles = bound(kernels(lanes_in_use()), "lq_directions_workspace", "iill", ctypes.c_long)
+    doubles = bound(kernels(), "lq_directions_workspace", "iill", ctypes.c_long)
     return int(doubles(ocp.manifold.ndx, ocp.nu, ocp.horizon, reads_linear_steps(ocp, options)))

@@ -81,7 +81,7 @@ class Library:
         functions, workspace = FunctionsData(rows=taped.rows), 0
         functions.force_rows, functions.force_columns, functions.curved_forces = taped.forces
         found = {name: tape.function for name, tape in taped.tapes.items()}
-        partials = partials_kernel(backend, found, dict(shape.parameters), taped.rows, self.lanes)
+        partials = partials_kernel(backend, found, dict(shape.parameters), taped.rows)
         if partials is not None:
             found.pop(ALONG, None)
             found["dynamics_partials"] = (*partials.function, None)
@@ -89,11 +89,11 @@ class Library:
         for name, values in found.items():
             for member, number in zip(("run", "self", "run_blocks"), values, strict=True):
                 setattr(functions, f"{name}_{member}", number)
-        sizes = self.lanes, ctypes.addressof(functions), workspace, taped.registers
+        sizes = ctypes.addressof(functions), workspace, taped.registers
         structure = Structure.of(unwrapped(backend.map), shape).data(*sizes)
         self.structure = at = ctypes.addressof(structure.data)
         self._memory = structure, functions, partials, taped
-        stages = kernels(self.lanes)
+        stages = kernels()
         self.values = bound(stages, "stage_values", "pp ll pp")
         self.first = bound(stages, "stage_first", "pp ll pp")
         self.rollout = bound(stages, "stage_rollout", "ppp ll p")

@@ -85,14 +85,13 @@ class Structure(NamedTuple):
         }
         return cls(numbers, coefficients, factors, curved)
 
-    def data(self, lanes: int | None, functions: int, workspace: int, registers: int) -> StructureMemory:
+    def data(self, functions: int, workspace: int, registers: int) -> StructureMemory:
         """Create the struct structure_t, with the arrays of factors and coefficients that it points to.
 
-        lanes: SIMD width of the C code that reads it, None for the default. functions: address of a struct functions_t, which
-        the caller must keep alive. workspace: vectors of workspace that the functions need, at any number of blocks. registers:
-        vectors that functions for several blocks need for each block.
+        functions: address of a struct functions_t, which the caller must keep alive. workspace: vectors of workspace that the
+        functions need, at any number of blocks. registers: vectors that functions for several blocks need for each block.
         """
-        factors, curved = (factor_array(part, lanes) for part in (self.factors, self.curved))
+        factors, curved = map(factor_array, (self.factors, self.curved))
         tables = {"factors": ctypes.addressof(factors), "curved": ctypes.addressof(curved)}
         places = {key: address(values) for key, values in self.tableau.items()}
         data = _StructureData(
@@ -107,7 +106,7 @@ class Structure(NamedTuple):
         second derivatives of path constraints. rows: the functions of the dynamics compute the last ``rows`` rows of xdot.
         """
         functions = FunctionsData(rows=rows)
-        own = self.data(None, ctypes.addressof(functions), 0, 0)
+        own = self.data(ctypes.addressof(functions), 0, 0)
         return int(bound(kernels(), "stage_workspace", "p", ctypes.c_long)(ctypes.addressof(own.data)))
 
     def source(self, workspace: str) -> str:
