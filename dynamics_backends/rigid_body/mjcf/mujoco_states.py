@@ -20,6 +20,7 @@ import numpy as np
 
 from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.model.model import JOINT_TYPES, Model
+from dynamics_backends.rigid_body.spatial.rotations import unit_quaternion_matrix
 
 CONVERTIBLE = ("revolute", "prismatic", "spherical", "floating")
 
@@ -115,39 +116,12 @@ class MujocoStates:
         """Copy of v with the linear velocities of floating joints turned from body to world axes."""
         v = np.array(v, dtype=float)
         for i, d in self.free:
-            v[d : d + 3] = _rotation(q[i + 3 : i + 7]) @ v[d : d + 3]
+            v[d : d + 3] = unit_quaternion_matrix(q[i + 3 : i + 7]) @ v[d : d + 3]
         return v
 
     def _local(self, q: Array, v: Array) -> Array:
         """Copy of v with the linear velocities of floating joints turned from world to body axes."""
         v = np.array(v, dtype=float)
         for i, d in self.free:
-            v[d : d + 3] = _rotation(q[i + 3 : i + 7]).T @ v[d : d + 3]
+            v[d : d + 3] = unit_quaternion_matrix(q[i + 3 : i + 7]).T @ v[d : d + 3]
         return v
-
-
-def _rotation(quaternion: Array) -> Array:
-    """Rotation matrix of a unit quaternion x y z w."""
-    x, y, z, w = quaternion
-    return np.array(
-        [
-            [1 - 2 * (y * y + z * z), 2 * (x * y - z * w), 2 * (x * z + y * w)],
-            [2 * (x * y + z * w), 1 - 2 * (x * x + z * z), 2 * (y * z - x * w)],
-            [2 * (x * z - y * w), 2 * (y * z + x * w), 1 - 2 * (x * x + y * y)],
-        ]
-    )
-
-
-def quaternion_of(R: Array) -> Array:
-    """Unit quaternion x y z w (4,), w not negative, of a rotation matrix (3, 3).
-
-    It is the normalized column of 4 q q', computed from R, with the largest diagonal entry (after Bar-Itzhack, J. Guidance 23,
-    2000).
-    """
-    a, b, c = R[2, 1] - R[1, 2], R[0, 2] - R[2, 0], R[1, 0] - R[0, 1]
-    K = np.empty((4, 4))
-    K[:3, :3] = R + R.T - np.trace(R) * np.eye(3)
-    K[3, :3] = K[:3, 3] = a, b, c
-    K[3, 3] = np.trace(R)
-    column = (K + np.eye(4))[:, int(np.argmax(np.diag(K)))]
-    return column * (np.copysign(1.0, column[3]) / np.linalg.norm(column))

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dynamics_backends.rigid_body.spatial.rotations import snap_rotation
+from dynamics_backends.rigid_body.spatial.rotations import snap_rotation, unit_quaternion_matrix
 from dynamics_backends.user_input import InputError, read_bounded
 
 MISSING = "MJCF files are read by the package mujoco: pip install 'urdf-trajopt[sim]'"
@@ -208,14 +208,7 @@ def rotation(quaternion: Any) -> np.ndarray:
     Rounding errors of quarter and half turns about a coordinate axis are removed (:func:`snap_rotation`).
     """
     w, x, y, z = np.asarray(quaternion, dtype=float) / np.linalg.norm(quaternion)
-    R = np.array(
-        [
-            [1 - 2 * (y * y + z * z), 2 * (x * y - z * w), 2 * (x * z + y * w)],
-            [2 * (x * y + z * w), 1 - 2 * (x * x + z * z), 2 * (y * z - x * w)],
-            [2 * (x * z - y * w), 2 * (y * z + x * w), 1 - 2 * (x * x + y * y)],
-        ]
-    )
-    return snap_rotation(R, EXACT)
+    return snap_rotation(unit_quaternion_matrix((x, y, z, w)), EXACT)
 
 
 def moves(simulated: Any, body: int) -> bool:

@@ -129,13 +129,19 @@ def _quaternion_matrices(quaternion: np.ndarray, what: str) -> np.ndarray:
         raise ValueError(
             f"{what} is {quaternion.tolist()}: a quaternion x, y, z, w of norm {worst:.4g}; divide it by its norm"
         )
-    x, y, z, w = np.moveaxis(quaternion / norm, -1, 0)
+    R: np.ndarray = np.moveaxis(unit_quaternion_matrix(np.moveaxis(quaternion / norm, -1, 0)), (0, 1), (-2, -1))
+    return R
+
+
+def unit_quaternion_matrix(quaternion) -> np.ndarray:
+    """Return the rotation (3, 3) of a unit quaternion x y z w (4,), or rotations (3, 3, N) of quaternions (4, N)."""
+    x, y, z, w = quaternion
     rows = [
         [1.0 - 2.0 * (y * y + z * z), 2.0 * (x * y - z * w), 2.0 * (x * z + y * w)],
         [2.0 * (x * y + z * w), 1.0 - 2.0 * (x * x + z * z), 2.0 * (y * z - x * w)],
         [2.0 * (x * z - y * w), 2.0 * (y * z + x * w), 1.0 - 2.0 * (x * x + y * y)],
     ]
-    return np.moveaxis(np.array(rows), (0, 1), (-2, -1))
+    return np.array(rows)
 
 
 def rotation_angle(a: np.ndarray, b: np.ndarray) -> float:

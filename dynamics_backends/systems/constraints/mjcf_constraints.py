@@ -13,7 +13,6 @@ import numpy as np
 from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.mjcf.contact_points import body_poses
 from dynamics_backends.rigid_body.mjcf.elements import Equality, Place, equalities, locked_instead
-from dynamics_backends.rigid_body.mjcf.mujoco_states import quaternion_of
 from dynamics_backends.rigid_body.mjcf.source import Names, compiled, joint_kind, moves
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.systems.constraints.constraint_kinds import (
@@ -108,8 +107,7 @@ def _for_model(constraint: Constraint, model: Model | None) -> Constraint | None
         offsets = constraint.offset_a, constraint.offset_b
         at = frame.p + frame.R @ np.array(offsets[still])
         return PointContact(other, offsets[1 - still], tuple(at.tolist()), constraint.gains, constraint.name)
-    pose = (*frame.p.tolist(), *quaternion_of(frame.R).tolist())
-    return FrameContact(other, pose, constraint.gains, constraint.name)
+    return FrameContact(other, pose_numbers(frame.R, frame.p), constraint.gains, constraint.name)
 
 
 def _relation(equality: Equality, single: list[str], model: Model | None) -> JointRelation | None:
@@ -178,5 +176,11 @@ def _world_pose(place: Place, R: Array, p: Array) -> tuple[float, ...]:
 
     R (nbody, 3, 3), p (nbody, 3) [m]: poses of all bodies in the world.
     """
-    at = R[place.body] @ place.p + p[place.body]
-    return (*at.tolist(), *quaternion_of(R[place.body] @ np.asarray(place.R)).tolist())
+    return pose_numbers(R[place.body] @ np.asarray(place.R), R[place.body] @ place.p + p[place.body])
+
+
+def pose_numbers(R: Array, p: Array) -> tuple[float, ...]:
+    """Pose (7,), position p (3,) [m] and unit quaternion x y z w, w not negative, of a rotation R (3, 3)."""
+    from scipy.spatial.transform import Rotation
+
+    return (*p.tolist(), *Rotation.from_matrix(R).as_quat(canonical=True).tolist())

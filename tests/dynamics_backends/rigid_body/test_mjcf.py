@@ -15,8 +15,9 @@ from dynamics_backends.rigid_body.batched import frame_placement
 from dynamics_backends.rigid_body.geometry.link_shapes import mjcf_scene, mjcf_shapes
 from dynamics_backends.rigid_body.geometry.shapes import Cylinder, HalfSpace
 from dynamics_backends.rigid_body.mjcf.contact_points import contact_points
-from dynamics_backends.rigid_body.mjcf.mujoco_states import MujocoStates, quaternion_of
+from dynamics_backends.rigid_body.mjcf.mujoco_states import MujocoStates
 from dynamics_backends.rigid_body.mjcf.source import Names, attribute_errors, compiled, is_mjcf
+from dynamics_backends.systems.constraints.mjcf_constraints import pose_numbers
 from problems.robots import load_robot, robot_path
 from trajopt.replanning.mujoco_plant import mujoco_urdf
 
@@ -567,7 +568,7 @@ def test_quaternions_of_rotations():
         q = q / np.linalg.norm(q) * np.copysign(1.0, q[3])
         m = np.zeros(9)
         mujoco.mju_quat2Mat(m, q[[3, 0, 1, 2]])
-        np.testing.assert_allclose(quaternion_of(m.reshape(3, 3)), q, atol=1e-14)
+        np.testing.assert_allclose(pose_numbers(m.reshape(3, 3), np.arange(3.0)), [0.0, 1.0, 2.0, *q], atol=1e-14)
 
 
 def test_models_with_notes_are_saved_in_files():
