@@ -1,4 +1,4 @@
-"""Contact points of the bodies of an MJCF: points of their collision geoms, and the tip of each body without children.
+"""Expected contact points of an MJCF: the tip of each body without moving children.
 
 The hull of balls stands for a geom.  It is exact for a sphere (one ball), a capsule (two), a box (eight corners) and the convex
 hull of a mesh (vertices), and inscribed in a cylinder (points on both rims) and an ellipsoid (six poles); all but the balls of
@@ -12,10 +12,11 @@ The middle is that of the box around the balls' centers, along the axes of the b
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
+from dynamics_backends.rigid_body.mjcf.elements import Place
 from dynamics_backends.rigid_body.mjcf.source import Names, moves, rotation
 
 FLAT = 0.05
@@ -28,46 +29,9 @@ RIM = 8
 """Number of points on each rim of a cylinder."""
 
 
-class ContactPoint(NamedTuple):
-    """Ball of a geom, a possible contact point of its body.
-
-    frame: name of its body's frame; at (3,) [m]: its center in the frame; radius [m]; geom: name of the geom; friction: sliding,
-    torsional [m] and rolling [m] coefficients of the geom.
-    """
-
-    frame: str
-    at: tuple[float, float, float]
-    radius: float
-    geom: str
-    friction: tuple[float, float, float]
-
-
-class Tip(NamedTuple):
-    """Tip of a body: name; number of the body; p (3,) [m] in its frame; radius [m] of the ball, 0 for several balls."""
-
-    name: str
-    body: int
-    p: np.ndarray
-    radius: float
-
-
 def collides(m: Any, geom: int) -> bool:
     """True if a geom can touch others: its contype or conaffinity is not zero."""
     return bool(m.geom_contype[geom] or m.geom_conaffinity[geom])
-
-
-def contact_points(m: Any, names: Names) -> tuple[ContactPoint, ...]:
-    """Balls of all geoms of moving bodies that can collide; planes and height fields have none."""
-    points = []
-    for geom in range(m.ngeom):
-        body = int(m.geom_bodyid[geom])
-        if not moves(m, body) or not collides(m, geom):
-            continue
-        friction = tuple(m.geom_friction[geom].tolist())
-        for center, radius in zip(*balls(m, geom), strict=True):
-            at = tuple(center.tolist())
-            points.append(ContactPoint(names.bodies[body], at, float(radius), names.geoms[geom], friction))
-    return tuple(points)
 
 
 def balls(m: Any, geom: int) -> tuple[np.ndarray, np.ndarray]:
@@ -113,8 +77,9 @@ def leaf_bodies(m: Any) -> list[int]:
     return sorted(moving - carry)
 
 
-def tip(m: Any, names: Names, body: int) -> Tip | None:
-    """Expected contact point of a body of :func:`leaf_bodies`; None if no geom with balls can collide.
+def tip(m: Any, names: Names, body: int) -> Place | None:
+    """Frame, in the body's axes, at the expected contact point of a body of :func:`leaf_bodies`; None if no geom with balls can
+    collide.
 
     It is the middle of the balls that are lowest at the file's configuration if they form a sole, else of the lowest of those far
     from the joint. Geoms of bodies that are rigidly attached count.
@@ -139,8 +104,7 @@ def tip(m: Any, names: Names, body: int) -> Tip | None:
     geoms = {points[i][2] for i in chosen}
     corners = centers[chosen]
     middle = 0.5 * (corners.min(axis=0) + corners.max(axis=0))
-    radius = float(radii[chosen[0]]) if len(chosen) == 1 else 0.0
-    return Tip(_name(m, names, body, geoms), body, middle, radius)
+    return Place(_name(m, names, body, geoms), body, np.eye(3), middle)
 
 
 def _wide(points: np.ndarray) -> bool:

@@ -30,6 +30,7 @@ from dynamics_backends.names import unknown_name
 from dynamics_backends.rigid_body.mjcf.contact_points import leaf_bodies, tip
 from dynamics_backends.rigid_body.mjcf.elements import (
     Actuator,
+    Place,
     actuators,
     effort_limit,
     effort_limits,
@@ -226,20 +227,18 @@ class Reader:
             body = int(m.site_bodyid[i])
             if name:
                 name = f"{name}_site" if name in names.bodies else name
-                self._add_frame(builder, name, body, m.site_pos[i], rotation(m.site_quat[i]))
-        for body in leaf_bodies(m):
-            found = tip(m, names, body) if body in self.bodies else None
-            if found is not None:
-                self._add_frame(builder, found.name, found.body, found.p, np.eye(3), "contact")
+                self._add_frame(builder, Place(name, body, rotation(m.site_quat[i]), m.site_pos[i]))
+        tips = (tip(m, names, body) for body in leaf_bodies(m) if body in self.bodies)
+        for place in filter(None, tips):
+            self._add_frame(builder, place, "contact")
         for place in weld_frames(m, names):
-            self._add_frame(builder, place.name, place.body, place.p, place.R)
+            self._add_frame(builder, place)
 
-    def _add_frame(self, builder: ModelBuilder, name: str, body: int, p, R, kind: str = "user") -> None:
+    def _add_frame(self, builder: ModelBuilder, place: Place, kind: str = "user") -> None:
         """Add a frame on a body (0: the world) if the body belongs to the model."""
-        if body not in self.bodies:
-            return
-        parent = self.names.bodies[body] if body else None
-        builder.add_frame(name, parent, xyz=p, R=R, kind=kind)
+        if place.body in self.bodies:
+            parent = self.names.bodies[place.body] if place.body else None
+            builder.add_frame(place.name, parent, xyz=place.p, R=place.R, kind=kind)
 
 
 def _symmetric(inertia: np.ndarray) -> np.ndarray:

@@ -14,7 +14,7 @@ from dynamics_backends.names import UnknownName
 from dynamics_backends.rigid_body.batched import frame_placement
 from dynamics_backends.rigid_body.geometry.link_shapes import mjcf_scene, mjcf_shapes
 from dynamics_backends.rigid_body.geometry.shapes import Cylinder, HalfSpace
-from dynamics_backends.rigid_body.mjcf.contact_points import contact_points
+from dynamics_backends.rigid_body.mjcf.contact_points import balls
 from dynamics_backends.rigid_body.mjcf.mujoco_states import MujocoStates
 from dynamics_backends.rigid_body.mjcf.source import Names, attribute_errors, compiled, is_mjcf
 from dynamics_backends.systems.constraints.mjcf_constraints import pose_numbers
@@ -531,15 +531,13 @@ def test_the_tip_of_a_foot_is_the_middle_of_its_sole():
     np.testing.assert_allclose(p, [0.05, 0.0, 0.95], atol=1e-12)
 
 
-def test_contact_points_are_the_balls_of_geoms():
+def test_balls_of_geoms():
     simulated = compiled(WALKER).simulated
-    points = contact_points(simulated, Names(simulated, WALKER))
-    foot = [point for point in points if point.geom == "ball"]
-    assert (
-        len(foot) == 1 and foot[0].frame == "sole" and foot[0].radius == 0.04 and foot[0].friction == (0.8, 0.02, 0.001)
-    )
-    assert len([point for point in points if point.geom == "box"]) == 8
-    assert not any(point.geom in ("floor", "post") for point in points)
+    geoms = Names(simulated, WALKER).geoms
+    centers, radii = balls(simulated, geoms.index("ball"))
+    assert len(centers) == 1 and radii.tolist() == [0.04]
+    assert len(balls(simulated, geoms.index("box"))[0]) == 8
+    assert not len(balls(simulated, geoms.index("floor"))[0])
 
 
 def test_the_scene_contains_bodies_that_no_joint_moves():
