@@ -8,99 +8,103 @@ With T, E the derivatives of x (+) delta in x and delta (E = dexp), and W(delta)
                  sym(dexp^-1(d)' W-(d)),  W- the same as W for dexp^-1
 
 since the second-order terms are brackets (Baker, Campbell, Hausdorff), 1/2 [a, b] = -d/d delta_a dexp(0) b, and the
-antisymmetric parts of the remaining terms cancel theirs.  Derivatives of dexp come from dual numbers on the small blocks of the
-groups.
+antisymmetric parts of the remaining terms cancel theirs.  Derivatives of dexp are CasADi's; C code is made of the same expressions
+(:mod:`dynamics_backends.compiled.sources.manifold_source`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import NamedTuple
+from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
+from dynamics_backends import scalar as sm
 from dynamics_backends.manifold import LieGroup, Manifold
-from dynamics_backends.scalar import STEP
-from dynamics_backends.scalars.dual import Dual
+from dynamics_backends.symbols import Evaluate, ca, interpreted, tracing
 
 Array = np.ndarray
 
 
-class IntegrateCurvature(NamedTuple):
-    """Second derivatives of integrate: the blocks G_ye, G_ee (N, ndx, ndx)."""
+def integrate_curvature(manifold: Manifold, delta: Array, lam: Array) -> tuple[Array, Array]:
+    """Second derivatives, contracted with lam, of x (+) delta in perturbations y of x and e of delta: G_ye, G_ee (N, ndx, ndx).
 
-    ye: Array
-    ee: Array
-
-
-def integrate_curvature(manifold: Manifold, delta: Array, lam: Array) -> IntegrateCurvature:
-    """Second derivatives, contracted with lam, of x (+) delta in perturbations y of x and e of delta; the block yy is zero.
-
-    delta (N, ndx); lam (N, ndx) in the tangent space at x (+) delta.
+    The block yy is zero. delta (N, ndx); lam (N, ndx) in the tangent space at x (+) delta.
     """
-    T, E = manifold.d_integrate(delta)
-    at_zero = slope(manifold, "dexp", np.zeros_like(delta), lam)
-    return IntegrateCurvature(-T.transpose(0, 2, 1) @ at_zero @ E, _symmetric(slope(manifold, "dexp", delta, lam)))
+    ye, ee = _evaluated(manifold, "integrate_hessian", 2, delta, lam)
+    return ye, ee
 
 
 def difference_curvature(manifold: Manifold, d: Array, lam: Array) -> Array:
     """Hessian (N, ndx, ndx) of e -> lam' ((x (+) e) (-) x0) for d = x (-) x0 (N, ndx), lam in the tangent space at x0."""
-    _, inverse = manifold.d_difference(d)
-    return _symmetric(inverse.transpose(0, 2, 1) @ slope(manifold, "dexp_inv", d, lam))
+    return _evaluated(manifold, "difference_hessian", 1, d, lam)[0]
 
 
 def d_dexp_inv(manifold: Manifold, delta: Array, k: Array) -> Array:
-    """Derivative (N, ndx, ndx) of dexp^-1(delta) k in delta, from delta (N, ndx), k (N, ndx), by dual numbers."""
-    n, ndx = delta.shape
-    result = np.zeros((n, ndx, ndx))
-    for group, block in _lie_blocks(manifold):
-        d = Dual.seed(delta[:, block].T, np.eye(group.nv))
-        components = group.dexp_inv([d[i] for i in range(group.nv)], list(k[:, block].T))
-        result[:, block, block] = np.stack([c.tan for c in components], axis=1)
-    return result
+    """Derivative (N, ndx, ndx) of dexp^-1(delta) k in delta, from delta (N, ndx), k (N, ndx)."""
+    return _evaluated(manifold, "d_dexp_inv", 1, delta, k)[0]
 
 
-def dexp_inv_curvature(manifold: Manifold, delta: Array, k: Array, lam: Array) -> Array:
-    """Hessian (N, ndx, ndx) in delta of lam' dexp^-1(delta) k, by a complex step over dual numbers."""
-    n, ndx = delta.shape
-    result = np.zeros((n, ndx, ndx))
-    for group, block in _lie_blocks(manifold):
-        m = group.nv
-        steps = 1j * STEP * np.tile(np.eye(m), (n, 1))
-        d = Dual.seed((np.repeat(delta[:, block], m, axis=0) + steps).T, np.eye(m))
-        components = group.dexp_inv([d[i] for i in range(m)], list(np.repeat(k[:, block], m, axis=0).T))
-        result[:, block, block] = _weighted(components, lam[:, block]).imag / STEP
-    return _symmetric(result)
+def dexp_inv_curvature(manifold: Manifold, delta: Array, k: Array, lam: Array) -> tuple[Array, Array]:
+    """Second derivatives (N, ndx, ndx) of lam' dexp^-1(delta) k: in delta and k, and in delta twice."""
+    mixed, twice = _evaluated(manifold, "dexp_inv_hessian", 2, delta, k, lam)
+    return mixed, twice
 
 
-def slope(manifold: Manifold, which: str, delta: Array, lam: Array) -> Array:
-    """Derivative W (N, ndx, ndx): W[a, b] = d/d delta_a (lam' which(delta) e_b); which: "dexp" or "dexp_inv"."""
-    n, ndx = delta.shape
-    result = np.zeros((n, ndx, ndx))
-    for group, block in _lie_blocks(manifold):
-        m = group.nv
-        d = Dual.seed(np.repeat(delta[:, block], m, axis=0).T, np.eye(m))
-        components = getattr(group, which)([d[i] for i in range(m)], list(np.tile(np.eye(m), n)))
-        result[:, block, block] = _weighted(components, lam[:, block]).transpose(0, 2, 1)
-    return result
+def _evaluated(manifold: Manifold, name: str, count: int, *arguments: Array) -> list[Array]:
+    """Matrices (N, ndx, ndx), ``count`` of them, with the blocks of the groups other than vector spaces and SO(2).
 
-
-def _weighted(components: list[Dual], lam: Array) -> Array:
-    """Sum over c of lam_c times the tangents (N m, m) of component c, as (N, m, m)."""
-    n, m = lam.shape
-    tangents = np.stack([c.tan for c in components]).reshape(m, n, m, m)
-    return np.einsum("nc,cnba->nba", lam, tangents)
-
-
-def _lie_blocks(manifold: Manifold) -> Iterator[tuple[LieGroup, slice]]:
-    """Yield the groups other than vector spaces and SO(2), with their slices of a tangent vector."""
-    start = 0
+    arguments: (N, ndx) each. name: of :func:`derivatives`.
+    """
+    results, start = [np.zeros((len(arguments[0]), manifold.ndx, manifold.ndx)) for _ in range(count)], 0
     for group in manifold.groups:
+        block = slice(start, start := start + group.nv)
         if group.to_se3 is not None:
-            yield group, slice(start, start + group.nv)
-        start += group.nv
+            own = _function(group, name)([a[:, block] for a in arguments])
+            for result, part in zip(results, own, strict=True):
+                result[:, block, block] = part
+    return results
 
 
-def _symmetric(M: Array) -> Array:
-    """Symmetric parts (M + M') / 2 of matrices (K, n, n)."""
-    return 0.5 * (M + M.transpose(0, 2, 1))
+@lru_cache(maxsize=32)
+def _function(group: LieGroup, name: str) -> Evaluate:
+    """Function of a batch that evaluates derivatives of a group; cached."""
+    with tracing:
+        inputs, values = derivatives(group)[name]
+        return interpreted(name, list(inputs), ca.cse(values))
+
+
+@lru_cache(maxsize=8)
+def derivatives(group: LieGroup) -> dict[str, tuple[tuple[Any, ...], list[Any]]]:
+    """Symbolic inputs (columns) and values (matrices) of derivatives of a group by name; cached.
+
+    d_dexp_inv: of dexp_inv(d) k in d. Second derivatives, contracted with a covector l: integrate_hessian: the blocks ye and ee;
+    dexp_inv_hessian: d^2 / dd dk and d^2 / dd^2 of dexp_inv(d) k; difference_hessian.
+    """
+    d, k, lam = (ca.SX.sym(name, group.nv) for name in ("d", "k", "l"))
+    T, E, inverse = (linear_map(group, name, d) for name in ("transport", "dexp", "dexp_inv"))
+
+    def slope(M: Any) -> Any:
+        """Derivative W[a, b] = d (l' M e_b) / d d_a of a matrix M(d)."""
+        return ca.jacobian(ca.mtimes(M.T, lam), d).T
+
+    at_zero = ca.substitute(slope(E), d, ca.SX.zeros(group.nv))
+    along, moved = slope(inverse), ca.mtimes(inverse, k)
+    return {
+        "d_dexp_inv": ((d, k), [ca.jacobian(moved, d)]),
+        "integrate_hessian": ((d, lam), [-ca.mtimes([T.T, at_zero, E]), _symmetric(slope(E))]),
+        "dexp_inv_hessian": ((d, k, lam), [along, ca.hessian(ca.dot(lam, moved), d)[0]]),
+        "difference_hessian": ((d, lam), [_symmetric(ca.mtimes(inverse.T, along))]),
+    }
+
+
+def linear_map(group: LieGroup, name: str, d: Any) -> Any:
+    """Matrix of a linear map of the group, such as dexp, at the tangent vector d, by its columns."""
+    unit = ca.SX.eye(group.nv)
+    columns = [ca.vertcat(*getattr(group, name)(sm.rows_of(d), sm.rows_of(unit[:, j]))) for j in range(group.nv)]
+    return ca.horzcat(*columns)
+
+
+def _symmetric(M: Any) -> Any:
+    """Symmetric part of a matrix."""
+    return 0.5 * (M + M.T)

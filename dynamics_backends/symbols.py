@@ -18,9 +18,14 @@ from contextvars import ContextVar
 from functools import lru_cache
 from typing import Any
 
+import numpy as np
+
 from dynamics_backends.deferred import deferred
 from dynamics_backends.scalar import Scalar
 
+Array = np.ndarray
+Evaluate = Callable[[Sequence[Array]], list[Array]]
+"""Function that returns matrices (N, rows, columns) from arguments (N, n)."""
 _OPERATORS = {"add": "OP_ADD", "sub": "OP_SUB", "mul": "OP_MUL", "truediv": "OP_DIV"}
 
 
@@ -109,3 +114,18 @@ def _symbolic(function: Straight, count: int) -> Any:
     a = ca.SX.sym("a", count)
     values = ca.vertcat(*function(*(a[i] for i in range(count))))
     return ca.Function(function.__name__.strip("_"), [a], [values], {"never_inline": True})
+
+
+def interpreted(name: str, inputs: list[Any], outputs: Sequence[Any]) -> Evaluate:
+    """Return a function that evaluates matrices of CasADi expressions for a batch, by CasADi's virtual machine."""
+    function, shapes = ca.Function(name, inputs, [ca.vec(e.T) for e in outputs]), [e.shape for e in outputs]
+
+    def evaluate(arguments: Sequence[Array]) -> list[Array]:
+        """Outputs (N, rows, columns) from arguments (N, n)."""
+        n = len(arguments[0])
+        if n == 0:
+            return [np.zeros((0, *shape)) for shape in shapes]
+        results = function.map(n).call([ca.DM(a.T) for a in arguments])
+        return [r.full().T.reshape(n, *shape) for r, shape in zip(results, shapes, strict=True)]
+
+    return evaluate

@@ -13,22 +13,18 @@ engine "compiled", a tape evaluates it for blocks of knots.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
-
-import numpy as np
 
 from dynamics_backends.methods.base import SecondOrderMethod
 from dynamics_backends.methods.finite_difference import CentralDifference
 from dynamics_backends.methods.symbolic_map import Symbols, TraceError, description, symbolic_value
 from dynamics_backends.protocol import Array, Batch, Hessians, Jacobians, Map
-from dynamics_backends.symbols import ca
+from dynamics_backends.symbols import Evaluate, ca, interpreted
 
 LARGE_GRAPH = 250_000
 """Estimated number of operations above which CasADi takes long to generate a graph, so that a warning is logged."""
 _LOG = logging.getLogger(__name__)
-Evaluate = Callable[[Sequence[Array]], list[Array]]
-"""Function that returns matrices (N, rows, columns) from arguments (N, n)."""
 
 MODES: dict[str, Callable[[Any, Any], Any]] = {
     "forward": lambda y, z: ca.jtimes(y, z, ca.SX.eye(z.numel())),
@@ -154,18 +150,3 @@ class CasadiAD(SecondOrderMethod):
                 description(self.map),
                 size,
             )
-
-
-def interpreted(name: str, inputs: list[Any], outputs: Sequence[Any]) -> Evaluate:
-    """Return a function that evaluates matrices of CasADi expressions for a batch, by CasADi's virtual machine."""
-    function, shapes = ca.Function(name, inputs, [ca.vec(e.T) for e in outputs]), [e.shape for e in outputs]
-
-    def evaluate(arguments: Sequence[Array]) -> list[Array]:
-        """Outputs (N, rows, columns) from arguments (N, n)."""
-        n = len(arguments[0])
-        if n == 0:
-            return [np.zeros((0, *shape)) for shape in shapes]
-        results = function.map(n).call([ca.DM(a.T) for a in arguments])
-        return [r.full().T.reshape(n, *shape) for r, shape in zip(results, shapes, strict=True)]
-
-    return evaluate

@@ -34,7 +34,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dynamics_backends.manifold import Manifold
-from dynamics_backends.manifold_curvature import d_dexp_inv, dexp_inv_curvature, integrate_curvature, slope
+from dynamics_backends.manifold_curvature import d_dexp_inv, dexp_inv_curvature, integrate_curvature
 from dynamics_backends.protocol import (
     IMPLICIT_STEP,
     Array,
@@ -351,6 +351,6 @@ def _dexp_inv_hessian(manifold: Manifold, stage: Stage, lam: Array) -> Array:
     """Hessian of lam' dexp^-1(delta) k in w, where delta and k depend on w."""
     assert stage.delta is not None and stage.delta_w is not None
     D = stage.delta_w.transpose(0, 2, 1)
-    cross = D @ slope(manifold, "dexp_inv", stage.delta, lam) @ stage.k_w
-    curvature = dexp_inv_curvature(manifold, stage.delta, stage.k, lam)
+    mixed, curvature = dexp_inv_curvature(manifold, stage.delta, stage.k, lam)
+    cross = D @ mixed @ stage.k_w
     return D @ curvature @ stage.delta_w + cross + cross.transpose(0, 2, 1)

@@ -17,6 +17,7 @@ from dynamics_backends.compiled.loops.kernel import prelude, template
 from dynamics_backends.compiled.runtime.memory import structs_in
 from dynamics_backends.machine import library as machine
 from dynamics_backends.manifold import SE2, SE3, SO3, LieGroup, Manifold
+from dynamics_backends.manifold_curvature import derivatives, linear_map
 from dynamics_backends.symbols import ca
 from dynamics_backends.trace import trace_expressions
 
@@ -53,7 +54,6 @@ def groups_source(groups: Iterable[LieGroup]) -> list[str]:
         members = ", ".join(f"{tag}_{name}" for name in _MEMBERS)
         texts += [
             *group_source(g),
-            *_hessians(g),
             f'static const group_t {group_table(g)} = {{"{g.name}", {members}}};',
         ]
     return texts
@@ -70,54 +70,19 @@ def _tag(group: LieGroup) -> str:
 
 
 def group_source(group: LieGroup) -> list[str]:
-    """C functions of one group: integrate, difference, and the matrices transport, dexp, dexp_inv and d(dexp_inv k)/dd by rows."""
-    q, q1, d, k = (
-        ca.SX.sym(name, n) for name, n in (("q", group.nq), ("q1", group.nq), ("d", group.nv), ("k", group.nv))
-    )
-    texts = {
-        "integrate": ((q, d), ca.vertcat(*group.integrate(sm.rows_of(q), sm.rows_of(d)))),
-        "difference": ((q, q1), ca.vertcat(*group.difference(sm.rows_of(q), sm.rows_of(q1)))),
-        **{name: ((d,), _by_rows(_matrix(group, name, d))) for name in ("transport", "dexp", "dexp_inv")},
-        "d_dexp_inv": ((d, k), _by_rows(ca.jacobian(ca.mtimes(_matrix(group, "dexp_inv", d), k), d))),
-    }
-    return [_group_function(group, name, inputs, [value]) for name, (inputs, value) in texts.items()]
-
-
-def _hessians(group: LieGroup) -> list[str]:
-    """C functions of second derivatives, contracted with a covector l, of a group's integrate, dexp_inv and difference, by rows.
-
-    integrate: the blocks ye and ee. dexp_inv(d) k: d^2 / dd dk and d^2 / dd^2. difference: the Hessian.
+    """C functions of one group: integrate, difference, the matrices transport, dexp, dexp_inv, and
+    :func:`~dynamics_backends.manifold_curvature.derivatives`; matrices by rows.
     """
-    d, k, lam = (ca.SX.sym(name, group.nv) for name in ("d", "k", "l"))
-    T, E, inverse = (_matrix(group, name, d) for name in ("transport", "dexp", "dexp_inv"))
-
-    def slope(M: Any) -> Any:
-        """Derivative W[a, b] = d (l' M e_b) / d d_a of a matrix M(d)."""
-        return ca.jacobian(ca.mtimes(M.T, lam), d).T
-
-    at_zero = ca.substitute(slope(E), d, ca.SX.zeros(group.nv))
-    along = slope(inverse)
-    curvature = ca.hessian(ca.dot(lam, ca.mtimes(inverse, k)), d)[0]
+    q, q1, d = (ca.SX.sym(name, n) for name, n in (("q", group.nq), ("q1", group.nq), ("d", group.nv)))
     texts = {
-        "integrate_hessian": ((d, lam), [-ca.mtimes([T.T, at_zero, E]), _symmetric(slope(E))]),
-        "dexp_inv_hessian": ((d, k, lam), [along, curvature]),
-        "difference_hessian": ((d, lam), [_symmetric(ca.mtimes(inverse.T, along))]),
+        "integrate": ((q, d), [ca.vertcat(*group.integrate(sm.rows_of(q), sm.rows_of(d)))]),
+        "difference": ((q, q1), [ca.vertcat(*group.difference(sm.rows_of(q), sm.rows_of(q1)))]),
+        **{name: ((d,), [linear_map(group, name, d)]) for name in ("transport", "dexp", "dexp_inv")},
+        **derivatives(group),
     }
     return [
         _group_function(group, name, inputs, [_by_rows(M) for M in values]) for name, (inputs, values) in texts.items()
     ]
-
-
-def _matrix(group: LieGroup, name: str, d: Any) -> Any:
-    """Matrix of a linear map of the group, such as dexp, at the tangent vector d, by its columns."""
-    unit = ca.SX.eye(group.nv)
-    columns = [ca.vertcat(*getattr(group, name)(sm.rows_of(d), sm.rows_of(unit[:, j]))) for j in range(group.nv)]
-    return ca.horzcat(*columns)
-
-
-def _symmetric(M: Any) -> Any:
-    """Symmetric part of a matrix."""
-    return 0.5 * (M + M.T)
 
 
 def _by_rows(M: Any) -> Any:

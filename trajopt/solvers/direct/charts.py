@@ -42,4 +42,4 @@ class Charts:
 
     def curvature(self, delta: Array, gradient: Array) -> Array:
         """Return the second derivatives of the charts at delta (K, ndx), contracted with gradients f_x (K, ndx): (K, ndx, ndx)."""
-        return integrate_curvature(self.manifold, delta, gradient).ee
+        return integrate_curvature(self.manifold, delta, gradient)[1]
