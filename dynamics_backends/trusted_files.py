@@ -7,6 +7,7 @@ nobody else can write to it; one that another user puts in its place is not. Win
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import shlex
 import stat
@@ -18,6 +19,8 @@ OWNER_ONLY = 0o700
 """Mode of a user's cache folder."""
 FILE = 0o644
 """Mode of cache files; their folder restricts who reads them."""
+_CHECKSUM_SIZE = 64
+"""Number of bytes of the checksum at the start of a file."""
 
 
 _FLAGS = os.O_RDONLY
@@ -88,6 +91,23 @@ def replace(file: Path, content: bytes) -> None:
         temporary.replace(file)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def write_checked(file: Path, content: bytes) -> None:
+    """Write a file as :func:`replace` does, with the checksum of the content before it. Raises OSError."""
+    replace(file, _checksum(content) + content)
+
+
+def checked_content(file: Path) -> bytes | None:
+    """Content that :func:`write_checked` wrote to a trusted file; None if the file is missing, not trusted or damaged."""
+    found = content_of(file) or b""
+    checksum, content = found[:_CHECKSUM_SIZE], found[_CHECKSUM_SIZE:]
+    return content if checksum == _checksum(content) else None
+
+
+def _checksum(content: bytes) -> bytes:
+    """SHA-256 of a content, _CHECKSUM_SIZE hexadecimal digits."""
+    return hashlib.sha256(content).hexdigest().encode()
 
 
 def user_folder() -> Path:

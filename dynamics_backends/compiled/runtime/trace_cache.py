@@ -23,7 +23,7 @@ from typing import Any
 from dynamics_backends import environment
 from dynamics_backends.compiled.runtime.fingerprints import Unknown, digest, installed_versions
 from dynamics_backends.machine.library import FOLDER
-from dynamics_backends.trusted_files import content_of, replace, trusted_folder, user_folder
+from dynamics_backends.trusted_files import checked_content, trusted_folder, user_folder, write_checked
 
 SUFFIX = ".known"
 PACKAGED = FOLDER / "traces"
@@ -67,17 +67,13 @@ def _without_collection() -> Iterator[None]:
 
 def write_value(file: Path, value: Any) -> None:
     """Write a JSON value, compressed, with a checksum and the name of its file, in place of an existing file. Raises OSError."""
-    packed = zlib.compress(json.dumps([file.name, value]).encode(), level=1)
-    replace(file, _checksum(packed) + packed)
+    write_checked(file, zlib.compress(json.dumps([file.name, value]).encode(), level=1))
 
 
 def read_value(file: Path) -> Any:
     """JSON value of a trusted file; None if the file is missing, damaged, or was written under another name."""
-    content = content_of(file)
-    if content is None:
-        return None
-    checksum, packed = content[:64], content[64:]
-    if checksum != _checksum(packed):
+    packed = checked_content(file)
+    if packed is None:
         return None
     try:
         name, value = json.loads(zlib.decompress(packed))
@@ -98,11 +94,6 @@ def _file(folder: Path, key: str) -> Path:
     """
     versions = b"" if folder == PACKAGED else installed_versions()
     return folder / f"{hashlib.sha256(key.encode() + versions).hexdigest()[: len(key)]}{SUFFIX}"
-
-
-def _checksum(content: bytes) -> bytes:
-    """SHA-256 of a content, 64 hexadecimal digits."""
-    return hashlib.sha256(content).hexdigest().encode()
 
 
 def _key(*question: Any) -> str | None:

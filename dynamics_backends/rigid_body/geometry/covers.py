@@ -20,18 +20,16 @@ atomically. A read-only folder costs only time.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
 from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.geometry.hull import hull_of_points
-from dynamics_backends.rigid_body.geometry.meshes import UNREADABLE, cache_entry, read_entry, write_entry
+from dynamics_backends.rigid_body.geometry.meshes import cache_entry, stored
 from dynamics_backends.rigid_body.geometry.shapes import Capsule, Mesh, PlacedShape, Sphere, Triangles
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.rigid_body.spatial.rotations import segment_frame
@@ -271,30 +269,29 @@ def cached_covers(shapes: Iterable[PlacedShape], tolerance: float, max_pieces: i
     placed = tuple(shapes)
     key = [part for shape in placed for part in _key_parts(shape)]
     entry = cache_entry("covers", f"{VERSION} {tolerance!r} {max_pieces}".encode(), *key)
-    with contextlib.suppress(*UNREADABLE):
-        return _read_pieces(entry)
-    pieces = covers(placed, tolerance, max_pieces)
-    sizes, links = [len(piece.triangles) for piece in pieces], [piece.link for piece in pieces]
-    triangles = np.concatenate([np.zeros((0, 3, 3)), *(piece.triangles for piece in pieces)])
-    write_entry(
-        entry,
-        capsules=_rows(piece.capsule for piece in pieces),
-        excess=np.array([piece.excess for piece in pieces]),
-        triangles=triangles,
-        sizes=np.array(sizes, dtype=int),
-        links=np.array(links, dtype=str),
-    )
-    return pieces
+
+    def computed() -> dict[str, Array]:
+        """Arrays of the pieces."""
+        pieces = covers(placed, tolerance, max_pieces)
+        return {
+            "capsules": _rows(piece.capsule for piece in pieces),
+            "excess": np.array([piece.excess for piece in pieces]),
+            "triangles": np.concatenate([np.zeros((0, 3, 3)), *(piece.triangles for piece in pieces)]),
+            "sizes": np.array([len(piece.triangles) for piece in pieces], dtype=int),
+            "links": np.array([piece.link for piece in pieces], dtype=str),
+        }
+
+    data = stored(entry, computed)
+    triangles = np.split(data["triangles"], np.cumsum(data["sizes"]))[:-1]
+    parts = zip(data["links"].tolist(), triangles, data["capsules"], data["excess"].tolist(), strict=True)
+    return tuple(Piece(link, corners, _capsule_of_row(row), excess) for link, corners, row, excess in parts)
 
 
 def cached_capsules(points: Sequence[Array]) -> list[FittedCapsule]:
     """:func:`~dynamics_backends.rigid_body.geometry.covers.fit_capsule` of sets of points (n, 3), with a disk cache."""
     entry = cache_entry("covers", f"{VERSION} capsules".encode(), *(_bytes(own) for own in points))
-    with contextlib.suppress(*UNREADABLE):
-        return [_capsule_of_row(row) for row in read_entry(entry)["capsules"]]
-    fitted = [fit_capsule(own) for own in points]
-    write_entry(entry, capsules=_rows(fitted))
-    return fitted
+    data = stored(entry, lambda: {"capsules": _rows(fit_capsule(own) for own in points)})
+    return [_capsule_of_row(row) for row in data["capsules"]]
 
 
 def _key_parts(placed: PlacedShape) -> list[bytes]:
@@ -307,14 +304,6 @@ def _key_parts(placed: PlacedShape) -> list[bytes]:
 def _bytes(values: Array) -> bytes:
     """Shape and numbers of an array as bytes, for the key of a cache entry."""
     return f"{np.shape(values)}".encode() + np.ascontiguousarray(values, float).tobytes()
-
-
-def _read_pieces(entry: Path) -> tuple[Piece, ...]:
-    """Pieces stored in a cache entry. Raises one of UNREADABLE."""
-    data = read_entry(entry)
-    triangles = np.split(data["triangles"], np.cumsum(data["sizes"])[:-1])
-    parts = zip(data["links"].tolist(), triangles, data["capsules"], data["excess"].tolist(), strict=True)
-    return tuple(Piece(link, corners, _capsule_of_row(row), excess) for link, corners, row, excess in parts)
 
 
 def _rows(capsules: Iterable[FittedCapsule]) -> Array:

@@ -17,9 +17,7 @@ import contextlib
 import hashlib
 import io
 import os
-import zipfile
-import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from io import BytesIO
 from pathlib import Path
@@ -31,7 +29,7 @@ import numpy as np
 from dynamics_backends import environment
 from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.robots import ERD_PACKAGE, example_robots_folder
-from dynamics_backends.trusted_files import content_of, replace, trusted_folder, user_folder
+from dynamics_backends.trusted_files import checked_content, trusted_folder, user_folder, write_checked
 
 GRAY = "0.5 0.5 0.5 1"
 PACKAGE, FILE = "package://", "file://"
@@ -200,19 +198,6 @@ VERSION = 4
 """Version of this module; entries of other versions are ignored."""
 MIN_TRIANGLES = 200
 """Minimum number of triangles of a simplified part."""
-UNREADABLE = (
-    OSError,
-    ValueError,
-    KeyError,
-    TypeError,
-    IndexError,
-    EOFError,
-    MemoryError,
-    RuntimeError,
-    zipfile.BadZipFile,
-    zlib.error,
-)
-"""Errors of reading a damaged entry of the cache, which is then replaced."""
 SIMPLIFY_ABOVE = 1.5
 """A mesh with at most this multiple of the requested triangles is not simplified: simplifying would take longer than drawing."""
 
@@ -228,12 +213,8 @@ def cached_mesh(path: Path) -> tuple[Part, ...]:
 
 @lru_cache(maxsize=512)
 def _cached_mesh(entry: Path, path: Path) -> tuple[Part, ...]:
-    """Parts stored in a cache entry; if it is unreadable, load the mesh file and write the entry. Also cached in memory."""
-    with contextlib.suppress(*UNREADABLE):
-        return _read(entry)
-    parts = load_mesh(path)
-    write_entry(entry, **_arrays(parts))
-    return parts
+    """Parts of a mesh file, stored in a cache entry, and cached in memory."""
+    return _parts(stored(entry, lambda: _arrays(load_mesh(path))))
 
 
 def simplified_mesh(path: Path, triangles: int) -> tuple[Part, ...]:
@@ -242,15 +223,15 @@ def simplified_mesh(path: Path, triangles: int) -> tuple[Part, ...]:
     Not reduced up to SIMPLIFY_ABOVE times as many; a part is not reduced below MIN_TRIANGLES. Raises OSError if the file does not
     exist, MeshMissing if it cannot be read, ModuleNotFoundError without trimesh or fast-simplification.
     """
-    entry = _entry(path, triangles)
-    with contextlib.suppress(*UNREADABLE):
-        return _read(entry)
-    parts = tuple(Part(*welded(part.vertices, part.faces), part.color) for part in cached_mesh(path))
-    sizes = [len(part.faces) for part in parts]
-    most = max(sizes) if sum(sizes) <= SIMPLIFY_ABOVE * triangles else _level(sizes, triangles)
-    fewer = tuple(Part(*simplified(part.vertices, part.faces, most), part.color) for part in parts)
-    write_entry(entry, **_arrays(fewer))
-    return fewer
+
+    def fewer() -> dict[str, Any]:
+        """Arrays of the simplified parts."""
+        parts = [Part(*welded(part.vertices, part.faces), part.color) for part in cached_mesh(path)]
+        sizes = [len(part.faces) for part in parts]
+        most = max(sizes) if sum(sizes) <= SIMPLIFY_ABOVE * triangles else _level(sizes, triangles)
+        return _arrays([Part(*simplified(part.vertices, part.faces, most), part.color) for part in parts])
+
+    return _parts(stored(_entry(path, triangles), fewer))
 
 
 def _level(sizes: list[int], total: int) -> int:
@@ -282,32 +263,30 @@ def cache_entry(kind: str, *parts: bytes) -> Path:
     return folder / kind / f"{digest.hexdigest()[:32]}.npz"
 
 
-def read_entry(entry: Path) -> Mapping[str, Array]:
-    """The arrays of a cache entry. Raises one of UNREADABLE, also if another user could have written the entry."""
-    content = content_of(entry)
-    if content is None:
-        raise FileNotFoundError(entry)
-    with np.load(io.BytesIO(content)) as data:
-        return dict(data)
+def stored(entry: Path, compute: Callable[[], dict[str, Any]]) -> Mapping[str, Array]:
+    """Return the arrays of a cache entry; if it is missing or damaged, those of ``compute``, which are written to it.
+
+    They are not written if the folder is not writable or not trusted.
+    """
+    content = checked_content(entry)
+    if content is not None:
+        with np.load(io.BytesIO(content)) as data:
+            return dict(data)
+    arrays, file = compute(), io.BytesIO()
+    np.savez(file, **arrays)
+    with contextlib.suppress(OSError):
+        trusted_folder(entry.parent)
+        write_checked(entry, file.getvalue())
+    return arrays
 
 
-def _read(entry: Path) -> tuple[Part, ...]:
-    """Parts stored in a cache entry. Raises one of UNREADABLE."""
-    data = read_entry(entry)
+def _parts(data: Mapping[str, Array]) -> tuple[Part, ...]:
+    """Parts of the arrays of a cache entry."""
     count = int(data["count"])
     return tuple(Part(data[f"v{i}"], data[f"f{i}"], tuple(data[f"c{i}"].tolist()) or None) for i in range(count))
 
 
-def write_entry(entry: Path, **arrays: Any) -> None:
-    """Write arrays to a cache entry; does nothing if its folder is not writable or not trusted."""
-    content = io.BytesIO()
-    np.savez(content, **arrays)
-    with contextlib.suppress(OSError):
-        trusted_folder(entry.parent)
-        replace(entry, content.getvalue())
-
-
-def _arrays(parts: tuple[Part, ...]) -> dict[str, Array]:
+def _arrays(parts: Sequence[Part]) -> dict[str, Array]:
     """Arrays of a cache entry: the number of parts, and vertices, faces and color of each."""
     arrays: dict[str, Any] = {"count": np.array(len(parts))}
     for i, part in enumerate(parts):

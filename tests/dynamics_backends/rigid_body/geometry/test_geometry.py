@@ -21,6 +21,7 @@ from dynamics_backends.rigid_body.geometry.meshes import (
     load_mesh,
     simplified,
     simplified_mesh,
+    stored,
     welded,
 )
 from dynamics_backends.rigid_body.geometry.shapes import Box, Capsule, Cylinder, PlacedShape, Sphere
@@ -166,6 +167,15 @@ def test_capsules_are_cached_and_computed_again_for_another_shape(tmp_path, monk
     for shapes, tolerance in (([bar], 0.03), ([bar, ball._replace(p=np.zeros(3))], 0.03), ([bar, ball], 0.02)):
         with pytest.raises(pytest.fail.Exception, match="searched anew"):
             cached_covers(shapes, tolerance, 3)
+
+
+def test_a_damaged_entry_of_the_cache_is_replaced(tmp_path):
+    entry = tmp_path / "cache" / "a.npz"
+    assert stored(entry, lambda: {"a": np.arange(3)})["a"].tolist() == [0, 1, 2]
+    for content in (entry.read_bytes()[:-1], entry.read_bytes()[1:], b"", b"0" * 100):
+        entry.write_bytes(content)
+        assert stored(entry, lambda: {"a": np.arange(4)})["a"].tolist() == [0, 1, 2, 3]
+        assert stored(entry, lambda: pytest.fail("computed anew"))["a"].tolist() == [0, 1, 2, 3]
 
 
 def soup(vertices, faces):
