@@ -6,7 +6,7 @@ not available, since a call has the value NaN for CasADi; the trace is for value
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -22,8 +22,6 @@ from dynamics_backends.rigid_body.passes.drivers import run
 from dynamics_backends.rigid_body.passes.passes import FIELDS, Axis, Program
 from dynamics_backends.rigid_body.spatial.spatial import build, leaves
 from dynamics_backends.symbols import ca
-from dynamics_backends.systems.constraints.constrained_derivatives import DerivativeEquations, Directions
-from dynamics_backends.systems.contact.implicit_step import ContactProblem
 from dynamics_backends.tape.constrained_kernel import directions_by_kernel
 from dynamics_backends.tape.stepped_kernel import solved_by_kernel
 from dynamics_backends.trace import Kernel, Tables, symbolic
@@ -35,41 +33,29 @@ _functions: WeakKeyDictionary[Model, dict[str, Any]] = WeakKeyDictionary()
 class _KernelDriver:
     """Driver that calls kernels on symbols: for recursions, time steps with contacts and derivatives of constrained motion."""
 
+    solved_step = staticmethod(solved_by_kernel)
+    directions = staticmethod(directions_by_kernel)
+
     def __call__(self, program: Program, model: Model, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """Fields of a program: on symbols by a kernel call if the library contains it, else by :func:`.drivers.run`."""
-        return _called(program, model, arguments)
+        """Outputs of a program on symbols, by a call of its kernel, as :func:`_field` builds them.
 
-    def solved_step(self, m: ContactProblem, v: Sequence[Any]) -> list[Any]:
-        """Symbolic change of the joint velocities (nv scalars) in a step with contacts, by a kernel call.
-
-        v: joint velocities at the start, which scale the accuracy.
+        Arguments without symbols, and programs that the library does not contain, are evaluated by :func:`run` (NumPy, or
+        unrolled).
         """
-        return solved_by_kernel(m, v)
-
-    def directions(self, parts: DerivativeEquations) -> Directions:
-        """Symbolic derivatives of constrained motion in (q, v, u), by a kernel call (:func:`directions_by_kernel`)."""
-        return directions_by_kernel(parts)
+        values = [arguments[name] for name in program.arguments]
+        symbolic_values = any(hasattr(leaf, "is_symbolic") for value in values for leaf in _scalars(value))
+        if not symbolic_values or machine.loop(program.name) is None:
+            return run(program, model, arguments)
+        known = _functions.setdefault(model, {})
+        if program.name not in known:
+            known[program.name] = symbolic(program_kernel(program, model))
+        numbers = known[program.name](ca.vertcat(*map(column_of, values)))
+        scalars = iter([numbers[i] for i in range(numbers.numel())])
+        zeros = zero_masks(program, model)
+        return {name: _field(name, model, scalars, zeros.get(name)) for name in program.outputs}
 
 
 kernel_driver = _KernelDriver()
-
-
-def _called(program: Program, model: Model, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Outputs of a program on symbols, by a call of its kernel, as :func:`_field` builds them.
-
-    Arguments without symbols, and programs that the library does not contain, are evaluated by :func:`run` (NumPy, or unrolled).
-    """
-    values = [arguments[name] for name in program.arguments]
-    symbolic_values = any(hasattr(leaf, "is_symbolic") for value in values for leaf in _scalars(value))
-    if not symbolic_values or machine.loop(program.name) is None:
-        return run(program, model, arguments)
-    known = _functions.setdefault(model, {})
-    if program.name not in known:
-        known[program.name] = symbolic(program_kernel(program, model))
-    numbers = known[program.name](ca.vertcat(*map(column_of, values)))
-    scalars = iter([numbers[i] for i in range(numbers.numel())])
-    zeros = zero_masks(program, model)
-    return {name: _field(name, model, scalars, zeros.get(name)) for name in program.outputs}
 
 
 def _scalars(value: Any) -> list[Any]:

@@ -184,7 +184,11 @@ Fields = dict[str, Any]
 
 
 class Driver(Protocol):
-    """Function that evaluates a program and returns fields by name, at least the program's outputs."""
+    """Function that evaluates a program and returns fields by name, at least the program's outputs.
+
+    A driver of traces may have the attributes ``solved_step`` and ``directions``, functions that replace on symbols those of time
+    steps with contacts and of the derivatives of constrained motion.
+    """
 
     def __call__(self, program: Program, model: Model, arguments: Mapping[str, Any]) -> Fields:
         """Fields by name, at least the outputs of the program, from its arguments and the model's constants."""

@@ -9,13 +9,13 @@ common to all maps (the identity of Nganga & Wensing, RA-L 2021, with K in place
     lam' x_vv = g_vv,            lam' x_qu = g_qy y_u
 
 The blocks in (v, u) and (u, u) are zero.  This common part is most of the arithmetic, and its algorithm is the same for
-every robot; a driver may compute it by a kernel with loops (:class:`SolvesDirections`).
+every robot; a driver may compute it by a kernel with loops (:func:`directions`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple
 
 from dynamics_backends import scalar as sm
 from dynamics_backends.protocol import Contraction, Matrix, Partials
@@ -53,21 +53,12 @@ class Directions(NamedTuple):
     through: list[Rows]
 
 
-@runtime_checkable
-class SolvesDirections(Protocol):
-    """Driver that can solve the equations of the derivatives."""
-
-    def directions(self, parts: DerivativeEquations) -> Directions:
-        """Derivatives of the solution in (q, v, u), as the function :func:`directions` computes them."""
-        ...
-
-
 def directions(parts: DerivativeEquations, driver: Any) -> Directions:
     """Derivatives of x (such as accelerations) and f in (q, v, u), and the products g_qy dy with those of y = (x; -f).
 
-    The products are empty if ``parts`` has no g. A driver that is :class:`SolvesDirections` computes all of them itself.
+    The products are empty if ``parts`` has no g. A driver with a function ``directions`` computes all of them itself.
     """
-    if isinstance(driver, SolvesDirections):
+    if hasattr(driver, "directions"):
         return driver.directions(parts)
     dx, df = contact_dynamics.solve(parts.factor, parts.top, parts.bottom)
     return Directions(dx, df, [] if parts.g is None else through_solution(parts.g, dx, df))

@@ -23,7 +23,7 @@ dynamics_backends/compiled/templates/contact/stepped_solve.h.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -84,15 +84,6 @@ class ContactProblem(NamedTuple):
         ]
         p = {key: [real(value[i]) for i in range(len(value))] for key, value in self.p.items()}
         return self._replace(M=M, drive=[real(x) for x in self.drive], arrivals=arrivals, step=real(self.step), p=p)
-
-
-@runtime_checkable
-class StepSolver(Protocol):
-    """Driver that can solve contact problems in place of :func:`solved`."""
-
-    def solved_step(self, m: ContactProblem, v: Sequence[Scalar]) -> list[Scalar]:
-        """Change of the joint velocities (nv rows) in a time step with contacts, as :func:`solved` computes it."""
-        ...
 
 
 class Direction(NamedTuple):

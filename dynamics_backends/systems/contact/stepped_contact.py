@@ -78,7 +78,6 @@ from dynamics_backends.systems.contact.ground_contact import (
 from dynamics_backends.systems.contact.implicit_step import (
     Arrival,
     ContactProblem,
-    StepSolver,
     newton_factor,
     solved,
     velocities_after,
@@ -173,7 +172,7 @@ class SteppedContact(WholeMap, ActuatedBody):
     def __call__(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Rows:
         """Rows of xdot = (v, a) with the mean acceleration a of the step.
 
-        Raises TypeError for symbols unless the driver is a StepSolver.
+        Raises TypeError for symbols unless the driver has ``solved_step``.
         """
         _, v = self.split(x)
         a, _ = self._solved(x, u, p)
@@ -182,7 +181,7 @@ class SteppedContact(WholeMap, ActuatedBody):
     def outputs(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> dict[str, Rows]:
         """Mean contact forces (3, N) [N] of the step in world axes, by the names of their points.
 
-        Raises TypeError for symbols unless the driver is a StepSolver.
+        Raises TypeError for symbols unless the driver has ``solved_step``.
         """
         a, s = self._solved(x, u, p)
         m, zero = s.problem, 0.0 * a[0]
@@ -194,8 +193,11 @@ class SteppedContact(WholeMap, ActuatedBody):
         }
 
     def _solved(self, x: Rows, u: Rows, p: Mapping[str, Rows]) -> tuple[Rows, Start]:
-        """Mean acceleration (nv, N) and the start of the step. Raises TypeError for symbols unless the driver is a StepSolver."""
-        solve = self.driver.solved_step if isinstance(self.driver, StepSolver) else solved
+        """Mean acceleration (nv, N) and the start of the step.
+
+        Raises TypeError for symbols unless the driver has ``solved_step``.
+        """
+        solve = getattr(self.driver, "solved_step", solved)
         if hasattr(x, "is_symbolic") and solve is solved:
             raise TypeError(
                 "SteppedContact solves its step by iterations, which an expression cannot contain: choose backend = 'analytic'"
