@@ -147,7 +147,7 @@ class ChainedSecond(ChainedFirst):
     def _inner_weights(self, w: Rows, p: Given, lam: Rows) -> Rows:
         """Weights l = lam' outer_y of the inner value, rows (n_out of f, N)."""
         zeros = [0.0 * w[0]] * self.map.n_out
-        (found,) = outer_jacobian(lambda y, p: [_dot(lam, self.outer(y, w, p))], sm.stack(zeros), p)
+        (found,) = outer_jacobian(lambda y, p: [dot(lam, self.outer(y, w, p))], sm.stack(zeros), p)
         return sm.stack([found.get(j, zero) + zero for j, zero in enumerate(zeros)])
 
     def _inner_curvature(
@@ -179,7 +179,7 @@ def _as_rows(value: Any) -> Rows:
     return sm.stack(value) if isinstance(value, list) else value
 
 
-def _dot(a: Sequence[Any], b: Sequence[Any]) -> Scalar:
+def dot(a: Sequence[Any], b: Sequence[Any]) -> Scalar:
     """Sum of a[i] b[i], which needs at least one term."""
     return sum((a[i] * b[i] for i in range(1, len(b))), a[0] * b[0])
 

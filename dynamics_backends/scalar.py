@@ -188,8 +188,8 @@ def zeros_of(like: Rows, shape: tuple[int, ...]) -> Rows:
 
 def rows_of(x: Rows) -> list[Scalar]:
     """Components of ``x`` as a list."""
-    if isinstance(x, list):
-        return x
+    if isinstance(x, (list, tuple)):
+        return list(x)
     return [x[i] for i in range(x.shape[0])]
 
 

@@ -33,7 +33,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from dynamics_backends import scalar as sm
-from dynamics_backends.chained_map import ChainedFirst, ChainedMap, ChainedSecond
+from dynamics_backends.chained_map import ChainedFirst, ChainedMap, ChainedSecond, dot
 from dynamics_backends.manifold import Manifold, vector_space
 from dynamics_backends.protocol import (
     IMPLICIT_STEP,
@@ -192,7 +192,7 @@ class _WithStepFirst(WithStep):
     def _partials(self, own: Partials) -> Partials:
         """Value and derivatives with a last control column f_step = f_e a: one unit of step acts as the velocity offset e = a."""
         a, at = self._accelerations(own.value), self._offsets
-        steps = [_dot([own.fu[i][at + k] for k in range(self.offsets)], a) for i in range(self.n_out)]
+        steps = [dot([own.fu[i][at + k] for k in range(self.offsets)], a) for i in range(self.n_out)]
         last = self.nu - 1
         fu = [sm.stack([*(own.fu[i][j] + 0.0 * s for j in range(last)), s]) for i, s in enumerate(steps)]
         return Partials(own.value, own.fx, fu)
@@ -215,15 +215,15 @@ class _WithStepSecond(_WithStepFirst):
         first, H = self.system.contracted(*self._arguments(x, u, t, p), lam)
         n, ne, at, last, ndx = self.n_out, self.offsets, self._offsets, self.nu - 1, self.manifold.ndx
         a = self._accelerations(first.value)
-        pull = [_dot([lam[i] for i in range(n)], [first.fu[i][at + k] for i in range(n)]) for k in range(ne)]
+        pull = [dot([lam[i] for i in range(n)], [first.fu[i][at + k] for i in range(n)]) for k in range(ne)]
 
         def slopes(M: Matrix, j: int) -> list[Scalar]:
             """Column j of the accelerations' rows of M."""
             return [M[n - ne + k][j] for k in range(ne)]
 
-        by_x = [_dot([H.ux[at + k][j] for k in range(ne)], a) + _dot(pull, slopes(first.fx, j)) for j in range(ndx)]
-        by_u = [_dot([H.uu[at + k][j] for k in range(ne)], a) + _dot(pull, slopes(first.fu, j)) for j in range(last)]
-        curvature = 2.0 * _dot(pull, [_dot([first.fu[n - ne + k][at + l] for l in range(ne)], a) for k in range(ne)])
+        by_x = [dot([H.ux[at + k][j] for k in range(ne)], a) + dot(pull, slopes(first.fx, j)) for j in range(ndx)]
+        by_u = [dot([H.uu[at + k][j] for k in range(ne)], a) + dot(pull, slopes(first.fu, j)) for j in range(last)]
+        curvature = 2.0 * dot(pull, [dot([first.fu[n - ne + k][at + l] for l in range(ne)], a) for k in range(ne)])
         zero = 0.0 * curvature
         ux = [*(sm.stack([H.ux[i][j] + zero for j in range(ndx)]) for i in range(last)), sm.stack(by_x)]
         uu = [sm.stack([*(H.uu[i][j] + zero for j in range(last)), by_u[i]]) for i in range(last)]
@@ -233,11 +233,6 @@ class _WithStepSecond(_WithStepFirst):
 def widened(states: Manifold, durations: Sequence[str]) -> Manifold:
     """Manifold of states followed by durations."""
     return Manifold((*states.groups, vector_space(len(durations))), (*states.tangent_names, *durations))
-
-
-def _dot(a: Any, b: Any) -> Scalar:
-    """Sum of a[i] b[i], which needs at least one term."""
-    return sum((a[i] * b[i] for i in range(1, len(b))), a[0] * b[0])
 
 
 def time_scaled(

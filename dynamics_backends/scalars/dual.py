@@ -129,7 +129,7 @@ class Dual(UfuncMixin):
 
         At base 0 an exponent of 0 or at least 1 counts as constant. The derivative in the exponent is NaN for a negative base.
         """
-        a, b = _value(base), _value(exponent)
+        a, b = value_of(base), value_of(exponent)
         constant = exponent_is_constant(np.real(a), np.real(b))
         value, tan = power(a, b), 0.0
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
@@ -204,7 +204,7 @@ class Dual(UfuncMixin):
         """Angle of the point (x, y) and its derivatives; either may be a plain array."""
         from dynamics_backends import scalar
 
-        y_val, x_val = _value(y), _value(x)
+        y_val, x_val = value_of(y), value_of(x)
         r2 = x_val * x_val + y_val * y_val
         tan = 0.0
         if isinstance(y, Dual):
@@ -216,7 +216,7 @@ class Dual(UfuncMixin):
     @staticmethod
     def select(mask: Array, where_positive: Any, otherwise: Any) -> Dual:
         """``where_positive`` where the mask is true, else ``otherwise``; plain arrays have zero tangents."""
-        val = np.where(mask, _value(where_positive), _value(otherwise))
+        val = np.where(mask, value_of(where_positive), value_of(otherwise))
         tangents = [x.tan if isinstance(x, Dual) else 0.0 for x in (where_positive, otherwise)]
         tan = np.where(np.asarray(mask)[..., None], *tangents)
         return Dual(val, _spread(tan, val))
@@ -224,7 +224,7 @@ class Dual(UfuncMixin):
     @staticmethod
     def stack(components: Sequence[Any]) -> Dual:
         """Rows of dual scalars and plain numbers (zero tangents), at least one of them dual; numbers are broadcast to the batch."""
-        val = np.stack(np.broadcast_arrays(*[_value(c) for c in components]))
+        val = np.stack(np.broadcast_arrays(*[value_of(c) for c in components]))
         directions = next(c.directions for c in components if isinstance(c, Dual))
         tan = np.zeros(
             (*val.shape, directions), dtype=np.result_type(*[c.tan for c in components if isinstance(c, Dual)])
@@ -239,10 +239,10 @@ class Dual(UfuncMixin):
         """Concatenate dual rows and arrays (zero tangents) along the first axis."""
         directions = next(x.directions for x in parts if isinstance(x, Dual))
         tangents = [x.tan if isinstance(x, Dual) else np.zeros((*np.shape(x), directions)) for x in parts]
-        return Dual(np.concatenate([_value(x) for x in parts]), np.concatenate(tangents))
+        return Dual(np.concatenate([value_of(x) for x in parts]), np.concatenate(tangents))
 
 
-def _value(x: Any) -> Any:
+def value_of(x: Any) -> Any:
     """Value of a dual number; others unchanged."""
     return x.val if isinstance(x, Dual) else x
 

@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from dynamics_backends.scalar import Rows, Scalar
-from dynamics_backends.scalars.dual import Dual
+from dynamics_backends.scalar import Rows, Scalar, rows_of
+from dynamics_backends.scalars.dual import Dual, value_of
 
 Array = np.ndarray
 EPS = float(np.finfo(float).eps)
@@ -52,9 +52,9 @@ def on_numbers(value: Callable[..., Array], n_out: int, given: tuple[Rows, Rows,
     given: x, u, t, p. Returns rows (n_out, N): floats, complex or dual numbers, as the arguments are.
     """
     x, u, t, p = given
-    scalars = [*_rows(x), *_rows(u), t, *(r for rows in p.values() for r in _rows(rows))]
-    size = max((np.shape(_value(s))[0] for s in scalars if np.ndim(_value(s))), default=1)
-    ends = np.cumsum([len(_rows(x)), len(_rows(u)), 1, *(len(_rows(rows)) for rows in p.values())])
+    scalars = [*rows_of(x), *rows_of(u), t, *(r for rows in p.values() for r in rows_of(rows))]
+    size = max((np.shape(value_of(s))[0] for s in scalars if np.ndim(value_of(s))), default=1)
+    ends = np.cumsum([len(rows_of(x)), len(rows_of(u)), 1, *(len(rows_of(rows)) for rows in p.values())])
 
     def f(z: Array) -> Array:
         """Values (n_out, N) at all arguments as rows z of floats; empty without points."""
@@ -66,22 +66,12 @@ def on_numbers(value: Callable[..., Array], n_out: int, given: tuple[Rows, Rows,
     return _chained(f, scalars, size)
 
 
-def _rows(rows: Rows) -> list[Scalar]:
-    """Rows as a list of scalars."""
-    return list(rows) if isinstance(rows, (list, tuple)) else [rows[i] for i in range(rows.shape[0])]
-
-
-def _value(x: Scalar) -> Any:
-    """Value of a dual number; others unchanged."""
-    return x.val if isinstance(x, Dual) else x
-
-
 def _chained(f: Callable[[Array], Array], scalars: Sequence[Scalar], size: int) -> Any:
     """Apply f to complex, dual or complex dual numbers by the chain rule, with its derivatives by central differences.
 
     scalars: rows of f's argument; size: number of knots. Real numbers give f itself.
     """
-    val = np.stack([np.broadcast_to(np.asarray(_value(s)), (size,)) for s in scalars])
+    val = np.stack([np.broadcast_to(np.asarray(value_of(s)), (size,)) for s in scalars])
     z, w = val.real.astype(float), val.imag if np.iscomplexobj(val) else None
     duals = [s for s in scalars if isinstance(s, Dual)]
     if not duals and w is None:

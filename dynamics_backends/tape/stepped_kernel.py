@@ -12,7 +12,7 @@ import numpy as np
 
 from dynamics_backends.compiled.loops.kernel_data import subtree_ends
 from dynamics_backends.rigid_body.algorithms import ltl
-from dynamics_backends.rigid_body.spatial.spatial import Vec, leaves
+from dynamics_backends.rigid_body.spatial.spatial import leaves, vec_of
 from dynamics_backends.symbols import ca
 from dynamics_backends.systems.contact import implicit_step
 from dynamics_backends.systems.contact.implicit_step import ContactProblem
@@ -57,11 +57,6 @@ def _law(m: ContactProblem, sizes: Sequence[int]) -> Tape:
     )
     ends = np.cumsum([0, *sizes])
     given = {name: p[int(i) : int(j)] for name, i, j in zip(m.p, ends[:-1], ends[1:], strict=True)}
-    force, slope = m.law.slopes(gap, _vector(normal), _vector(w), given)
+    force, slope = m.law.slopes(gap, vec_of(normal), vec_of(w), given)
     results = [ca.vertcat(*map(ca.SX, leaves(x))) for x in (force, slope.w)]
     return Tape.of(trace_expressions([gap, normal, w, p], results), [1, 3, 3, sum(sizes)])
-
-
-def _vector(x: Any) -> Vec:
-    """Vec of a symbolic column (3)."""
-    return Vec(x[0], x[1], x[2])

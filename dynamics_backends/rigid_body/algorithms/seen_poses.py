@@ -23,7 +23,7 @@ from typing import Any
 from dynamics_backends.deferred import deferred
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.rigid_body.passes.passes import row
-from dynamics_backends.rigid_body.spatial.spatial import Mat, Motion, Transform, Vec
+from dynamics_backends.rigid_body.spatial.spatial import Mat, Motion, Transform, vec_of
 from dynamics_backends.scalar import rows_of
 
 ca = deferred("casadi")
@@ -52,7 +52,7 @@ class SeenPose:
         for c in columns:
             once = ca.cross(omega, c)
             turned.append(c + once + 0.5 * ca.cross(omega, once))
-        return Transform(Mat(*map(_vec, turned)), _vec(p + rho))
+        return Transform(Mat(*map(vec_of, turned)), vec_of(p + rho))
 
     @property
     def values(self) -> Any:
@@ -69,18 +69,13 @@ class SeenPose:
 
     def curvature(self, gradient: Any, n: int) -> Any:
         """Second derivatives (n, n) in q of the variables xi (6) of this pose, contracted with a gradient (6)."""
-        force, moment = _vec(gradient[:3]), _vec(0.5 * gradient[3:])
+        force, moment = vec_of(gradient[:3]), vec_of(0.5 * gradient[3:])
         H, path = ca.SX(n, n), list(self.motions)
         for at, j in enumerate(path):
             turn = self.motions[j].l.cross(force) + self.motions[j].w.cross(moment)
             for i in path[: at + 1]:  # w_i x l_j . f = w_i . (l_j x f); omega_jj is zero, as w_j x w_j is
                 H[i, j] = H[j, i] = self.motions[i].w.dot(turn)
         return H
-
-
-def _vec(column: Any) -> Vec:
-    """Vec of a symbolic column (3)."""
-    return Vec(column[0], column[1], column[2])
 
 
 @dataclass

@@ -356,7 +356,7 @@ class FrameContactSide(FrameSide):
 
     def residual(self, acc: Any, gravity: Vec, kd: float) -> Rows:
         """Rows a + kd v at the frame's origin: linear, then angular. acc, gravity: as in :class:`FrameSide`."""
-        return rows_at(self.p, _motion(super().residual(acc, gravity, kd)))
+        return rows_at(self.p, motion_of(super().residual(acc, gravity, kd)))
 
     def add_force_slopes(self, tau_q: Entries, force: Rows) -> None:
         """Add d (J' force)_i / d q_j at a fixed wrench (force; moment) at the frame's origin to tau_q[i][j]."""
@@ -373,7 +373,7 @@ class FrameContactSide(FrameSide):
         kp is not used.
         """
         both = super().slopes(fields, kd, kp)
-        return Slopes(*({j: rows_at(self.p, _motion(x)) for j, x in columns.items()} for columns in both))
+        return Slopes(*({j: rows_at(self.p, motion_of(x)) for j, x in columns.items()} for columns in both))
 
     def add_second(
         self, to: Second, fields: Mapping[str, Any], force: Rows, nu: Rows, gains: tuple[float, float], first_row: int
@@ -401,7 +401,7 @@ class FrameContactSide(FrameSide):
         turn = {j: (chi[j] - row(fields["w"], self.body).cross(s)).w for j, s in self.S.items()}
         add_turned(to.qq, self.levers, {j: -x for j, x in turn.items()}, f, symmetric=True)
         for j, lever in self.levers.items():
-            moved = rows_at(self.p, _motion(dw[j]))
+            moved = rows_at(self.p, motion_of(dw[j]))
             extra = [*leaves(w.cross(lever)), 0.0, 0.0, 0.0]
             for r, (x, more) in enumerate(zip(moved, extra, strict=True)):
                 to.q_force[j][first_row + r] = to.q_force[j][first_row + r] + x + more
@@ -427,6 +427,6 @@ def add_turned(
                 to[j][k] = to[j][k] + x
 
 
-def _motion(rows: Sequence[Scalar]) -> Motion:
+def motion_of(rows: Sequence[Scalar]) -> Motion:
     """Motion of six numbers, angular first."""
     return Motion(Vec(*rows[:3]), Vec(*rows[3:]))

@@ -27,7 +27,7 @@ from dynamics_backends.rigid_body.derivatives.rnea_derivatives import BLOCKS, OW
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.rigid_body.passes.drivers import Driver, run
 from dynamics_backends.rigid_body.passes.ground import at_base, free_dofs
-from dynamics_backends.rigid_body.passes.passes import Pass, Program, whole
+from dynamics_backends.rigid_body.passes.passes import Pass, Program, as_rows, whole
 from dynamics_backends.scalar import Rows
 
 
@@ -64,7 +64,7 @@ def COMBINE(model, factor, G_qq, G_qv, G_vv, G_qa, dtau_dq, dtau_dv):
 def _product(factor: ltl.Factor, YD: Sequence[Any], dtau: Any) -> list[Any]:
     """Rows of Y D^-1 L'^-1 dtau, from the columns YD of Y D^-1."""
     n = len(YD)
-    W = ltl.solve_upward(factor, [_row(dtau[k]) for k in range(n)])
+    W = ltl.solve_upward(factor, [as_rows(dtau[k]) for k in range(n)])
     rows = []
     for i in range(n):
         total = W[0] * YD[0][i]
@@ -72,11 +72,6 @@ def _product(factor: ltl.Factor, YD: Sequence[Any], dtau: Any) -> list[Any]:
             total = total + W[k] * YD[k][i]
         rows.append(total)
     return rows
-
-
-def _row(entries: Any) -> Any:
-    """Row of a matrix as one array or column of symbols: a list of scalars is stacked, others are unchanged."""
-    return sm.stack(entries) if isinstance(entries, list) else entries
 
 
 def _interleaved() -> list[Pass]:

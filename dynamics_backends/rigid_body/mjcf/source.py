@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dynamics_backends.rigid_body.spatial.rotations import snap_rotation, unit_quaternion_matrix
+from dynamics_backends.rigid_body.urdf.xml_source import is_text
 from dynamics_backends.user_input import InputError, read_bounded
 
 MISSING = "MJCF files are read by the package mujoco: pip install 'urdf-trajopt[sim]'"
@@ -54,7 +55,7 @@ class MJCFWarning(UserWarning):
 
 def is_mjcf(source: str | os.PathLike) -> bool:
     """True if the first element of a file, or of text that starts with "<", is <mujoco>. False for an unreadable file."""
-    if _is_text(source):
+    if is_text(source):
         head = str(source).encode()
     else:
         try:
@@ -66,14 +67,9 @@ def is_mjcf(source: str | os.PathLike) -> bool:
     return found is not None and found.group(1) == b"mujoco"
 
 
-def _is_text(source: str | os.PathLike) -> bool:
-    """True for a str that starts with "<" after blanks, which is a text; False for a path."""
-    return isinstance(source, str) and source.lstrip("\ufeff \t\r\n").startswith("<")
-
-
 def source_path(source: str | os.PathLike) -> str:
     """Absolute path of a file; "" for text."""
-    return "" if _is_text(source) else str(Path(source).resolve())
+    return "" if is_text(source) else str(Path(source).resolve())
 
 
 class Compiled(NamedTuple):
@@ -95,7 +91,7 @@ def compiled(source: str | os.PathLike) -> Compiled:
         import mujoco  # noqa: F401 (whether it is there)
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(MISSING, name="mujoco") from error
-    text = _is_text(source)
+    text = is_text(source)
     where = "MJCF text" if text else str(source)
     if not text and not Path(source).is_file():
         raise MJCFError(f"cannot read the MJCF {where!r}: there is no such file")
@@ -114,7 +110,7 @@ def _compiled(source: str, states: tuple[FileState, ...]) -> Compiled:
     """
     import mujoco
 
-    text = _is_text(source)
+    text = is_text(source)
     where = "MJCF text" if text else source
     texts = [(where, source)] if text else []
     texts += [(path, _text(Path(path))) for path, _, _ in states if path == source or path.endswith(".xml")]
@@ -140,7 +136,7 @@ def states_of_files(source: str | os.PathLike) -> tuple[FileState, ...]:
 
     References in text are relative to the working directory, as in MuJoCo.
     """
-    found = set() if _is_text(source) else {Path(source).resolve()}
+    found = set() if is_text(source) else {Path(source).resolve()}
     home = next(iter(found)).parent if found else Path.cwd()
     folders, texts = [home], [(path.parent, _text(path)) for path in found] or [(home, str(source))]
     while texts:
@@ -168,7 +164,7 @@ class Names:
 
     def __init__(self, simulated: Any, source: str | os.PathLike = "<") -> None:
         m = simulated
-        self.robot = _robot_name(m, "robot" if _is_text(source) else Path(source).stem)
+        self.robot = _robot_name(m, "robot" if is_text(source) else Path(source).stem)
         self.bodies = _unique(m.body(i).name or f"body{i}" for i in range(m.nbody))
         of_joints = [(i, int(m.jnt_bodyid[i])) for i in range(m.njnt)]
         self.joints = _unique(m.joint(i).name or self._joint_name(m, i, body) for i, body in of_joints)

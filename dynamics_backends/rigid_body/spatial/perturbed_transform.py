@@ -28,6 +28,7 @@ from dynamics_backends.rigid_body.spatial.spatial import (
     Transform,
     Vec,
     build,
+    cross_columns,
     leaves,
 )
 from dynamics_backends.scalar import Scalar
@@ -126,21 +127,16 @@ class PerturbedTransform(Struct):
         value, change = _value(inertia), _tangent(inertia)
         wide, w, l = _wide(value), self.twist.w, self.twist.l
         M, Ht = wide.M.full(), wide.H.transpose()
-        left = _cross(l, Ht)
+        left = cross_columns(l, Ht)
         J = _commutator(w, wide.J.full()) + left + left.transpose()
-        H = _cross(w, wide.H) + _cross(l, M) + _cross(w, Ht).transpose()
+        H = cross_columns(w, wide.H) + cross_columns(l, M) + cross_columns(w, Ht).transpose()
         moved = ArticulatedInertia(J.symmetric(), H, _commutator(w, M).symmetric()) + change
         return _joined(self.pose.articulated_to_parent(value), _wide(self.pose).articulated_to_parent(moved))
 
 
-def _cross(a: Vec, A: Mat) -> Mat:
-    """Product a x A, column by column; its transpose is -A' a x."""
-    return Mat(a.cross(A.a), a.cross(A.b), a.cross(A.c))
-
-
 def _commutator(w: Vec, A: Mat) -> Mat:
     """Commutator w x A - A w x for symmetric A."""
-    left = _cross(w, A)
+    left = cross_columns(w, A)
     return left + left.transpose()
 
 

@@ -131,6 +131,11 @@ class Vec(Struct):
         return Mat(self * b.x, self * b.y, self * b.z)
 
 
+def vec_of(column: Any) -> Vec:
+    """Vec of three components: a list, an array or a symbolic column."""
+    return Vec(column[0], column[1], column[2])
+
+
 class Mat(Struct):
     """3 x 3 matrix as its columns a, b, c."""
 
@@ -252,7 +257,7 @@ class Coriolis(Struct):
     def moved_by(self, s: Motion) -> Coriolis:
         """Rate of change s x* B - B s x when the body moves with s."""
         w, P2, power = s.w, self.P2, s.l.dot(self.P2)
-        T = _cross_columns(w, self.T) + _cross_columns(w, self.T.transpose()).transpose() - P2.outer(s.l)
+        T = cross_columns(w, self.T) + cross_columns(w, self.T.transpose()).transpose() - P2.outer(s.l)
         a, b, c = T.a, T.b, T.c
         T = Mat(Vec(a.x + power, a.y, a.z), Vec(b.x, b.y + power, b.z), Vec(c.x, c.y, c.z + power))
         return Coriolis(w.cross(P2), T)
@@ -360,12 +365,12 @@ class Transform(Struct):
         # Moving the origin by p: H <- H + p x M;  J <- J + p x H' - H p x - p x M p x.
         columns = M.full()
         moved = H + Mat(p.cross(columns.a), p.cross(columns.b), p.cross(columns.c))
-        left = _cross_columns(p, H.transpose())
-        right = _cross_columns(p, moved.transpose()).transpose()  # -(moved) p x
+        left = cross_columns(p, H.transpose())
+        right = cross_columns(p, moved.transpose()).transpose()  # -(moved) p x
         return ArticulatedInertia(J + (left + right).symmetric(), moved, M)
 
 
-def _cross_columns(p: Vec, A: Mat) -> Mat:
+def cross_columns(p: Vec, A: Mat) -> Mat:
     """Product p x A, column by column."""
     return Mat(p.cross(A.a), p.cross(A.b), p.cross(A.c))
 

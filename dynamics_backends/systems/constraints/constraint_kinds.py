@@ -37,12 +37,13 @@ from dynamics_backends.rigid_body.contact.constraints import (
     Side,
     add_turned,
     force_about_origin,
+    motion_of,
     rows_at,
 )
 from dynamics_backends.rigid_body.contact.contact_points import Point, field_at, point_of_frame
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.rigid_body.passes.passes import row
-from dynamics_backends.rigid_body.spatial.spatial import Force, Motion, Transform, Vec, leaves, rotation_of_quaternion
+from dynamics_backends.rigid_body.spatial.spatial import Force, Transform, Vec, leaves, rotation_of_quaternion
 from dynamics_backends.scalar import Rows, Scalar
 
 Gains = tuple[float, float]
@@ -296,7 +297,7 @@ class BoundFrameContact(BoundFrame):
         ValueError for a missing reference.
         """
         value, slopes = super().error(fields, q, p)
-        moved = [rows_at(self._origin(fields), _motion(x)) for x in (value, *slopes.values())]
+        moved = [rows_at(self._origin(fields), motion_of(x)) for x in (value, *slopes.values())]
         return Error(moved[0], dict(zip(slopes, moved[1:], strict=True)))
 
     def add_error_second(
@@ -325,11 +326,6 @@ class BoundFrameContact(BoundFrame):
 def is_shifted(constraint: BoundConstraint) -> bool:
     """True for loops of frames, whose force is reported at another point than the one it is computed at."""
     return isinstance(constraint, BoundFrame) and not isinstance(constraint, BoundFrameContact)
-
-
-def _motion(rows: list[Scalar]) -> Motion:
-    """Motion vector of six rows, angular first."""
-    return Motion(Vec(*rows[:3]), Vec(*rows[3:]))
 
 
 @dataclass(frozen=True)

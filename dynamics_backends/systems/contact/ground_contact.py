@@ -190,30 +190,38 @@ MAX_DEPTH, MAX_HEIGHT = 0.02, 0.05
 """Depth below the ground and height above it [m] of the lowest point beyond which an initial state causes a warning."""
 
 
-def contact_gaps(model: Model, points: Sequence[Point], ground: Ground, x: Array, p: Parameters) -> dict[str, float]:
-    """Gaps [m] of points at a state x (nx,), by name, negative below the ground; p: run-time parameters, name -> (n,)."""
-    q = np.asarray(x, dtype=float)[: model.nq, None]
-    places = point_positions(model, q, [(point.body, point.at) for point in points])
-    rows = {name: np.atleast_1d(value)[:, None] for name, value in p.items()}
-    return {
-        point.name: float(np.squeeze(ground.surface(Vec(*place), rows).gap))
-        for point, place in zip(points, places, strict=True)
-    }
+class OnGround:
+    """Mixin of systems of a robot whose points touch a ground."""
 
+    stiff = "contacts"
+    model: Model
+    points: tuple[Point, ...]
+    ground: Ground
 
-def gap_warnings(gaps: Mapping[str, float]) -> Iterator[str]:
-    """Yield a warning if the smallest gap is below -MAX_DEPTH, or above MAX_HEIGHT. gaps [m]: of at least one point, by name."""
-    lowest = min(gaps, key=lambda name: gaps[name])
-    if gaps[lowest] < -MAX_DEPTH:
-        yield (
-            f"x0 has {lowest} {100 * -gaps[lowest]:.2g} cm below the ground: the contact force will throw the robot up; "
-            "raise its base by this amount"
-        )
-    if gaps[lowest] > MAX_HEIGHT:
-        yield (
-            f"all contact points of x0 are above the ground, the lowest is {lowest} at {100 * gaps[lowest]:.2g} cm: the motion "
-            "starts with a fall; lower the base if the robot should stand"
-        )
+    def gaps(self, x: Array, p: Parameters | None = None) -> dict[str, float]:
+        """Gaps [m] between the points and the ground at a state x (nx,), by name, negative below; p: name -> (n,)."""
+        q = np.asarray(x, dtype=float)[: self.model.nq, None]
+        places = point_positions(self.model, q, [(point.body, point.at) for point in self.points])
+        rows = {name: np.atleast_1d(value)[:, None] for name, value in (p or {}).items()}
+        return {
+            point.name: float(np.squeeze(self.ground.surface(Vec(*place), rows).gap))
+            for point, place in zip(self.points, places, strict=True)
+        }
+
+    def state_warnings(self, x: Array, p: Parameters) -> Iterator[str]:
+        """Yield a warning if the lowest contact point at x (nx,) is more than 2 cm below the ground, or more than 5 cm above it."""
+        gaps = self.gaps(x, p)
+        lowest = min(gaps, key=lambda name: gaps[name])
+        if gaps[lowest] < -MAX_DEPTH:
+            yield (
+                f"x0 has {lowest} {100 * -gaps[lowest]:.2g} cm below the ground: the contact force will throw the robot up; "
+                "raise its base by this amount"
+            )
+        if gaps[lowest] > MAX_HEIGHT:
+            yield (
+                f"all contact points of x0 are above the ground, the lowest is {lowest} at {100 * gaps[lowest]:.2g} cm: the motion "
+                "starts with a fall; lower the base if the robot should stand"
+            )
 
 
 class Touch(NamedTuple):

@@ -17,11 +17,11 @@ has as well.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from dynamics_backends import scalar as sm
-from dynamics_backends.protocol import Array, Contraction, Parameters, Partials
+from dynamics_backends.protocol import Contraction, Partials
 from dynamics_backends.rigid_body.algorithms import ltl
 from dynamics_backends.rigid_body.algorithms.forward_dynamics import equations_of_motion
 from dynamics_backends.rigid_body.algorithms.kinematics import MOTION, base_origin
@@ -54,11 +54,10 @@ from dynamics_backends.systems.contact.contact_law import ContactLaw
 from dynamics_backends.systems.contact.exponential_law import SoftContactLaw
 from dynamics_backends.systems.contact.ground_contact import (
     Ground,
+    OnGround,
     Plane,
     Slopes,
     Touch,
-    contact_gaps,
-    gap_warnings,
     subtract_second,
     weight_of,
 )
@@ -75,7 +74,7 @@ class _Solved(NamedTuple):
     f_ground: Any
 
 
-class SoftContact(WholeMap, ActuatedBody):
+class SoftContact(OnGround, WholeMap, ActuatedBody):
     """System of a robot whose points touch soft ground.
 
     ``points``: names of frames, or (frame, offset (3,) [m] in its axes); they are named by their frames, several of one frame
@@ -84,8 +83,6 @@ class SoftContact(WholeMap, ActuatedBody):
     a Plane) and of the law, such as contact_stiffness. Raises UnknownName for an unknown frame, ValueError for no point or one of a
     frame that is fixed to the world, and the errors of ActuatedBody.
     """
-
-    stiff = "contacts"
 
     def __init__(
         self,
@@ -102,14 +99,6 @@ class SoftContact(WholeMap, ActuatedBody):
         self.points = points_of_frames(model, points)
         self.ground = ground or Plane()
         self.law: ContactLaw = law or SoftContactLaw()
-
-    def gaps(self, x: Array, p: Parameters | None = None) -> dict[str, float]:
-        """Gaps [m] between the points and the ground at a state x (nx,), by name, negative below; p: name -> (n,)."""
-        return contact_gaps(self.model, self.points, self.ground, x, p or {})
-
-    def state_warnings(self, x: Array, p: Parameters) -> Iterator[str]:
-        """Yield a warning if the lowest contact point at x (nx,) is more than 2 cm below the ground, or more than 5 cm above it."""
-        return gap_warnings(self.gaps(x, p))
 
     # -- values -------------------------------------------------------------------------------------------------------
     def __call__(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Rows:

@@ -25,12 +25,12 @@ The factor of da, -h C_qV, is added to the derivative of M mu in q; C_VV makes a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from copy import copy
 from typing import Any, NamedTuple
 
 from dynamics_backends import scalar as sm
-from dynamics_backends.protocol import IMPLICIT_STEP, Array, Contraction, Matrix, Parameters, Partials
+from dynamics_backends.protocol import IMPLICIT_STEP, Contraction, Matrix, Parameters, Partials
 from dynamics_backends.rigid_body.algorithms import ltl
 from dynamics_backends.rigid_body.algorithms.kinematics import base_origin
 from dynamics_backends.rigid_body.contact.constraints import Second
@@ -66,12 +66,11 @@ from dynamics_backends.systems.constraints.constrained_derivatives import (
 from dynamics_backends.systems.contact.contact_law import StepLaw, scaled
 from dynamics_backends.systems.contact.ground_contact import (
     Ground,
+    OnGround,
     Plane,
     Slopes,
     Surface,
     Touch,
-    contact_gaps,
-    gap_warnings,
     subtract_second,
     weight_of,
 )
@@ -112,7 +111,7 @@ class Linear(NamedTuple):
     hessians: Sequence[Mat] = ()
 
 
-class SteppedContact(WholeMap, ActuatedBody):
+class SteppedContact(OnGround, WholeMap, ActuatedBody):
     """System of a robot whose points touch the ground in long time steps, for the integrator semi_implicit_euler.
 
     ``points``: names of frames, or (frame, offset (3,) [m] in its axes); they are named by their frames, several of one frame
@@ -147,16 +146,6 @@ class SteppedContact(WholeMap, ActuatedBody):
         self.law: StepLaw = law or RelaxedCone()
         self.step = step
         self.parents: list[int] = model.dof_parent.tolist()
-
-    def gaps(self, x: Array, p: Parameters | None = None) -> dict[str, float]:
-        """Gaps [m] between the points and the ground at a state x (nx,), by name, negative below; p: name -> (n,)."""
-        return contact_gaps(self.model, self.points, self.ground, x, p or {})
-
-    stiff = "contacts"
-
-    def state_warnings(self, x: Array, p: Parameters) -> Iterator[str]:
-        """Yield a warning if the lowest contact point at x (nx,) is more than 2 cm below the ground, or more than 5 cm above it."""
-        return gap_warnings(self.gaps(x, p))
 
     def slower(self, time: float, p: Parameters) -> tuple[SteppedContact, Parameters]:
         """Copy of the system, and parameters, whose law has in steps shorter by ``time`` [s] the forces of this law with p.
