@@ -67,7 +67,10 @@ class Failure(NamedTuple):
     advice: str
 
 
-CHECK_DERIVATIVES = "Check the derivatives (trajopt check), start from a better guess, or try another hessian."
+CHECK_DERIVATIVES = (
+    "Check the derivatives (trajopt check), start from a better guess, or try another hessian. If a function has kinks, such as "
+    "abs or max, minima may lie there: split |u| into a + b with u = a - b and a, b >= 0."
+)
 NO_STEP_LENGTH = Failure("No step length was accepted", CHECK_DERIVATIVES)
 NO_RESTORATION = Failure("Feasibility restoration failed", "Start from a better guess, or relax a constraint.")
 OPEN_DEFECTS = Failure(
