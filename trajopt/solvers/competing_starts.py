@@ -76,7 +76,7 @@ def random_motions(ocp: OCP, guess: Guess, rng: np.random.Generator) -> Iterator
 
 FACTORS = (5, 2)
 """Numbers of time steps that are merged into one: the second one if motions on the first grid are feasible there only, as when
-they jump over an obstacle between its knots."""
+they jump over an obstacle between its knots. The first one is smaller for horizons of less than FACTORS[0] times LEAST_KNOTS."""
 MAX_ITERATIONS, ALL_ITERATIONS, ALL_WORK, ALL_STEPS = 50, 4000, 4e7, 1e6
 """Maximum number of iterations of a coarse solve, number of iterations of all of them after which no other one begins, and that
 number times the entries of second derivatives and times the integration steps, which limit it for large problems and long
@@ -102,8 +102,8 @@ feasible motion after which the competition ends."""
 THREADS, QUEUED = 4, 8
 """Maximum number of threads that solve, and number of starts that are begun before the solution of the first of them is taken. The
 bound on the cost of a start depends on the solutions taken, not on the number of threads."""
-LEAST_KNOTS = 5
-"""Minimum number of knots of the coarse grid."""
+LEAST_KNOTS = 10
+"""Minimum number of knots of the coarse grid of systems; solves on fewer, with long steps, rarely end."""
 TIME_SHARE = 0.5
 """Largest fraction of a time limit that the competition takes."""
 
@@ -229,12 +229,17 @@ def is_at_rest(ocp: OCP, guess: Guess) -> bool:
 def may_compete(ocp: OCP, guess: Guess) -> bool:
     """True if the guess is at rest, no part of the problem runs in NumPy, and a coarser grid has knots enough.
 
-    Its time steps can be merged, and at least half of its knots, and at least FACTORS[0] times LEAST_KNOTS, belong to sampled
+    Its time steps can be merged, and at least half of its knots, and at least FACTORS[1] times LEAST_KNOTS, belong to sampled
     systems.
     """
-    knots = sum(phase.knots for phase in ocp.phases if isinstance(phase.dynamics, SampledSystem))
-    enough = knots >= max(FACTORS[0] * LEAST_KNOTS, ocp.horizon // 2)
+    knots = _sampled_knots(ocp)
+    enough = knots >= max(FACTORS[1] * LEAST_KNOTS, ocp.horizon // 2)
     return enough and is_at_rest(ocp, guess) and can_be_regridded(ocp) and runs_compiled(ocp)
+
+
+def _sampled_knots(ocp: OCP) -> int:
+    """Return the number of knots of sampled systems."""
+    return sum(phase.knots for phase in ocp.phases if isinstance(phase.dynamics, SampledSystem))
 
 
 def with_random_durations(ocp: OCP, guess: Guess, end: Array, rng: np.random.Generator) -> Guess:
@@ -262,12 +267,12 @@ def choose_starts(
     """Solve from the guess and random motions on a coarse grid, and return the best initial guesses on the grid of the problem.
 
     solve: rough solve of the coarse problem. count: maximum number of starts. has_time: True while another start may be tried.
-    factor: number of time steps that are merged into one.
+    factor: number of time steps that are merged into one, if LEAST_KNOTS remain.
     Ends early if AGREEMENT starts agree on the cheapest objective, or UNANIMOUS ones if no start led to another result, after
     ALL_ITERATIONS iterations, ALL_WORK or ALL_STEPS, or after HOPELESS starts if no motion is feasible. Only the guess is returned
     if its solve succeeds in at most FEW iterations or is unbounded, or if the user interrupts any solve.
     """
-    coarse = coarser(ocp, factor)
+    coarse = coarser(ocp, min(factor, max(FACTORS[1], _sampled_knots(ocp) // LEAST_KNOTS)))
     try:
         starts = _competed(coarse, on_grid_of(coarse, ocp, guess), count, solve, has_time)
     except KeyboardInterrupt:

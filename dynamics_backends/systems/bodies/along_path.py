@@ -9,12 +9,20 @@ the forces follow from inverse dynamics (A. Astudillo et al., paper on analytica
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from copy import copy
+from typing import Any, Self
 
 from dynamics_backends import scalar as sm
 from dynamics_backends.chained_map import ChainedSecond
 from dynamics_backends.manifold import Manifold, vector_space
-from dynamics_backends.protocol import Contraction, HasPartials, Matrix, MissingCapability, Partials
+from dynamics_backends.protocol import (
+    Contraction,
+    DampsImplicitly,
+    HasPartials,
+    Matrix,
+    MissingCapability,
+    Partials,
+)
 from dynamics_backends.scalar import Rows, Scalar
 
 
@@ -56,12 +64,13 @@ class DoubleIntegrator:
 class AlongPath(ChainedSecond):
     """System extended by a path parameter; the original one needs a flat state and analytic partial derivatives (HasPartials).
 
-    The path parameter and its rate come last in the state, its acceleration last in the controls. Raises MissingCapability for
-    other systems.
+    The path parameter and its rate come last in the state, its acceleration last in the controls; damping that the system treats
+    as implicit remains so (:class:`~dynamics_backends.protocol.DampsImplicitly`). Raises MissingCapability for other systems.
     """
 
     second_order = False
     tail = 2
+    offsets: int | None = None
 
     def __init__(self, system: Any) -> None:
         own_derivatives = isinstance(system, HasPartials)
@@ -76,9 +85,32 @@ class AlongPath(ChainedSecond):
         self.output_names = tuple(f"d {name}/dt" for name in self.manifold.tangent_names)
         self.control_names = (*system.control_names, "a[s]")
 
+    @property
+    def damps(self) -> bool:
+        """True if the system has damping that can be implicit in a time step."""
+        return isinstance(self.map, DampsImplicitly) and self.map.damps
+
+    def implicit(self, *, offset: bool) -> Self:
+        """System with implicit damping; with ``offset`` the velocity offsets of the damping follow the acceleration of the path."""
+        result = copy(self)
+        result.map = self.map.implicit(offset=offset)
+        result.offsets, result.nu = result.map.offsets, result.map.nu + 1
+        own = result.map.control_names
+        result.control_names = (*self.control_names, *own[len(own) - result.map.offsets :])
+        return result
+
+    def inner(self, w: Rows, p: Mapping[str, Rows]) -> list[Scalar]:
+        """Controls of the system: those before and behind the acceleration of the path parameter."""
+        return [w[i] for i in range(self.tail, self.tail + self.nu) if i != self._place]
+
     def outer(self, y: Rows, w: Rows, p: Mapping[str, Rows]) -> list[Scalar]:
         """Rows of xdot of the system, followed by the derivatives (sdot, w) of the path parameter s and its rate."""
-        return [*super().outer(y, w, p), w[1], w[self.tail + self.nu - 1]]
+        return [*super().outer(y, w, p), w[1], w[self._place]]
+
+    @property
+    def _place(self) -> int:
+        """Position of the acceleration of the path parameter in the rows (last states, controls)."""
+        return self.tail + self.nu - (self.offsets or 0) - 1
 
 
 def _matrix(zero: Scalar, rows: int, columns: int, ones: set[tuple[int, int]]) -> Matrix:

@@ -233,6 +233,7 @@ def task_in_scene(
         warnings=(
             *robot.missing,
             *warnings,
+            *(_planning_warnings(s, arm.q0, goal, pairs) if path is None else ()),
             *_margin_warnings(s.margin, reach_of(model, model.frame_id(arm.frame))),
             *orientation_warnings(arm, s.goal_rotation, lambda R: False, missed=False),
             *weak_joint_warnings(arm, s.torque_scale, goal[None]),
@@ -295,12 +296,9 @@ def path_of(s: Settings, q0: Array, goal: Array, pairs: CollisionPairs, model: M
     straight = np.stack([q0, goal])
     if s.guess == "straight":
         return straight, False
-    ends = np.stack([q0, goal])
-    margins = (MARGIN_FRACTION * s.margin, 0.0)  # fall back to margin 0 if start or goal is closer
-    spaces = [space for space in (FreeSpace(pairs, margin) for margin in margins) if not space.touches(ends)]
-    if not spaces:
+    space = _planning_space(s, q0, goal, pairs)
+    if space is None:
         return straight, False
-    space = spaces[0]
     still = not pairs.scene.moves
     if not space.line_touches(q0, goal, 0.04):
         return straight, still
@@ -311,6 +309,25 @@ def path_of(s: Settings, q0: Array, goal: Array, pairs: CollisionPairs, model: M
         space.touches, space.line_touches, q0, goal, lower, upper, seed=s.seed, time_limit=s.planning_time
     )
     return (straight, False) if found is None else (found, still)
+
+
+def _planning_space(s: Settings, q0: Array, goal: Array, pairs: CollisionPairs) -> FreeSpace | None:
+    """Return the free space of the capsules with half of the margin, or without if start or goal is closer; None if they touch."""
+    spaces = (FreeSpace(pairs, margin) for margin in (MARGIN_FRACTION * s.margin, 0.0))
+    return next((space for space in spaces if not space.touches(np.stack([q0, goal]))), None)
+
+
+def _planning_warnings(s: Settings, q0: Array, goal: Array, pairs: CollisionPairs) -> tuple[str, ...]:
+    """Return a warning if no path is planned because capsules touch at start or goal. Raises ValueError for guess = "rrt"."""
+    if s.guess == "straight" or _planning_space(s, q0, goal, pairs) is not None:
+        return ()
+    touching = (
+        "the capsules that cover the links touch a body at the start or the goal, so that no path is planned: reduce "
+        f"problem.cover_tolerance ({s.cover_tolerance:g} m) or increase cover_pieces"
+    )
+    if s.guess == "rrt":
+        raise ValueError(f'guess = "rrt": {touching}')
+    return (touching,)
 
 
 BEYOND = 1e-3

@@ -18,6 +18,7 @@ from trajopt.collisions.mesh_check import RATE, MeshCheck, MinimumDistance
 from trajopt.config.task import Refined
 from trajopt.guesses.timed_path import Timing
 from trajopt.solvers.feedback import tracking_gains
+from trajopt.validation.limit_violations import constraint_violations
 from .in_scene import MotionInScene, guess_from_timing, motion_at, with_duration_scaled
 from .joint_torques import torques_of
 from .path_timing import PathTiming
@@ -112,6 +113,9 @@ class Refinement:
         strong = converged and free and self._exceeds_torque_limits(solution)
         if strong:
             report = "torques exceed their limits between knots"
+        elif free and not converged:
+            why = "the motion takes longer than its guess" if slow else f"the solve ended with {solution.status.code}"
+            report = f"{why}; {report}"
         if converged and free and not strong:
             gain = np.inf if self.best is None else self.best.xs[-1, -1] / solution.xs[-1, -1]
             held = self._at_limit(plan)
@@ -193,7 +197,10 @@ class Refinement:
         return Refined(True, "; ".join((self.best_report, *more)), solution=self.best)
 
     def _use_planned_path(self) -> None:
-        """Use the planner's path, timed with piecewise constant accelerations, if it is collision-free and shorter."""
+        """Use the planner's path, timed with piecewise constant accelerations, if it is collision-free and shorter.
+
+        It must satisfy the constraints of the problem with its own pairs and without additional margins, which becomes the latest.
+        """
         motion, best = self.motion, self.best
         if best is None or self.timing is None or self.timing.planned is None:
             return
@@ -205,8 +212,12 @@ class Refinement:
         found = replace(self._with_plan(best, plan), status=status, K=gains, k=np.zeros_like(best.k), multipliers={})
         qs, _, _, times = motion_at(found, motion.model.nv, RATE)
         least, _ = self._checked(qs, times)
-        if least.distance >= MARGIN_FRACTION * motion.margin:
-            self.best, self.best_report = (
+        own = motion.with_pairs(self.ocp, plan, tube=WIDE)
+        if least.distance >= MARGIN_FRACTION * motion.margin and not any(
+            constraint_violations(own, found.xs, found.us)
+        ):
+            self.latest, self.best, self.best_report = (
+                own,
                 found,
                 f"smallest distance {least}; this is the path of the planner, no shorter motion was found",
             )

@@ -21,6 +21,8 @@ FAR, NEAR = 0.06, 0.05
 error."""
 HIGH, LEVEL = 0.1, 0.03
 """A height is missed if the error exceeds this fraction of it, and this distance [m]."""
+OF_HIPS = 0.08
+"""Largest fraction of the initial height of the hips above the feet for the distances NEAR and LEVEL, which suit large robots."""
 
 
 def falls(model: Model, feet: Sequence[str], xs: Array, times: Array) -> list[str]:
@@ -70,13 +72,16 @@ def _during(when: Array, times: Array) -> str:
     return f"at {at[0]:.2f} s" if at[0] == at[-1] else f"from {at[0]:.2f} to {at[-1]:.2f} s"
 
 
-def goal_misses(goal: Sequence[float], height: float | None, xs: Array) -> list[str]:
-    """Return sentences about a base that ends far from the goal (x, y) [m], or from a height [m]."""
+def goal_misses(hip_height: float, goal: Sequence[float], height: float | None, xs: Array) -> list[str]:
+    """Return sentences about a base that ends far from the goal (x, y) [m], or from a height [m].
+
+    hip_height: initial height of the hips above the feet [m].
+    """
     start, end, found = xs[0, :2], xs[-1, :2], []
     away, distance = float(np.linalg.norm(end - goal[:2])), float(np.linalg.norm(np.asarray(goal[:2]) - start))
-    if away > max(FAR * distance, NEAR):
+    if away > max(FAR * distance, min(NEAR, OF_HIPS * hip_height)):
         found.append(f"the base ends {away:.2f} m from its goal, {distance:.2f} m from its start: {MORE}")
-    if height is not None and abs(xs[-1, 2] - height) > max(HIGH * height, LEVEL):
+    if height is not None and abs(xs[-1, 2] - height) > max(HIGH * height, min(LEVEL, OF_HIPS * hip_height)):
         found.append(f"the base ends {xs[-1, 2]:.2f} m high; the target is {height:.2f} m")
     return found
 

@@ -56,7 +56,7 @@ from ..robot.similarity import (
 )
 from ..robot.walker import StandingPose, joint_gains, posture
 from .commands import END, START, distance_sentence, speed_sentence
-from .falls import TILTED, falls, goal_misses, tilts
+from .falls import TILTED, falls, goal_misses, heights, tilts
 from .free_gait import resting_controls
 from .gait import PATTERNS
 
@@ -284,12 +284,13 @@ def build(settings: Settings, backend: BackendFactory) -> Task:
     law = w.system.law
     ocp = relaxed(law.relaxation if s.easier and isinstance(law, RelaxedCone) else None)
     easier = tuple(relaxed(relaxation) for relaxation in s.easier)
+    hip_height = float(heights(w.model, w.standing.stance.feet, np.asarray(x0)[None])[0])
     return Task(
         ocp,
         partial(_guess, (*easier, ocp)[0], w, dynamics.backend, _guess_postures(w, ocp.times[:-1])),
         outcome=partial(_outcome, w),
         commands=partial(_commands, s),
-        missed=partial(goal_misses, s.end, w.height),
+        missed=partial(goal_misses, hip_height, s.end, w.height),
         fallen=partial(falls, w.model, w.standing.stance.feet),
         feet=w.standing.stance.feet,
         warnings=_unused(s),

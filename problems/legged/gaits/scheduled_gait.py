@@ -43,7 +43,7 @@ from ..robot.base_state import BaseWeights, Triple, base_state_cost
 from ..robot.joint_limits import REMOVED_BY, EnforcedLimits
 from ..robot.walker import StandingPose
 from .commands import travel_sentences
-from .falls import falls, goal_misses
+from .falls import falls, goal_misses, heights
 from .gait import FootReferences, Gait, Interval
 from .gait_settings import Settings as Settings
 
@@ -113,12 +113,13 @@ def build(settings: Settings, backend: BackendFactory) -> Task:
         terminal_constraints=enforced.constraints,
         **enforced.bounds,
     )
+    hip_height = float(heights(walker.model, s.feet, walker.x0[None])[0])
     return Task(
         ocp,
         _guess(walker, ocp),
         outcome=partial(_outcome, walker),
         commands=partial(travel_sentences, float(walker.references.base[-1, 0])),
-        missed=partial(goal_misses, walker.references.base[-1], walker.height),
+        missed=partial(goal_misses, hip_height, walker.references.base[-1], walker.height),
         fallen=partial(falls, walker.model, s.feet),
         feet=s.feet,
         warnings=(*walker.rounded, *walker.standing.stance.uneven_feet(walker.joints)),

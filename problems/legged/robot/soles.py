@@ -1,9 +1,13 @@
-"""Soles of flat feet: their frames and extents.
+"""Soles of flat feet, their frames and extents, and tips of legs whose last link has no frame at its end.
 
 The *sole* of a foot is a frame on its body, level and aligned with the robot's heading in the neutral configuration. Its origin
 is below the foot's last joint, at the height of the lowest point of the foot's shapes.  The sole is the bounding rectangle of the
 shape points near this height.  Without readable shapes, the sole has the proportions of a human foot for the leg
 length (R. Drillis, R. Contini, Body Segment Parameters, 1966).
+
+The *tip* of a leg is at the height of the lowest point of its last body's shapes in the neutral configuration, of those at least
+NEAR of the largest distance from its joint, and below the middle of the points near this height.  It is the foot if the found one
+lies at the joint, which cannot move it, and the shapes do not surround the joint, as those of a wheel do.
 """
 
 from __future__ import annotations
@@ -25,6 +29,9 @@ HUMAN = (0.07, 0.21, 0.05)
 """Heel behind the ankle, toe before the ankle, and half the width of a human foot [leg lengths]."""
 HIGH = 0.07
 """Height of the ankle above the ground without shapes [leg lengths]."""
+NEAR, AROUND = 0.5, 0.25
+"""Fractions of the largest distance of shape points from the joint: smallest distance of a tip, and largest distance of the middle
+of shapes that surround the joint."""
 SOURCES: tuple[Purpose, ...] = ("collision", "visual")
 
 
@@ -77,6 +84,42 @@ def with_soles(model: Model, legs: Sequence[Leg], heading: float) -> tuple[Model
         soles.append(sole)
     found = replace(model, frames=(*model.frames, *frames))
     return found, tuple(leg_of(found, frame.name, heading) for frame in frames), tuple(soles)
+
+
+def with_tips(model: Model, legs: Sequence[Leg], heading: float) -> tuple[Model, tuple[Leg, ...]]:
+    """Add a frame at the tip of each leg whose foot is at its last joint. Returns the model, and legs that end at the tips.
+
+    Raises ValueError if the shapes of such a leg cannot be read.
+    """
+    posed, feet = Posed.neutral(model), list[str]()
+    for leg in legs:
+        feet.append(leg.foot)
+        frame = model.frames[model.frame_id(leg.foot)]
+        if frame.p.any():
+            continue
+        points = _points(model, frame.body, posed) - posed.p[frame.body]
+        if not len(points):
+            raise ValueError(
+                f"feet: {leg.foot} of {model.name} is at the last joint of its leg, which cannot move it, and no shapes of it were "
+                "read; add a link at the end of the leg, or name the feet"
+            )
+        if (tip := _tip(points)) is not None:
+            feet[-1] = f"{leg.foot} tip"
+            added = Frame(feet[-1], frame.body, np.eye(3), posed.R[frame.body].T @ tip, "contact")
+            model = replace(model, frames=(*model.frames, added))
+    return model, tuple(leg_of(model, foot, heading) for foot in feet)
+
+
+def _tip(points: Array) -> Array | None:
+    """Return the tip (3,) [m] of shapes with points (n, 3), relative to the joint; None for shapes around the joint."""
+    away, middle = np.linalg.norm(points, axis=1), 0.5 * (points.min(axis=0) + points.max(axis=0))
+    longest = away.max()
+    if np.linalg.norm(middle) <= AROUND * longest:
+        return None
+    far = points[away >= NEAR * longest]
+    low = far[far[:, 2] <= far[:, 2].min() + FLAT * longest]
+    middle = 0.5 * (low.min(axis=0) + low.max(axis=0))
+    return np.array([*middle[:2], low[:, 2].min()])
 
 
 def _measured(name: str, points: Array, length: float) -> tuple[float, Sole]:

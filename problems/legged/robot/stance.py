@@ -22,7 +22,7 @@ from dynamics_backends.rigid_body.model.model import Frame, Model
 from dynamics_backends.rigid_body.model.model_builder import lock_joints
 from trajopt.config.task import position_of
 from .legs import Leg, heading, leg_of, lowest_ends, rotate_z, trunk
-from .soles import Sole, with_soles
+from .soles import Sole, with_soles, with_tips
 from .sprawl import at_height
 
 CROUCH, UPRIGHT = 0.75, 0.9
@@ -45,7 +45,7 @@ OUTWARD = 0.02
 class Stance:
     """Legs of a floating-base robot. legs: in the order of the feet. heading: yaw [rad] of the robot's forward direction in its
     base frame. soles: soles of flat feet, for two legs that can keep them level; the model then has a frame on each sole, and
-    these frames are the feet."""
+    these frames are the feet. So are the tips of legs that end at a joint (:func:`~problems.legged.robot.soles.with_tips`)."""
 
     model: Model
     legs: tuple[Leg, ...]
@@ -60,12 +60,14 @@ class Stance:
         """
         if not model.floating_base:
             raise ValueError(f"{model.name} has a fixed base; load it with base = 'floating'")
-        feet = tuple(feet) or lowest_ends(model)
-        facing = heading(model, feet)
-        legs = tuple(leg_of(model, foot, facing) for foot in feet)
+        found = tuple(feet) or lowest_ends(model)
+        facing = heading(model, found)
+        legs = tuple(leg_of(model, foot, facing) for foot in found)
         if len(legs) == 2 and all(len(leg.joints) >= ALL for leg in legs):
             model, legs, soles = with_soles(model, legs, facing)
             return cls(model, legs, facing, soles)
+        if not feet:
+            model, legs = with_tips(model, legs, facing)
         return cls(model, legs, facing)
 
     @property

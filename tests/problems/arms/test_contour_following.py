@@ -10,15 +10,17 @@ import pytest
 
 from dynamics_backends.registry import make_backend
 from dynamics_backends.rigid_body.batched import frame_placement, inverse_dynamics
+from dynamics_backends.rigid_body.model.model_builder import with_joint_properties
 from dynamics_backends.systems.bodies.along_path import AlongPath, DoubleIntegrator
 from dynamics_backends.systems.bodies.free_body import FreeBody
 from problems.robots import load_robot
-from trajopt import SQPOptions, StatusCode, solve
+from trajopt import OCP, SQPOptions, StatusCode, check_derivatives, control_cost, solve, velocity_limits
 from trajopt.config.registry import PROBLEMS
 from trajopt.config.task import SettingsError
 from trajopt.guesses.guesses import Guess, WarmStart
 from trajopt.replanning.real_time_sqp import RealTimeSQP
 from trajopt.solvers.direct.direct_sqp import staged_program
+from trajopt.step.sensitivities import SampledSystem
 
 CONTOUR = PROBLEMS["contour_following"]
 NUMPY = partial(make_backend, engine="numpy")
@@ -63,6 +65,29 @@ def test_partial_derivatives_along_a_path(form):
         dx, du = np.split(e * np.eye(24)[i], [16])
         wanted = (slope(x + dx, u + du) - slope(x - dx, u - du)) / (2.0 * e)
         np.testing.assert_allclose(full[:, i], wanted, rtol=1e-5, atol=1e-6 * max(1.0, np.abs(full).max()))
+
+
+@pytest.mark.parametrize("engine", ["numpy", "compiled"])
+@pytest.mark.parametrize("scheme", ["euler", "rk4"])
+def test_damping_along_a_path_is_implicit(scheme, engine):
+    """A step of 50 ms with strong damping is that of the robot alone; explicit damping would diverge."""
+    model = with_joint_properties(load_robot("gen3", base="fixed"), damping=50.0)
+    rng = np.random.default_rng(0)
+    x, u = rng.standard_normal((3, 14)), rng.standard_normal((3, 7))
+    alone, along = FreeBody(model), AlongPath(FreeBody(model))
+    expected = SampledSystem(NUMPY(alone, "analytic"), scheme).step(x, u, 0.0, 0.05, {})
+    dynamics = SampledSystem(make_backend(along, "analytic", engine=engine), scheme)
+    wide, both = np.hstack([x, [[0.1, 0.2]] * 3]), np.hstack([u, [[1.0]] * 3])
+    found = dynamics.step(wide, both, 0.0, 0.05, {})
+    np.testing.assert_allclose(found[:, :14], expected, rtol=1e-9, atol=1e-9)
+    assert np.abs(found).max() < 10.0 and np.allclose(found[:, 15], 0.25)
+    limits = velocity_limits(model, along.manifold)
+    assert limits.residual.n_out == 7 and np.allclose(limits.residual(wide.T, both.T, 0.0, {}), x[:, 7:].T)
+    ocp = OCP.single_phase(dynamics, wide[0], 5, 0.05, [control_cost(8)], constraints=[limits], model=model)
+    assert all(
+        check.passed
+        for check in check_derivatives(ocp, guess=Guess(np.tile(wide[0], (6, 1)), np.tile(both[0], (5, 1))))
+    )
 
 
 def test_systems_that_cannot_follow_a_path_are_refused():

@@ -70,12 +70,18 @@ def test_a_robot_that_lies_down_falls_and_one_that_jumps_or_goes_downhill_does_n
 def test_an_end_is_missed_by_a_fraction_of_the_path(standing):
     xs = np.zeros((3, 37))
     xs[-1, :3] = 1.5, 0.0, 0.55
-    assert goal_misses((1.5 + 0.9 * FAR * 1.5, 0.0), 0.572, xs) == []
-    assert goal_misses((1.5, 0.9 * NEAR), 0.572, xs) == []
-    (away,) = goal_misses((8.0, 0.0), 0.572, xs)
+    assert goal_misses(0.7, (1.5 + 0.9 * FAR * 1.5, 0.0), 0.572, xs) == []
+    assert goal_misses(0.7, (1.5, 0.9 * NEAR), 0.572, xs) == []
+    (away,) = goal_misses(0.7, (8.0, 0.0), 0.572, xs)
     assert "6.50 m from its goal, 8.00 m from its start" in away
-    (high,) = goal_misses((1.5, 0.0), 2.0, xs)
+    (high,) = goal_misses(0.7, (1.5, 0.0), 2.0, xs)
     assert "0.55 m high; the target is 2.00 m" in high
+
+
+def test_the_goal_of_a_small_robot_is_met_to_a_fraction_of_its_size():
+    xs = np.zeros((2, 37))
+    (away,) = goal_misses(0.2, (0.03, 0.0), None, xs)
+    assert "0.03 m from its goal" in away and goal_misses(0.2, (0.015, 0.0), None, xs) == []
 
 
 def test_the_command_ends_with_1_where_a_gait_does_not_arrive(tmp_path):

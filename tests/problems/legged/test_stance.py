@@ -130,6 +130,54 @@ def test_a_robot_on_one_leg_needs_named_feet():
         lowest_ends(load_robot("erd:finger_edu", base="floating"))
 
 
+SHAPE = '<collision><origin xyz="0 0 -0.2"/><geometry><sphere radius="0.02"/></geometry></collision>'
+WHEEL = '<collision><geometry><cylinder radius="0.1" length="0.05"/></geometry></collision>'
+
+
+def without_foot_links(tmp_path, shape):
+    """A quadruped whose legs end with a joint, 0.25 m below the hip, and a body with a shape."""
+    inertial = (
+        '<inertial><mass value="1"/><inertia ixx="0.01" iyy="0.01" izz="0.01" ixy="0" ixz="0" iyz="0"/></inertial>'
+    )
+    parts = [f'<link name="trunk">{inertial}</link>']
+    for name, x, y in (("lf", 0.3, 0.1), ("rf", 0.3, -0.1), ("lh", -0.3, 0.1), ("rh", -0.3, -0.1)):
+        above = "trunk"
+        for part, at, axis in (
+            ("hip", f"{x} {y} 0", "1 0 0"),
+            ("thigh", "0 0 0", "0 1 0"),
+            ("shank", "0 0 -0.25", "0 1 0"),
+        ):
+            link = f"{name}_{part}"
+            parts.append(f'<link name="{link}">{inertial}{shape if part == "shank" else ""}</link>')
+            parts.append(
+                f'<joint name="{link}_joint" type="revolute"><parent link="{above}"/><child link="{link}"/><origin xyz="{at}"/>'
+                f'<axis xyz="{axis}"/><limit lower="-2" upper="2" effort="50" velocity="20"/></joint>'
+            )
+            above = link
+    path = tmp_path / "quadruped.urdf"
+    path.write_text(f'<robot name="quadruped">{"".join(parts)}</robot>')
+    return load_robot(str(path), base="floating")
+
+
+def test_legs_without_a_foot_link_end_at_their_shapes(tmp_path):
+    found = Stance.from_model(without_foot_links(tmp_path, SHAPE))
+    assert found.feet == tuple(f"{leg}_shank tip" for leg in ("lf", "rf", "lh", "rh"))
+    assert found.leg_length == pytest.approx(0.47, abs=1e-3)
+    q = found.configuration(found.posture())
+    assert np.allclose([position_of(found.model, foot, q)[2] for foot in found.feet], 0.0, atol=1e-6)
+
+
+def test_a_wheel_is_a_foot_at_its_joint(tmp_path):
+    assert Stance.from_model(without_foot_links(tmp_path, WHEEL)).feet[0] == "lf_shank"
+
+
+def test_legs_without_foot_links_and_shapes_need_named_feet(tmp_path):
+    model = without_foot_links(tmp_path, "")
+    with pytest.raises(ValueError, match="lf_shank of quadruped is at the last joint of its leg, .* name the feet"):
+        Stance.from_model(model)
+    assert Stance.from_model(model, ("lf_shank", "rf_shank", "lh_shank", "rh_shank")).leg_length == pytest.approx(0.25)
+
+
 def test_a_bolted_robot_moves_as_the_floating_one_does_with_its_base_held():
     model, rng = load_robot("hyq"), np.random.default_rng(3)
     joints = rng.uniform(-1.0, 1.0, 12)

@@ -20,6 +20,7 @@ from trajopt.solvers.competing_starts import (
     ALL_ITERATIONS,
     FACTORS,
     HOPELESS,
+    LEAST_KNOTS,
     UNANIMOUS,
     Cutoff,
     choose_starts,
@@ -52,7 +53,7 @@ def test_the_cheaper_optimum_is_found_from_a_guess_that_stands_still():
     assert far < 0.1 * near
     np.testing.assert_allclose([alone.cost, best.cost], [near, far], rtol=1e-7)
     assert "starts" not in alone.meta and [s["start"] for s in best.meta["starts"]][:2] == ["guess", "random motion 1"]
-    assert "The solve began from one of the best of 4 starts on 8 knots, random motion" in best.status.message
+    assert "The solve began from one of the best of 4 starts on 10 knots, random motion" in best.status.message
     assert best.status.success and len(best.meta["attempts"]) == 1
     assert "4 starts competed on a coarse time grid in" in best.report() and "competed" not in alone.report()
     again = to.solve(mass(), options={"starts": 4})  # the random motions are the same in each solve
@@ -81,7 +82,7 @@ def test_which_guesses_compete():
     assert may_compete(ocp, still) and may_compete(ocp, to.constant_guess(ocp, 1.0))
     assert not may_compete(ocp, to.interpolated_guess(ocp, [1.0, 0.0]))
     assert not may_compete(ocp, to.Guess(still.xs, np.linspace(0.0, 1.0, KNOTS)[:, None]))
-    assert not may_compete(mass(knots=20), to.constant_guess(mass(knots=20)))
+    assert not may_compete(mass(knots=19), to.constant_guess(mass(knots=19)))
     free = to.free_time(ocp, (1.0, 3.0))
     assert may_compete(free.ocp, free.with_durations(still)) and may_compete(free.ocp, to.constant_guess(free.ocp))
     assert not may_compete(free.ocp, free.with_durations(to.interpolated_guess(ocp, [1.0, 0.0])))
@@ -307,7 +308,7 @@ def test_an_interrupted_competition_ends_the_solve(monkeypatch):
 
     monkeypatch.setitem(SOLVERS, "ddp", (interrupted, *ddp[1:]))
     found = to.solve(mass())
-    assert found.status.code == "interrupted" and calls == [KNOTS // FACTORS[0]] and found.iterations == 0
+    assert found.status.code == "interrupted" and calls == [LEAST_KNOTS] and found.iterations == 0
 
 
 def test_an_interrupted_second_competition_keeps_what_was_found(monkeypatch):
@@ -355,12 +356,12 @@ def test_a_solve_that_fails_from_the_best_start_is_repeated_from_the_guess(monke
     assert not np.ptp(guesses[-1].xs, axis=0).any() and len(found.meta["attempts"]) == 1
     np.testing.assert_allclose(found.cost, optima()[0], rtol=1e-7)
     assert tuple(records) == found.history and len(found.history) > found.iterations
-    assert coarse == {KNOTS // factor for factor in FACTORS}
+    assert coarse == {LEAST_KNOTS, KNOTS // FACTORS[1]}
 
     guesses.clear(), coarse.clear()
     alone = to.solve(mass(), options={"fallback": False})
     assert len(guesses) == 1 and np.ptp(guesses[0].xs, axis=0).any() and len(alone.meta["attempts"]) == 1
-    assert coarse == {KNOTS // FACTORS[0]}
+    assert coarse == {LEAST_KNOTS}
 
 
 def test_the_number_of_starts_is_checked():

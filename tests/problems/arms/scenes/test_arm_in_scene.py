@@ -30,6 +30,7 @@ from trajopt.config.build import (
 from trajopt.config.config import read_config
 from trajopt.config.task import Refined, SettingsError
 from trajopt.guesses.timed_path import Timing
+from trajopt.validation.limit_violations import constraint_violations
 
 needs_coal = pytest.mark.skipif(find_spec("coal") is None, reason="the package coal is not installed")
 ARM = two_link_arm(effort=20, velocity=2)
@@ -467,6 +468,7 @@ def test_a_motion_longer_than_the_planned_path_is_replaced_by_it(robot):
     assert np.abs(v).max() <= 2.0 * (1.0 + 1e-9) and np.abs(a).max() <= 10.0 * (1.0 + 1e-9)
     assert np.abs(v[-1]).max() < 1e-9
     own = found.solution
+    assert not any(constraint_violations(refinement.latest, own.xs, own.us))
     assert "not optimal" in own.status.message and not own.multipliers and not own.k.any()
     np.testing.assert_array_equal(own.xs[0], slow.xs[0])  # start of the motion that it replaces
 
