@@ -1,27 +1,52 @@
 """Constrained problems for DMS and the interior point: a mass from rest to rest, a cart-pole on a short track."""
 
+import itertools
+from functools import cached_property
+
 import numpy as np
-import scipy.sparse as sp
 import textbook_systems as textbook
 
 from dynamics_backends.registry import make_backend
 from trajopt import OCP, SampledSystem, bounded, control_cost, interpolated_guess, state_bounds, state_cost
+from trajopt.solvers.direct.constraint_derivatives import jacobian_pattern
 from trajopt.solvers.direct.transcription import Transcription
+from trajopt.solvers.qp.blocks.sparse_assembly import Entries
 
 
 class SparseProgram(Transcription):
-    """Multiple-shooting program with derivatives as csc matrices."""
+    """Multiple-shooting program with derivatives as csc matrices, assembled from the blocks of its parts."""
+
+    @cached_property
+    def _jacobian(self):
+        jacobian = Entries()
+        jacobian.add(self._defect_rows, self.ix[1:], np.eye(self.n, dtype=bool))
+        for part in self.parts:
+            if part.stepped:
+                jacobian.add(self._defect_rows[part.knots], part.ix)
+                jacobian.add(self._defect_rows[part.knots], part.iu)
+            mask = jacobian_pattern(part.constraints, self.n, part.iu.shape[1])
+            jacobian.add(part.rows, part.ix, mask[:, : self.n])
+            jacobian.add(part.rows, part.iu, mask[:, self.n :])
+        return jacobian.assembly((self.rows, self.size))
+
+    @cached_property
+    def _hessian(self):
+        hessian = Entries()
+        for part in self.parts:
+            for rows, columns in itertools.product((part.ix, part.iu), repeat=2):
+                hessian.add(rows, columns)
+        return hessian.assembly((self.size, self.size))
 
     def differentiate(self, w):
-        gradient, J = self.first_entries(w)
-        return gradient, _csc(J)
+        gradient, found = self._linearized(w)
+        blocks = [np.broadcast_to(-np.eye(self.n), (self.N, self.n, self.n))]
+        for part, d in zip(self.parts, found, strict=True):
+            blocks += ([d.A, d.B] if part.stepped else []) + [d.gx, d.gu]
+        return gradient, self._jacobian(blocks)
 
     def hessian(self, w, sigma, multipliers):
-        return _csc(self.patterns()[1]._replace(data=self.second_entries(w, sigma, multipliers)))
-
-
-def _csc(entries):
-    return sp.csc_matrix((entries.data, (entries.rows, entries.columns)), entries.shape)
+        found = self._part_hessians(self.parts, w, sigma, multipliers, self.kind)
+        return self._hessian([block for xx, ux, uu in found for block in (xx, ux.transpose(0, 2, 1), ux, uu)])
 
 
 def sampled(system, substeps=1):

@@ -22,7 +22,8 @@ from trajopt.replanning.real_time import RealTimePlanner, SolveGenerator, step_r
 from trajopt.results.solution import Solution
 from trajopt.results.status import Status
 from trajopt.solvers import termination
-from trajopt.solvers.direct.direct_sqp import StagedProgram, staged_program
+from trajopt.solvers.direct.direct_sqp import staged_program
+from trajopt.solvers.direct.transcription import Transcription
 from trajopt.solvers.feedback import tracking_gains
 from trajopt.solvers.options import SQPOptions
 from trajopt.solvers.qp.interior_point import InteriorPoint
@@ -74,7 +75,7 @@ class RealTimeSQP(RealTimePlanner):
         multipliers = program.by_name(y)
         return Solution(xs, us, gains, k, status, cost, 1, (record,), ocp.times_of(xs), multipliers=multipliers)
 
-    def _convex_qp(self, program: StagedProgram, w: Array, y: Array, z: Array) -> Convexified:
+    def _convex_qp(self, program: Transcription, w: Array, y: Array, z: Array) -> Convexified:
         """Return the convexified QP about w (n,) with the multipliers y (m,) and z (n,).
 
         Raises ValueError if values there are not finite.
@@ -88,7 +89,7 @@ class RealTimeSQP(RealTimePlanner):
         return convexified(qp_about(at, hessian_at(at, options)), y, z, solvers, semidefinite=other)
 
 
-def _coordinates(program: StagedProgram, x0: Array) -> Array:
+def _coordinates(program: Transcription, x0: Array) -> Array:
     """Return the coordinates (ndx,) of a state in the program: the state itself, or its chart coordinates on a Lie group.
 
     Raises ValueError for a state of wrong size or with NaN or infinity.

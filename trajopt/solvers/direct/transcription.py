@@ -11,7 +11,6 @@ Bounds on components of the state become bounds on variables. On a Lie group x_k
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import NamedTuple, Self
@@ -31,8 +30,11 @@ from trajopt.solvers.direct.program_parts import (
     held_problem,
     parts_of,
 )
+from trajopt.solvers.nlp.nlp import Pattern
 from trajopt.solvers.nlp.nlp_diagnosis import DYNAMICS
-from trajopt.solvers.qp.blocks.sparse_assembly import Assembly, Columns, Entries
+from trajopt.solvers.qp.blocks.stage_hessian import StageHessian, StagePlaces
+from trajopt.solvers.qp.blocks.stage_jacobian import RowPlaces, StageJacobian
+from trajopt.solvers.qp.qp import Hessian, Jacobian
 from trajopt.stage.engine import Engine
 from trajopt.stage.stages import StageDerivatives, StageValues
 
@@ -51,6 +53,10 @@ class Transcription:
     "scqp", which adds convex outer functions of constraints (:mod:`trajopt.solvers.direct.constraint_derivatives`). engine: engine
     of the stages, "auto", "compiled" or "numpy". Raises MissingCapability for a first-order hold with a time step that is not a
     sampled system, or with different controls in the phases.
+
+    Derivatives are stored by stages. With a first-order hold, a stage has the state (x_k, u_k) and the controls u_(k+1), which
+    become part of the next state. The convex Hessian lacks second derivatives of the dynamics and of inner functions of cost and
+    constraints.
     """
 
     def __init__(
@@ -125,33 +131,47 @@ class Transcription:
             self.x_lower[places] = np.maximum(self.x_lower[places], low)
             self.x_upper[places] = np.minimum(self.x_upper[places], high)
 
-    # -- patterns -------------------------------------------------------------------------------------------------------
+    # -- stages ---------------------------------------------------------------------------------------------------------
     @cached_property
-    def _jacobian(self) -> Assembly:
-        """Assembly of the sparse Jacobian of g from minus the identity (end states of the defects) and the blocks of the parts."""
-        jacobian = Entries()
-        jacobian.add(self._defect_rows, self.ix[1:], np.eye(self.n, dtype=bool))
-        for part in self.parts:
-            if part.stepped:
-                jacobian.add(self._defect_rows[part.knots], part.ix)
-                jacobian.add(self._defect_rows[part.knots], part.iu)
-            mask = jacobian_pattern(part.constraints, self.n, part.iu.shape[1])
-            jacobian.add(part.rows, part.ix, mask[:, : self.n])
-            jacobian.add(part.rows, part.iu, mask[:, self.n :])
-        return jacobian.assembly((self.rows, self.size))
+    def _places(self) -> StagePlaces:
+        """Indices in w of the states and controls of each stage.
+
+        With a first-order hold the state is (x_k, u_k), the control u_(k+1).
+        """
+        if self.hold == "zero_order":
+            return StagePlaces(self.ix, self.iu)
+        return StagePlaces(np.hstack([self.ix, self.iu]), self.iu[1:])
 
     @cached_property
-    def _hessian(self) -> Assembly:
-        """Assembly of the sparse Hessian from the blocks xx, xu, ux, uu of the parts."""
-        hessian = Entries()
+    def _row_places(self) -> RowPlaces:
+        """Row numbers of the defects, and those of the constraints by knot (N + 1, most rows of a knot), -1 for none."""
+        within = np.full((self.N + 1, max(part.rows.shape[1] for part in self.parts)), -1)
         for part in self.parts:
-            for rows, columns in itertools.product((part.ix, part.iu), repeat=2):
-                hessian.add(rows, columns)
-        return hessian.assembly((self.size, self.size))
+            within[part.knots, : part.rows.shape[1]] = part.rows
+        return RowPlaces(self._places, self._defect_rows, within, self._entries_within)
 
-    def patterns(self) -> tuple[Columns, Columns]:
-        """Return sparse matrices without meaningful values that have the patterns of the Jacobian (m, n) and the Hessian (n, n)."""
-        return self._jacobian.entries(), self._hessian.entries()
+    def _entries_within(self) -> Array:
+        """Mask (N + 1, most rows of a knot, variables of a stage) of the entries of constraints that may differ from zero."""
+        mask = np.zeros((*self._row_places.within.shape, self._places.index.shape[1]), dtype=bool)
+        for part in self.parts:
+            own = jacobian_pattern(part.constraints, self.n, part.iu.shape[1])
+            mask[part.knots, : own.shape[0], : own.shape[1]] = own
+        return mask
+
+    def patterns(self) -> tuple[Pattern, Pattern]:
+        """Return rows and columns of the entries of the Jacobian (m, n) and of the Hessian (n, n), column by column."""
+        J, H = self._row_places.assembly, self._places.assembly
+        return (J.indices, J.columns), (H.indices, H.columns)
+
+    @cached_property
+    def convex_parts(self) -> list[Part]:
+        """Parts (knots with their stages) that compute Gauss-Newton Hessians of the cost.
+
+        Those of the program unless its kind is "exact".
+        """
+        if self.kind != "exact":
+            return self.parts
+        return parts_of(self.ocp, self.ix, self.iu, self.hold, "gauss_newton", self.N * self.n, cost_alone=True)
 
     # -- the program ----------------------------------------------------------------------------------------------------
     def _point(self, w: Array) -> _Point:
@@ -169,18 +189,19 @@ class Transcription:
         """Return states, controls, and reference points of the next knots (origins of the charts of x_(k+1)) of a part."""
         return at.xs[part.knots], w[part.iu], self._nodes[part.knots]
 
-    def first_entries(self, w: Array) -> tuple[Array, Columns]:
-        """Return the gradient of f (n,) and the Jacobian of g by its nonzero entries, without building a sparse matrix."""
-        gradient, blocks = self._differentiated(w)
-        return gradient, self._jacobian.entries(blocks)
-
-    def _differentiated(self, w: Array) -> tuple[Array, list[Array]]:
-        """Return the gradient of f (n,) and the blocks of the Jacobian in the order of its assembly: -I, then those of parts."""
+    def differentiate(self, w: Array) -> tuple[Array, Jacobian]:
+        """Return the gradient of f (n,) and the Jacobian of g, stored by stages."""
+        N, n, places = self.N, self.n, self._row_places
+        size, width = self._places.states.shape[1], self._places.index.shape[1]
         gradient, found = self._linearized(w)
-        blocks = [np.broadcast_to(-np.eye(self.n), (self.N, self.n, self.n))]
+        F, G = np.zeros((N, n, width)), np.zeros((*places.within.shape, width))
         for part, d in zip(self.parts, found, strict=True):
-            blocks += ([d.A, d.B] if part.stepped else []) + [d.gx, d.gu]
-        return gradient, blocks
+            present, end = (part.rows >= 0)[:, :, None], n + part.iu.shape[1]
+            if part.stepped:
+                F[part.knots, :, :n], F[part.knots, :, n:] = d.A, d.B
+            own = G[part.knots, : part.rows.shape[1]]
+            own[:, :, :n], own[:, :, n:end] = np.where(present, d.gx, 0.0), np.where(present, d.gu, 0.0)
+        return gradient, StageJacobian(F[:, :, :size], F[:, :, size:], G, places)
 
     def _linearized(self, w: Array) -> tuple[Array, list[StageDerivatives]]:
         """Return the gradient of f (n,) and the derivatives of each part with respect to chart coordinates and controls."""
@@ -209,12 +230,31 @@ class Transcription:
             self._last = point, found
         return self._last[1]
 
-    def second_entries(self, w: Array, sigma: float, multipliers: Array) -> Array:
-        """Return the entries of the Hessian of sigma f + multipliers' g, in the order of its pattern.
+    def hessian(self, w: Array, sigma: float, multipliers: Array) -> Hessian:
+        """Return the Hessian of sigma f + multipliers' g, stored by stages: exact, Gauss-Newton or "scqp", by program kind."""
+        return self._stage_hessian(self.parts, self._part_hessians(self.parts, w, sigma, multipliers, self.kind))
 
-        It is exact, Gauss-Newton or "scqp", by the kind of the program.
+    def convex_hessian(self, w: Array, sigma: float, multipliers: Array) -> Hessian:
+        """Return the positive semidefinite Gauss-Newton Hessian of sigma f, stored by stages.
+
+        A program of kind "scqp" adds the convex outer functions of constraints, with their multipliers.
         """
-        return self._hessian.values(_blocks(self._part_hessians(self.parts, w, sigma, multipliers, self.kind)))
+        kind = "gauss_newton" if self.kind == "exact" else self.kind
+        found = self._part_hessians(self.convex_parts, w, sigma, multipliers, kind)
+        return self._stage_hessian(self.convex_parts, found)
+
+    def _stage_hessian(self, parts: Sequence[Part], found: Sequence[Hessians]) -> StageHessian:
+        """Sum the Hessians of parts into blocks by knot of the variables (x, u) of a stage."""
+        n = self.n
+        width = self._places.index.shape[1]
+        blocks = np.zeros((self.N + 1, width, width))
+        for part, (xx, ux, uu) in zip(parts, found, strict=True):
+            own, end = blocks[part.knots], n + part.iu.shape[1]
+            own[:, :n, :n] += xx
+            own[:, n:end, :n] += ux
+            own[:, :n, n:end] += ux.transpose(0, 2, 1)
+            own[:, n:end, n:end] += uu
+        return StageHessian(blocks, self._places)
 
     def _part_hessians(
         self, parts: Sequence[Part], w: Array, sigma: float, multipliers: Array, kind: str
@@ -352,8 +392,3 @@ class Transcription:
                     if i >= 0:
                         names[i] = f"{kind} at knot {part.knots.start + k}"
         return names
-
-
-def _blocks(found: Sequence[Hessians]) -> list[Array]:
-    """Return the blocks (xx, xu, ux, uu) of the Hessians of all parts, one list in the order of the assembly."""
-    return [block for xx, ux, uu in found for block in (xx, ux.transpose(0, 2, 1), ux, uu)]

@@ -22,11 +22,10 @@ from trajopt.results.status import SOLVED, Status
 from trajopt.solvers import termination
 from trajopt.solvers.nlp import nlp_diagnosis
 from trajopt.solvers.nlp.ipopt_library import ipopt_library
-from trajopt.solvers.nlp.nlp import NLPSolution, Patterned, trajectory_at
+from trajopt.solvers.nlp.nlp import NLPSolution, Pattern, Patterned, trajectory_at
 from trajopt.solvers.nlp.scaled_kkt import scaled_kkt
 from trajopt.solvers.options import DMSOptions
-from trajopt.solvers.qp.blocks.sparse_assembly import Columns
-from trajopt.solvers.qp.qp import largest, violation
+from trajopt.solvers.qp.qp import Jacobian, entries_of, largest, violation
 from trajopt.solvers.rules.barrier import NEAR, NEAR_PUSH
 from trajopt.solvers.time_limits import remaining, start_of_solve
 
@@ -114,10 +113,6 @@ class _Point(NamedTuple):
     kkt: float
 
 
-Pattern = tuple[Array, Array]
-"""Rows and columns of the entries of a sparse matrix."""
-
-
 class _Run:
     """State of one solve: callbacks of IPOPT, journal, best iterate.
 
@@ -162,10 +157,10 @@ class _Run:
         Raises ValueError for an option or value that IPOPT does not accept.
         """
         nlp = self.nlp
-        self._jacobian, hessian = nlp.patterns()
+        self._jacobian, (rows, columns) = nlp.patterns()
         if self.options.hessian != "limited_memory":
-            self._lower = np.flatnonzero(hessian.rows >= hessian.columns)
-            places = hessian.rows[self._lower], hessian.columns[self._lower]
+            self._lower = np.flatnonzero(rows >= columns)
+            places = rows[self._lower], columns[self._lower]
             self.hessian, self.hessianstructure = self._lower_triangle, lambda: places
         sides = {"lb": nlp.x_lower, "ub": nlp.x_upper, "cl": nlp.g_lower, "cu": nlp.g_upper}
         bounds = {key: np.clip(side, -INFINITE, INFINITE) for key, side in sides.items()}
@@ -202,17 +197,17 @@ class _Run:
 
     def jacobian(self, w: Array) -> Array:
         """Return the entries of the Jacobian of g."""
-        return self._evaluated(lambda: self._derivatives_at(w)[1].data, self._jacobian.rows.shape)
+        return self._evaluated(lambda: entries_of(self._derivatives_at(w)[1]), self._jacobian[0].shape)
 
     def jacobianstructure(self) -> Pattern:
         """Return rows and columns of the entries of the Jacobian of g."""
-        return self._jacobian.rows, self._jacobian.columns
+        return self._jacobian
 
     def _lower_triangle(self, w: Array, multipliers: Array, sigma: float) -> Array:
         """Return the entries of the lower triangle of the Hessian of sigma f + multipliers' g; the time counts as derivatives."""
         with self.journal.timed("derivatives"):
             return self._evaluated(
-                lambda: self.nlp.second_entries(w, sigma, multipliers).take(self._lower), self._lower.shape
+                lambda: entries_of(self.nlp.hessian(w, sigma, multipliers)).take(self._lower), self._lower.shape
             )
 
     def intermediate(
@@ -251,9 +246,9 @@ class _Run:
         """Return f and g (m,) at w; the time counts as rollout."""
         return self._cached("rollout", self.nlp.evaluate, w)
 
-    def _derivatives_at(self, w: Array) -> tuple[Array, Columns]:
+    def _derivatives_at(self, w: Array) -> tuple[Array, Jacobian]:
         """Return the gradient of f (n,) and the Jacobian of g at w; the time counts as derivatives."""
-        return self._cached("derivatives", self.nlp.first_entries, w)
+        return self._cached("derivatives", self.nlp.differentiate, w)
 
     def _cached(self, phase: str, evaluate: Callable[[Array], Any], w: Array) -> Any:
         """Return evaluate(w), cached for the last w of a phase of the journal, which times it."""

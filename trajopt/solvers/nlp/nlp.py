@@ -17,8 +17,11 @@ from trajopt.results.records import IterationRecord, Trajectory
 from trajopt.results.status import Status
 
 if TYPE_CHECKING:
-    from trajopt.solvers.qp.blocks.sparse_assembly import Columns
     from trajopt.solvers.qp.qp import Hessian, Jacobian
+
+
+Pattern = tuple[Array, Array]
+"""Rows and columns of the entries of a sparse matrix, column by column."""
 
 
 class Program(Protocol):
@@ -44,7 +47,7 @@ class Program(Protocol):
 
 
 class NLP(Program, Protocol):
-    """Program for SQP, with derivatives as matrices."""
+    """Program with derivatives as matrices."""
 
     def differentiate(self, w: Array) -> tuple[Array, Jacobian]:
         """Return the gradient of f (n,) and the Jacobian of g (m, n) with a fixed pattern, as csc matrix or by stages."""
@@ -56,6 +59,14 @@ class NLP(Program, Protocol):
 
     def recentered(self, w: Array) -> tuple[NLP, Array]:
         """Return the program with charts about w, and w in its coordinates; on a vector space the program itself and w."""
+        ...
+
+
+class Patterned(NLP, Protocol):
+    """Program for IPOPT: the patterns of its derivatives are known without evaluation."""
+
+    def patterns(self) -> tuple[Pattern, Pattern]:
+        """Return the patterns of the Jacobian (m, n) and of the full Hessian (n, n)."""
         ...
 
 
@@ -71,22 +82,6 @@ class ConvexOverNonlinear(Protocol):
 
         Only positive semidefinite contributions of constraints are included.
         """
-        ...
-
-
-class Patterned(Program, Protocol):
-    """Program for IPOPT, with derivatives by their entries in patterns that are known without evaluation."""
-
-    def patterns(self) -> tuple[Columns, Columns]:
-        """Return matrices with the patterns of the Jacobian (m, n) and the Hessian (n, n)."""
-        ...
-
-    def first_entries(self, w: Array) -> tuple[Array, Columns]:
-        """Return the gradient of f (n,) and the Jacobian of g (m, n) by its entries."""
-        ...
-
-    def second_entries(self, w: Array, sigma: float, multipliers: Array) -> Array:
-        """Return the entries of the full Hessian (n, n) of sigma f + multipliers' g, in the order of its pattern."""
         ...
 
 

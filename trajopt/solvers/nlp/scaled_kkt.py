@@ -21,7 +21,6 @@ import numpy as np
 from dynamics_backends.protocol import Array
 from trajopt.lq.lq import least_size
 from trajopt.solvers.nlp.nlp import Program
-from trajopt.solvers.qp.blocks.sparse_assembly import Columns
 from trajopt.solvers.qp.blocks.stage_jacobian import StageJacobian
 from trajopt.solvers.qp.qp import Jacobian, complementarity, largest, violation
 from trajopt.solvers.rules.cost_size import least_with_effect
@@ -37,9 +36,7 @@ class HasKinds(Protocol):
         ...
 
 
-def scaled_kkt(
-    nlp: Program, w: Array, f: float, g: Array, gradient: Array, J: Jacobian | Columns, y: Array, z: Array
-) -> float:
+def scaled_kkt(nlp: Program, w: Array, f: float, g: Array, gradient: Array, J: Jacobian, y: Array, z: Array) -> float:
     """Return the scaled KKT error at w (n,), the largest of three parts.
 
     Gradient of the Lagrangian, relative to the largest sum of its absolute terms over variables of the same kind; complementarity
@@ -73,6 +70,6 @@ def sizes_of(nlp: Program, terms: Array) -> Array:
     return np.maximum(largest, least_size(largest))[nlp.kinds]
 
 
-def _absolute_product(J: Jacobian | Columns, y: Array) -> Array:
+def _absolute_product(J: Jacobian, y: Array) -> Array:
     """Return |J|'y (n,) for a sparse or stagewise Jacobian J (m, n)."""
     return J.absolute_transposed_product(y) if isinstance(J, StageJacobian) else abs(J).T @ y

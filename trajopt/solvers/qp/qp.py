@@ -96,6 +96,11 @@ class QP:
         return QPSolution(np.zeros(n), np.zeros(m), np.zeros(n), status)
 
 
+def entries_of(M: Hessian | Jacobian) -> Array:
+    """Return the entries of a matrix, column by column; with M in stages, those of the assembled matrix."""
+    return M.entries if isinstance(M, StageHessian | StageJacobian) else M.data
+
+
 def square_lengths(A: Jacobian) -> Array:
     """Return the squared lengths |a_i|^2 of the rows of A, (m,)."""
     return A.square_lengths() if isinstance(A, StageJacobian) else np.asarray(A.multiply(A).sum(axis=1)).ravel()

@@ -4,6 +4,7 @@ import sys
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 import textbook_systems as textbook
 from direct_cases import SparseProgram, mass, sampled, swing_up
 from slq_solve import solve
@@ -25,7 +26,6 @@ from trajopt import (
 from trajopt.solvers.direct.dms import dms
 from trajopt.solvers.nlp.ipopt import MissingIpopt, Multipliers, solve_ipopt
 from trajopt.solvers.options import DMSOptions
-from trajopt.solvers.qp.blocks.sparse_assembly import Columns
 
 pytest.importorskip("cyipopt")
 REST = np.r_[0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0]
@@ -200,7 +200,7 @@ def test_numbers_that_are_not_finite_are_located():
     assert "dynamics of x[0] from knot 0" in s.status.message
 
 
-NOTHING = Columns((0, 1), np.zeros(0, int), np.zeros(0, int), np.zeros(0))
+NOTHING = np.zeros(0, int), np.zeros(0, int)
 
 
 def test_a_cost_without_end_is_unbounded():
@@ -213,13 +213,13 @@ def test_a_cost_without_end_is_unbounded():
             return float(w[0]), np.zeros(0)
 
         def patterns(self):
-            return NOTHING, NOTHING._replace(shape=(1, 1))
+            return NOTHING, NOTHING
 
-        def first_entries(self, w):
-            return np.ones(1), NOTHING
+        def differentiate(self, w):
+            return np.ones(1), sp.csc_matrix((0, 1))
 
-        def second_entries(self, w, sigma, multipliers):
-            return np.zeros(0)
+        def hessian(self, w, sigma, multipliers):
+            return sp.csc_matrix((1, 1))
 
     assert solve_ipopt(Falling(), np.zeros(1)).status.code == StatusCode.UNBOUNDED
 

@@ -27,7 +27,7 @@ from trajopt import (
     state_bounds,
     state_cost,
 )
-from trajopt.solvers.direct.direct_sqp import StagedProgram
+from trajopt.solvers.direct.transcription import Transcription
 from trajopt.stage.numpy_stages import NumpyStages
 
 REST = np.r_[0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0]
@@ -121,7 +121,7 @@ def test_blocks_of_the_stages_are_those_of_the_sparse_hessian(name, hessian):
     make, hold = PROBLEMS[name]
     ocp = make()
     guess = interpolated_guess(ocp, ocp.x0, 0.1)
-    p, convex = StagedProgram(ocp, guess, hold, hessian), "gauss_newton" if hessian == "exact" else hessian
+    p, convex = Transcription(ocp, guess, hold, hessian), "gauss_newton" if hessian == "exact" else hessian
     w, y = point(p), np.random.default_rng(3).standard_normal(p.rows)
     for kind, found in ((hessian, p.hessian(w, 0.7, y)), (convex, p.convex_hessian(w, 0.7, y))):
         expected = SparseProgram(ocp, guess, hold, kind).hessian(w, 0.7, y)
@@ -133,11 +133,13 @@ def test_blocks_of_the_stages_are_those_of_the_sparse_hessian(name, hessian):
 def test_blocks_of_the_stages_are_those_of_the_sparse_jacobian(name):
     make, hold = PROBLEMS[name]
     ocp = make()
-    p, plain = (kind(ocp, interpolated_guess(ocp, ocp.x0, 0.1), hold) for kind in (StagedProgram, SparseProgram))
+    p, plain = (kind(ocp, interpolated_guess(ocp, ocp.x0, 0.1), hold) for kind in (Transcription, SparseProgram))
     w = point(p)
     (gradient, J), (expected, sparse) = p.differentiate(w), plain.differentiate(w)
     np.testing.assert_array_equal(gradient, expected)
     np.testing.assert_array_equal(J.assembled.toarray(), sparse.toarray())
+    np.testing.assert_array_equal(J.assembled.indices, sparse.indices)
+    assert [len(rows) for rows, _ in p.patterns()] == [len(J.entries), len(p.hessian(w, 1.0, np.ones(p.rows)).entries)]
 
 
 @pytest.mark.parametrize("name", PROBLEMS)

@@ -5,15 +5,15 @@ import sys
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 
 from trajopt.results.status import StatusCode
 from trajopt.solvers.nlp.ipopt import solve_ipopt
 from trajopt.solvers.options import DMSOptions
-from trajopt.solvers.qp.blocks.sparse_assembly import Columns
 
 pytest.importorskip("cyipopt")
-JACOBIAN = np.repeat([0, 1], 4), np.tile(np.arange(4), 2)
-HESSIAN = np.repeat(np.arange(4), 4), np.tile(np.arange(4), 4)
+JACOBIAN = np.tile([0, 1], 4), np.repeat(np.arange(4), 2)
+HESSIAN = np.tile(np.arange(4), 4), np.repeat(np.arange(4), 4)
 
 
 class Product:
@@ -31,26 +31,30 @@ class Product:
         return solve_ipopt(self, np.array([1.0, 5.0, 5.0, 1.0]), chosen, callback)
 
     def patterns(self):
-        return Columns((2, 4), *JACOBIAN, np.ones(8)), Columns((4, 4), *HESSIAN, np.ones(16))
+        return JACOBIAN, HESSIAN
 
     def evaluate(self, w):
         self.points.append(("values", w.tobytes()))
         return w[0] * w[3] * w[:3].sum() + w[2], np.array([w.prod(), w @ w])
 
-    def first_entries(self, w):
+    def differentiate(self, w):
         self.points.append(("derivatives", w.tobytes()))
         gradient = w[3] * np.array([w[:3].sum() + w[0], w[0], w[0], 0.0])
         gradient[2] += 1.0
         gradient[3] = w[0] * w[:3].sum()
-        return gradient, Columns((2, 4), *JACOBIAN, np.concatenate([w.prod() / w, 2.0 * w]))
+        return gradient, _csc(np.array([w.prod() / w, 2.0 * w]), JACOBIAN)
 
-    def second_entries(self, w, sigma, multipliers):
+    def hessian(self, w, sigma, multipliers):
         cost = np.zeros((4, 4))
         cost[0, 0], cost[1, 0], cost[2, 0] = 2.0 * w[3], w[3], w[3]
         cost[3] = [2.0 * w[0] + w[1] + w[2], w[0], w[0], 0.0]
         cost = np.tril(cost) + np.tril(cost, -1).T
         product = w.prod() / np.outer(w, w) - np.diag(w.prod() / w**2)
-        return (sigma * cost + multipliers[0] * product + 2.0 * multipliers[1] * np.eye(4)).ravel()
+        return _csc(sigma * cost + multipliers[0] * product + 2.0 * multipliers[1] * np.eye(4), HESSIAN)
+
+
+def _csc(dense, pattern):
+    return sp.csc_matrix((dense[pattern], pattern), dense.shape)
 
 
 def test_hock_schittkowski_71():
@@ -61,7 +65,7 @@ def test_hock_schittkowski_71():
     assert found.objective == pytest.approx(17.0140172891, rel=1e-9)
     np.testing.assert_allclose(w, [1.0, 4.7429994, 3.8211503, 1.3794082], atol=1e-6)
     np.testing.assert_allclose(found.constraints, [25.0, 40.0], atol=1e-7)
-    gradient, jacobian = program.first_entries(w)
+    gradient, jacobian = program.differentiate(w)
     np.testing.assert_allclose(gradient + jacobian.T @ y + z, 0.0, atol=1e-7)
     assert y[0] < 0.0 and z[0] < 0.0  # at lower bounds
 
@@ -80,7 +84,7 @@ def test_records():
     assert records[-1].kkt < 1e-8
 
 
-@pytest.mark.parametrize("name", ["evaluate", "first_entries", "second_entries", "callback"])
+@pytest.mark.parametrize("name", ["evaluate", "differentiate", "hessian", "callback"])
 @pytest.mark.parametrize("error", [KeyError("mine"), KeyboardInterrupt()])
 def test_what_a_callback_raises_ends_the_solve(name, error):
     program, count = Product(), 0
@@ -113,7 +117,7 @@ def test_an_option_that_ipopt_does_not_know_is_refused():
 
 def test_without_a_hessian_ipopt_approximates_it():
     program = Product()
-    program.second_entries = None
+    program.hessian = None
     assert program.solve(hessian="limited_memory").objective == pytest.approx(17.0140172891, rel=1e-8)
 
 

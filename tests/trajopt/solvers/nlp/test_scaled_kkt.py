@@ -9,7 +9,7 @@ from dynamics_backends.registry import make_backend
 from trajopt import OCP, SampledSystem, control_cost, solve, state_cost
 from trajopt.problem.guess import Guess
 from trajopt.results.status import SOLVED, StatusCode
-from trajopt.solvers.direct.direct_sqp import StagedProgram
+from trajopt.solvers.direct.transcription import Transcription
 from trajopt.solvers.nlp.scaled_kkt import scaled_kkt
 from trajopt.stage.evaluation import StageEvaluator
 
@@ -29,7 +29,7 @@ def _pendulum(scale=1.0):
 
 def _simulated(ocp, us):
     """A guess without gaps."""
-    program = StagedProgram(ocp, Guess(np.zeros((ocp.horizon + 1, 2)), us))
+    program = Transcription(ocp, Guess(np.zeros((ocp.horizon + 1, 2)), us))
     w = program.variables(np.zeros((ocp.horizon + 1, 2)), us)
     return program, program.simulated(w)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from copy import copy
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,28 +16,6 @@ if TYPE_CHECKING:
     import scipy.sparse as sp
 else:
     sp = deferred("scipy.sparse")
-
-
-class Columns(NamedTuple):
-    """Sparse matrix as entries (e,) with rows and columns, in column order; works without loading SciPy."""
-
-    shape: tuple[int, int]
-    rows: Array
-    columns: Array
-    data: Array
-
-    @property
-    def T(self) -> Columns:
-        """Transpose, with entries in row order."""
-        return Columns(self.shape[::-1], self.columns, self.rows, self.data)
-
-    def __abs__(self) -> Columns:
-        """Return the matrix of absolute values."""
-        return self._replace(data=np.abs(self.data))
-
-    def __matmul__(self, vector: Array) -> Array:
-        """Return the product with a vector."""
-        return np.bincount(self.rows, self.data * vector[self.columns], minlength=self.shape[0])
 
 
 class Entries:
@@ -84,11 +62,6 @@ class Assembly:
         matrix = copy(self.pattern)  # a copy skips the checks of SciPy's constructor
         matrix.data = self.values(blocks)
         return matrix
-
-    def entries(self, blocks: Sequence[Array] | None = None) -> Columns:
-        """Return the matrix as entries in column order, with the values of blocks; ones without blocks."""
-        data = np.ones(len(self.indices)) if blocks is None else self.values(blocks)
-        return Columns(self.shape, self.indices, self.columns, data)
 
     def values(self, blocks: Sequence[Array]) -> Array:
         """Return the values (e,) of the entries in column order, from blocks in the order in which they were added."""

@@ -93,6 +93,11 @@ class StageHessian:
         """Sparse matrix (n_w, n_w) with the pattern of full blocks; assembled once and cached."""
         return self.places.assembly([self.blocks])
 
+    @property
+    def entries(self) -> Array:
+        """Values of the entries of :attr:`assembled`, column by column."""
+        return self.places.assembly.values([self.blocks])
+
     def __matmul__(self, w: Array) -> Array:
         """Return the product with a vector w (n_w,)."""
         return self.places.scattered((self.blocks @ self.places.gathered(w)[:, :, None])[:, :, 0])

@@ -10,6 +10,7 @@ stages, are products of blocks.  Solvers of sparse QPs use the assembled csc mat
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -25,10 +26,15 @@ if TYPE_CHECKING:
 
 
 class RowPlaces:
-    """Row numbers in the Jacobian: dynamics (N, r), and rows within stages (N + 1, c), -1 for unused entries."""
+    """Row numbers in the Jacobian: dynamics (N, r), and rows within stages (N + 1, c), -1 for unused entries.
 
-    def __init__(self, stages: StagePlaces, dynamics: Array, within: Array) -> None:
-        self.stages, self.dynamics = stages, dynamics
+    mask: returns the entries of G that may differ from zero, an array of its shape; None: all of them.
+    """
+
+    def __init__(
+        self, stages: StagePlaces, dynamics: Array, within: Array, mask: Callable[[], Array] | None = None
+    ) -> None:
+        self.stages, self.dynamics, self._mask = stages, dynamics, mask
         self.count = dynamics.size + int((within >= 0).sum())
         self.within = np.where(within < 0, self.count, within)
 
@@ -40,8 +46,8 @@ class RowPlaces:
         entries.add(rows, states[1:, :r], np.eye(r, dtype=bool))
         entries.add(rows, states[:-1])
         entries.add(rows, controls)
-        mask = (self.within < self.count)[:, :, None] & self.stages.present[:, None, :]
-        entries.add(self.within, self.stages.index, mask)
+        used = (self.within < self.count)[:, :, None] & self.stages.present[:, None, :]
+        entries.add(self.within, self.stages.index, used if self._mask is None else used & self._mask())
         return entries.assembly((self.count, self.stages.size))
 
 
@@ -69,11 +75,21 @@ class StageJacobian:
         """All entries of A, B and G, like ``data`` of a sparse matrix; without the constant -1 of the dynamics."""
         return np.concatenate([self.A.ravel(), self.B.ravel(), self.G.ravel()])
 
+    @property
+    def _blocks(self) -> list[Array]:
+        """Blocks of the assembly."""
+        N, r = self.A.shape[:2]
+        return [np.broadcast_to(-np.eye(r), (N, r, r)), self.A, self.B, self.G]
+
+    @property
+    def entries(self) -> Array:
+        """Values of the entries of :attr:`assembled`, column by column."""
+        return self.places.assembly.values(self._blocks)
+
     @cached_property
     def assembled(self) -> sp.csc_matrix:
-        """Sparse matrix (m, n_w) with the pattern of full blocks; assembled once and cached."""
-        N, r = self.A.shape[:2]
-        return self.places.assembly([np.broadcast_to(-np.eye(r), (N, r, r)), self.A, self.B, self.G])
+        """Sparse matrix (m, n_w); assembled once and cached."""
+        return self.places.assembly(self._blocks)
 
     def __matmul__(self, w: Array) -> Array:
         """Return the product with a vector w (n_w,), (m,)."""
