@@ -15,8 +15,8 @@ from trajopt.results.solution import Solution
 from trajopt.solvers.direct.program_parts import may_expand_again
 from trajopt.solvers.feedback import tracking_gains
 from trajopt.solvers.options import IPMOptions
-from trajopt.solvers.window.interior import solve_interior
-from trajopt.solvers.window.interior_workspace import Workspace, workspace
+from trajopt.solvers.window.interior import cached_slot, solve_interior
+from trajopt.stage.evaluators import cached_evaluator
 from trajopt.stage.solver_cache import SolverCache, borrowed
 
 
@@ -36,21 +36,10 @@ def ipm(
     derivatives.
     """
     options = options or IPMOptions()
-    with (
-        borrowed(ocp, cache) as own,
-        np.errstate(all="ignore"),
-    ):  # the status reports non-finite numbers
-        space = prepared(ocp, guess, options, own)
-        found = solve_interior(space, guess, options, callback, multipliers)
+    with borrowed(ocp, cache) as own, np.errstate(all="ignore"):  # the status reports non-finite numbers
+        slot = cached_slot(own, ocp, guess.us, options.hessian)
+        found = solve_interior(slot, guess, options, callback, multipliers)
         if not may_expand_again(ocp, options.time_limit):
             return found
-        final = space.program.final_equalities(space.at)
-        return replace(found, K=tracking_gains(ocp, found.xs, found.us, final, space.feedback()))
-
-
-def prepared(ocp: OCP, guess: Guess, options: IPMOptions, cache: SolverCache | None = None) -> Workspace:
-    """Return the memory and stages of a solve, from the cache if its structure fits.
-
-    The guess gives values of unread controls. Raises MissingCapability as :func:`ipm`.
-    """
-    return workspace(cache, ocp, np.asarray(guess.us, dtype=float), options.hessian)
+        final = slot.program.final_equalities(slot.point)
+        return replace(found, K=tracking_gains(ocp, found.xs, found.us, final, cached_evaluator(own, ocp)))

@@ -57,9 +57,9 @@ def _sqp(ocp: OCP, guess: Guess, options: SQPOptions) -> None:
 
 def _ipm(ocp: OCP, guess: Guess, options: IPMOptions) -> None:
     """Make the workspace of the interior-point method and the evaluator of the feedback gains."""
-    from trajopt.solvers.ipm import prepared
+    from trajopt.solvers.window.interior import program_of
 
-    prepared(ocp, guess, options)
+    program_of(ocp, guess.us, options.hessian)
     evaluator_for(ocp)
 
 

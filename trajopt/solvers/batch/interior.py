@@ -23,21 +23,16 @@ from trajopt.solvers.batch.solution import BatchSolution, guess_of
 from trajopt.solvers.direct.program_parts import with_rows
 from trajopt.solvers.feedback import tracking_gains
 from trajopt.solvers.interior.stage_program import StageProgram
-from trajopt.solvers.ipm import prepared
 from trajopt.solvers.methods.driver import ProgressCallback
 from trajopt.solvers.methods.interior_point import End, Ended, InteriorPoint
 from trajopt.solvers.options import IPMOptions
 from trajopt.solvers.problem_batch import Batch
 from trajopt.solvers.window import interior_status
+from trajopt.solvers.window.interior import program_of
 from trajopt.solvers.window.interior_slot import InteriorSlot, serves
 
 _REFERRED = (End.NOT_FINITE, End.REFERRED)
 """Terminations after which a single solve repeats the problem."""
-
-
-def _still(ocp: OCP) -> Guess:
-    """Return a guess with x0 at every knot and zero controls."""
-    return Guess(np.repeat(ocp.x0[None], ocp.horizon + 1, axis=0), np.zeros((ocp.horizon, ocp.nu)))
 
 
 def _with_gains(batch: Batch, found: BatchSolution) -> BatchSolution:
@@ -59,7 +54,7 @@ class InteriorBatch(SlotBatch):
         """True for IPMOptions (not a subclass), if compiled kernels answer all requests of the interior-point method."""
         if type(options) is not IPMOptions:
             return False
-        return serves(prepared(ocp, _still(ocp), options).program)
+        return serves(program_of(ocp, np.zeros((ocp.horizon, ocp.nu)), options.hessian))
 
     def __init__(
         self, batch: Batch, guess: tuple[Array, Array], options: IPMOptions, *, gains: bool, **rest: Any
@@ -132,7 +127,7 @@ class InteriorBatch(SlotBatch):
 
     def _program(self, i: int) -> StageProgram:
         """Return the program of problem i as in a single solve."""
-        return prepared(self.batch[i], guess_of(self.guess, i, self.count), self.options).program
+        return program_of(self.batch[i], guess_of(self.guess, i, self.count).us, self.options.hessian)
 
     def status(self, i: int) -> Status:
         """Return the status of problem i, equal to that of a single solve; "interrupted" if it was not solved here."""

@@ -70,7 +70,7 @@ class Multipliers:
     def __init__(self, sizes: tuple[int, int, int, int, int]) -> None:
         N, n, rows, numbers, fixes = sizes
         arrays, at = allotted([(N, n), (rows,), (numbers,), (numbers,), (fixes,)])
-        self.lam, self.y, self.zl, self.zu, self.f = arrays
+        self.arrays = self.lam, self.y, self.zl, self.zu, self.f = arrays
         self.addresses = at
         self.data = MultiplierData(*at)
         self.ref = ctypes.addressof(self.data)

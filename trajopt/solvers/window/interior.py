@@ -7,34 +7,75 @@ from typing import Any
 
 import numpy as np
 
-from dynamics_backends.protocol import Array
+from dynamics_backends.protocol import Array, MissingCapability
 from trajopt.guesses.guesses import Guess
+from trajopt.problem.ocp import OCP
 from trajopt.results.records import Callback, Journal
 from trajopt.results.solution import Solution
 from trajopt.results.status import Status
+from trajopt.solvers.interior.feasibility import Restoration
 from trajopt.solvers.interior.named_multipliers import by_name, initial_state_multiplier
+from trajopt.solvers.interior.stage_program import StageProgram
 from trajopt.solvers.methods.interior_point import Ended, InteriorPoint
 from trajopt.solvers.options import IPMOptions
 from trajopt.solvers.window import interior_status
 from trajopt.solvers.window.alone import run_to_end
-from trajopt.solvers.window.interior_slot import InteriorSlot
-from trajopt.solvers.window.interior_workspace import Workspace
+from trajopt.solvers.window.interior_calling import CallingInteriorSlot
+from trajopt.solvers.window.interior_slot import InteriorSlot, serves
+from trajopt.stage.solver_cache import SolverCache
+from trajopt.step.sensitivities import missing_curvature
+
+_NAME = "ipm"
+"""Key of the slot in the solver cache."""
+
+
+def program_of(ocp: OCP, us: Array, hessian: str) -> StageProgram:
+    """Return the program of a problem; us: controls (N, m) of a guess, hessian: the option of this name.
+
+    If a time step has no second derivatives, the Hessian is Gauss-Newton; "exact" then raises MissingCapability.
+    """
+    reason = None if hessian == "gauss_newton" else missing_curvature(ocp)
+    if reason is not None and hessian == "exact":
+        raise MissingCapability(f"hessian = 'exact': {reason}")
+    return StageProgram(ocp, np.asarray(us, dtype=float), hessian if reason is None else "gauss_newton")
+
+
+def slot_of(program: StageProgram) -> InteriorSlot:
+    """Return a new slot of a program, with kernels that call Python if its stages are not compiled."""
+    return InteriorSlot(program) if serves(program) else CallingInteriorSlot(program)
+
+
+def cached_slot(cache: SolverCache | None, ocp: OCP, us: Array, hessian: str) -> InteriorSlot:
+    """Return the cached slot if it matches the structure of a problem and the option hessian, else a new one.
+
+    It is cached again if its program can load other problems. Arguments as in :func:`program_of`.
+    """
+    known = (
+        None if cache is None else cache.prepared.pop(_NAME, None)
+    )  # remove it first, in case the construction of a new one fails
+    if known is not None and known[0] == hessian and known[1].program.follow(ocp, np.asarray(us, dtype=float)):
+        slot: InteriorSlot = known[1]
+    else:
+        slot = slot_of(program_of(ocp, us, hessian))
+    if cache is not None and slot.program.may_follow:
+        cache.prepared[_NAME] = hessian, slot
+    return slot
 
 
 def solve_interior(
-    workspace: Workspace,
+    slot: InteriorSlot,
     guess: Guess,
     options: IPMOptions,
     callback: Callback | None,
     multipliers: Mapping[str, Array] | None,
 ) -> Solution:
-    """Solve the problem of a workspace from a guess by the interior-point method; the solution has zero gains.
+    """Solve the problem of a slot from a guess by the interior-point method; the solution has zero gains.
 
     multipliers: of an earlier solution by name, to start from. Crossed bounds, or a start that is not finite, end the solve
     before its first step. After Ctrl-C, the solution is the current iterate.
     """
-    journal, program = Journal(callback), workspace.program
-    slot = workspace.slot(journal)
+    journal, program = Journal(callback), slot.program
+    slot.restoration = Restoration(slot.system, journal)
     method = InteriorPoint(slot.take(guess, multipliers), options)
     method.hessian = program.hessian
 

@@ -29,8 +29,7 @@ class CallingInteriorSlot(CallingSlot, InteriorSlot):
 
     def _multipliers_kept(self) -> list[Array]:
         """Return all multipliers."""
-        z = self.z
-        return [z.lam, z.y, z.zl, z.zu, z.f]
+        return list(self.z.arrays)
 
     def _evaluate(self, place: int, differentiate: int) -> float:
         """Evaluate a point, with first derivatives if ``differentiate``; return the objective."""

@@ -188,6 +188,8 @@ class InteriorSlot(Slot):
         The states start at the problem's x0; held controls have their fixed values instead of those of the guess.
         """
         self.copy_structure()
+        for array in self.z.arrays:
+            array[:] = 0.0
         program, stages = self.program, self._values_of_stages()
         us = np.where(program.held, program.held_at, guess.us)
         given = [np.ascontiguousarray(rows, float) for rows in (program.ocp.x0, guess.xs, us)]

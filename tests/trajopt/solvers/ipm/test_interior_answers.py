@@ -15,8 +15,9 @@ from trajopt.solvers.methods.interior_point import BLOCKED, End, InteriorPoint, 
 from trajopt.solvers.methods.interior_requests import RestorationEnd, Restored, Take
 from trajopt.solvers.options import IPMOptions
 from trajopt.solvers.rules.interior_measures import Violation
-from trajopt.solvers.window import interior_workspace
+from trajopt.solvers.window import interior
 from trajopt.solvers.window.interior_slot import InteriorSlot
+from trajopt.stage import solver_cache
 
 GOAL = np.array([0.4, 0.3, 0.0, 0.0])
 
@@ -50,7 +51,8 @@ def in_numpy(monkeypatch):
 
     def run(*args, **fields):
         with monkeypatch.context() as patched:
-            patched.setattr(interior_workspace, "serves", lambda *_, **__: False)
+            patched.setattr(interior, "serves", lambda *_, **__: False)
+            patched.setattr(solver_cache, "_thread_cache", solver_cache._ThreadCache())
             return to.solve(*args, solver="ipm", **fields)
 
     return run

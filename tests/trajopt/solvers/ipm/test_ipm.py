@@ -15,8 +15,7 @@ from trajopt.solvers.direct.transcription import Transcription
 from trajopt.solvers.interior.stage_program import StageProgram
 from trajopt.solvers.options import IPMOptions
 from trajopt.solvers.window import interior_status
-from trajopt.solvers.window.interior import solve_interior
-from trajopt.solvers.window.interior_workspace import Workspace
+from trajopt.solvers.window.interior import slot_of, solve_interior
 from trajopt.stage.stages import StageValues
 
 REST = np.r_[0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0]
@@ -67,7 +66,7 @@ def textbook_solution(problem, **options):
     program = StageProgram(ocp, np.zeros((1, m)), "exact")
     program.stages[0] = TextbookStages(nlp)
     guess = Guess(np.zeros((2, 1)), np.array(problem.start, dtype=float)[None])
-    return solve_interior(Workspace(program), guess, IPMOptions(**options), None, None), nlp
+    return solve_interior(slot_of(program), guess, IPMOptions(**options), None, None), nlp
 
 
 @pytest.mark.parametrize("strategy", ["adaptive", "monotone"])

@@ -206,7 +206,7 @@ def test_preparations_that_were_interrupted_are_not_taken_up(monkeypatch):
     """After an interrupted preparation for another structure, the next solve creates a new workspace of the right size."""
     from trajopt.guesses.guesses import SolverCache, constant_guess
     from trajopt.solvers.ipm import ipm
-    from trajopt.solvers.window import interior_workspace as workspace
+    from trajopt.solvers.window import interior
 
     def interrupt(*_):
         raise KeyboardInterrupt
@@ -218,7 +218,7 @@ def test_preparations_that_were_interrupted_are_not_taken_up(monkeypatch):
     fixed = replace(inside, terminal_constraints=(goal.updated(lower=at, upper=at),))
     ipm(inside, constant_guess(inside), cache=cache)
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(workspace, "StageProgram", interrupt)
+        patch.setattr(interior, "StageProgram", interrupt)
         ipm(fixed, constant_guess(fixed), cache=cache)
     assert not cache.prepared
     mine, own = ipm(fixed, constant_guess(fixed), cache=cache), ipm(fixed, constant_guess(fixed))
