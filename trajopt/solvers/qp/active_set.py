@@ -10,21 +10,17 @@ its result then show that it is not a solution.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from dynamics_backends.deferred import deferred
 from dynamics_backends.protocol import Array
 from trajopt.solvers.qp.convexity import positive_definite
 from trajopt.solvers.qp.interior_point import polished
 from trajopt.solvers.qp.kkt.sparse_kkt import SparseKKT
 from trajopt.solvers.qp.qp import QP, QPSolution, QPStatus, kkt_residual
+from trajopt.solvers.qp.scipy_sparse import sp
 
-if TYPE_CHECKING:
-    import scipy.sparse as sp
-else:
-    sp = deferred("scipy.sparse")
 ACCEPTABLE = 1e-9
 """Maximum residual of a solution, relative to 1 plus the largest entry of g and of the solution."""
 PRECISE = 1e-14

@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
-from dynamics_backends.deferred import deferred
 from dynamics_backends.protocol import Array
 from trajopt.lq.lapack import cholesky
 from trajopt.solvers.qp.kkt.riccati_kkt import RiccatiKKT, by_stages
 from trajopt.solvers.qp.qp import QP
+from trajopt.solvers.qp.scipy_sparse import sp, sparse_linalg
 
-if TYPE_CHECKING:
-    import scipy.sparse as sp
-else:
-    sp = deferred("scipy.sparse")
-sparse_linalg = deferred("scipy.sparse.linalg")
 DENSE = 150
 """Up to this size dense factorizations are used: they are as fast as sparse ones, and reliable for small eigenvalues."""
 MARGIN = 1e-10

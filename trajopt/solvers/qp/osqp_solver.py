@@ -6,21 +6,17 @@ and start from the last solution or from ``start``.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from dynamics_backends.deferred import deferred
 from dynamics_backends.protocol import Array
 from trajopt.solvers.qp.convexity import positive_definite
 from trajopt.solvers.qp.interior_point import polished
 from trajopt.solvers.qp.kkt.sparse_kkt import SparseKKT
 from trajopt.solvers.qp.qp import QP, QPSolution, QPStatus, kkt_residual
+from trajopt.solvers.qp.scipy_sparse import sp
 
-if TYPE_CHECKING:
-    import scipy.sparse as sp
-else:
-    sp = deferred("scipy.sparse")
 SETTINGS: dict[str, Any] = {"verbose": False, "eps_abs": 1e-9, "eps_rel": 1e-9, "max_iter": 20_000}
 """OSQP settings, accurate enough for polishing to find the active constraints."""
 ACCEPTABLE = 1e-6

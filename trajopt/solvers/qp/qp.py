@@ -17,7 +17,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 
@@ -25,9 +25,7 @@ from dynamics_backends.names import unknown_name
 from dynamics_backends.protocol import Array
 from trajopt.solvers.qp.blocks.stage_hessian import StageHessian
 from trajopt.solvers.qp.blocks.stage_jacobian import StageJacobian
-
-if TYPE_CHECKING:
-    import scipy.sparse as sp
+from trajopt.solvers.qp.scipy_sparse import sp
 
 Hessian: TypeAlias = "sp.csc_matrix | StageHessian"
 """Hessian H of a QP: sparse matrix, or blocks of stages."""

@@ -24,20 +24,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dynamics_backends.deferred import deferred
 from dynamics_backends.protocol import Array
 from trajopt.solvers.qp.blocks.stage_hessian import StageHessian
 from trajopt.solvers.qp.blocks.stage_jacobian import StageJacobian
 from trajopt.solvers.qp.qp import QP, Hessian, QPSolution, QPSolver, square_lengths
+from trajopt.solvers.qp.scipy_sparse import sp
 
-if TYPE_CHECKING:
-    import scipy.sparse as sp
-else:
-    sp = deferred("scipy.sparse")
 WEIGHTS = (1.0, 1e2, 1e4)
 """Values of rho, in the order of trials."""
 SHARES = (0.5, 0.25, 0.125, 0.0)

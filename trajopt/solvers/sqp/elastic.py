@@ -12,21 +12,17 @@ If no weight suffices, a step ignores the objective (the restoration of R. Fletc
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from dynamics_backends.deferred import deferred
 from trajopt.solvers.nlp.nlp_diagnosis import STATIONARY_VIOLATION
 from trajopt.solvers.qp.convexity import positive_definite
 from trajopt.solvers.qp.interior_point import InteriorPoint
 from trajopt.solvers.qp.qp import QP, QPSolution, QPSolver, QPStatus, violation
+from trajopt.solvers.qp.scipy_sparse import sp
 from trajopt.solvers.sqp.convexify import convexified
 
-if TYPE_CHECKING:
-    import scipy.sparse as sp
-else:
-    sp = deferred("scipy.sparse")
 PROXIMITY = 1e-6
 """Diagonal of H of the QP for the smallest violation, relative to the largest entry of each column of A (at least 1), so that it
 does not depend on the units of the variables; and smallest shift of H in a step on the violation, relative to the largest entry of

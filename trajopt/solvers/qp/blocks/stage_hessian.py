@@ -14,15 +14,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from dynamics_backends.protocol import Array
 from trajopt.solvers.qp.blocks.sparse_assembly import Assembly, Entries
-
-if TYPE_CHECKING:
-    import scipy.sparse as sp
+from trajopt.solvers.qp.scipy_sparse import sp
 
 
 class StagePlaces:

@@ -13,16 +13,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from dynamics_backends.protocol import Array
 from trajopt.solvers.qp.blocks.sparse_assembly import Assembly, Entries
 from trajopt.solvers.qp.blocks.stage_hessian import StagePlaces
-
-if TYPE_CHECKING:
-    import scipy.sparse as sp
+from trajopt.solvers.qp.scipy_sparse import sp
 
 
 class RowPlaces:

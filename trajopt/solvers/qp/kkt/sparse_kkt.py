@@ -14,20 +14,14 @@ magnitude.
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dynamics_backends.deferred import deferred
 from dynamics_backends.protocol import Array
 from trajopt.solvers.qp.blocks.sparse_assembly import Assembly
 from trajopt.solvers.qp.qp import QP, largest
+from trajopt.solvers.qp.scipy_sparse import sp, sparse_linalg
 
-if TYPE_CHECKING:
-    import scipy.sparse as sp
-else:
-    sp = deferred("scipy.sparse")
-sparse_linalg = deferred("scipy.sparse.linalg")
 REGULARIZATION = 1e-9
 """Shift of the diagonal of the KKT matrix: relative to H_ii for variables, minus this value for rows."""
 FLAT = 1e-7
