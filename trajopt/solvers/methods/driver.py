@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Generator, Hashable, Iterable, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 Method = Generator[Any, Any, Any]
 
@@ -35,20 +35,8 @@ class Wait:
 WAIT = Wait()
 
 
-class Window(Protocol):
-    """Slots of several problems, with one call that answers the pending requests together."""
-
-    def ask(self, slot: Any, request: Any) -> Any:
-        """Return the answer for a slot, or WAIT; a slot has at most one pending request."""
-        ...
-
-    def serve(self) -> list[tuple[Any, Any]]:
-        """Answer pending requests; return pairs of slot and answer, an empty list if none is pending."""
-        ...
-
-
 def run_window(
-    window: Window,
+    window: Any,
     slots: list[Any],
     start: Callable[[Any], Method | None],
     end: Callable[[Any, Any], None],
@@ -56,6 +44,8 @@ def run_window(
 ) -> None:
     """Run methods on problems, one per slot at a time, until all have ended or the run is stopped.
 
+    window: ``ask(slot, request)`` returns the answer for a slot, or WAIT, for at most one pending request of each slot; ``serve()``
+    answers pending requests together, and returns pairs of slot and answer, an empty list if none is pending.
     start: loads the next problem into a slot and returns its method, or None if no problem remains. end: called with the slot and
     the result of its method, or the exception that the method or ``window.ask`` raised; not called for methods that still run
     when ``stopped`` returns True. ``stopped`` is checked before each round of requests.

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol
 
 from dynamics_backends.protocol import Array
 from trajopt.results.records import IterationRecord, Trajectory
@@ -27,7 +27,9 @@ Pattern = tuple[Array, Array]
 class Program(Protocol):
     """Program in n variables with m constraints; missing bounds are infinite.
 
-    x_lower, x_upper (n,); g_lower, g_upper (m,); x_names, g_names: for messages.
+    x_lower, x_upper (n,); g_lower, g_upper (m,); x_names, g_names: for messages. A program whose variables are states and controls
+    may have ``trajectory(w)``, which returns the states (N + 1, nx) and the controls at w (n,). ``kinds`` (n,), if present: kind of
+    each variable, numbered from 0; else all variables are of one kind.
     """
 
     x_lower: Array
@@ -47,7 +49,12 @@ class Program(Protocol):
 
 
 class NLP(Program, Protocol):
-    """Program with derivatives as matrices."""
+    """Program with derivatives as matrices.
+
+    With a convex-over-nonlinear objective f = phi(r(w)), it may have ``convex_hessian(w, sigma, multipliers)``, a positive
+    semidefinite Hessian without second derivatives of r: sigma J'phi''J, J = dr/dw, plus multipliers_i J_i'psi_i''J_i of convex- or
+    concave-over-nonlinear constraints, if it is positive semidefinite.
+    """
 
     def differentiate(self, w: Array) -> tuple[Array, Jacobian]:
         """Return the gradient of f (n,) and the Jacobian of g (m, n) with a fixed pattern, as csc matrix or by stages."""
@@ -70,33 +77,10 @@ class Patterned(NLP, Protocol):
         ...
 
 
-@runtime_checkable
-class ConvexOverNonlinear(Protocol):
-    """Program with convex-over-nonlinear objective f = phi(r(w)) and constraints.
-
-    Its positive semidefinite Hessian J' phi'' J, J = dr/dw, needs no second derivatives of r.
-    """
-
-    def convex_hessian(self, w: Array, sigma: float, multipliers: Array) -> Hessian:
-        """Return sigma J'phi''J plus multipliers_i J_i'psi_i''J_i of convex- or concave-over-nonlinear constraints.
-
-        Only positive semidefinite contributions of constraints are included.
-        """
-        ...
-
-
-@runtime_checkable
-class HasTrajectory(Protocol):
-    """Program whose variables are states and controls."""
-
-    def trajectory(self, w: Array) -> tuple[Array, Array]:
-        """Return states (N + 1, nx) and controls at w (n,)."""
-        ...
-
-
 def trajectory_at(nlp: Program, w: Array) -> Trajectory | None:
     """Return a function without arguments that returns states and controls at w, or None if the program has no trajectory."""
-    return (lambda: nlp.trajectory(w)) if isinstance(nlp, HasTrajectory) else None
+    read: Any = getattr(nlp, "trajectory", None)
+    return None if read is None else lambda: read(w)
 
 
 @dataclass(frozen=True, eq=False)

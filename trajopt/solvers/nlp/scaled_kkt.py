@@ -14,8 +14,6 @@ multipliers y of the dynamics are then the costates, and gradients in states cou
 
 from __future__ import annotations
 
-from typing import Protocol, runtime_checkable
-
 import numpy as np
 
 from dynamics_backends.protocol import Array
@@ -24,16 +22,6 @@ from trajopt.solvers.nlp.nlp import Program
 from trajopt.solvers.qp.blocks.stage_jacobian import StageJacobian
 from trajopt.solvers.qp.qp import Jacobian, complementarity, largest, violation
 from trajopt.solvers.rules.cost_size import least_with_effect
-
-
-@runtime_checkable
-class HasKinds(Protocol):
-    """Program whose variables have kinds; the variables of other programs are of one kind."""
-
-    @property
-    def kinds(self) -> Array:
-        """Kind (n,) of each variable, numbered from 0."""
-        ...
 
 
 def scaled_kkt(nlp: Program, w: Array, f: float, g: Array, gradient: Array, J: Jacobian, y: Array, z: Array) -> float:
@@ -63,11 +51,12 @@ def sizes_of(nlp: Program, terms: Array) -> Array:
     The limit is :func:`~trajopt.lq.lq.least_size`: 2^-26 times the largest of all terms and 1. All variables of a program without
     ``kinds`` are of one kind.
     """
-    if not isinstance(nlp, HasKinds):
+    kinds = getattr(nlp, "kinds", None)
+    if kinds is None:
         return np.full_like(terms, max(terms.max(initial=0.0), least_size(terms)))
-    largest = np.zeros(int(nlp.kinds.max(initial=-1)) + 1)
-    np.maximum.at(largest, nlp.kinds, terms)
-    return np.maximum(largest, least_size(largest))[nlp.kinds]
+    largest = np.zeros(int(kinds.max(initial=-1)) + 1)
+    np.maximum.at(largest, kinds, terms)
+    return np.maximum(largest, least_size(largest))[kinds]
 
 
 def _absolute_product(J: Jacobian, y: Array) -> Array:

@@ -25,8 +25,7 @@ import numpy as np
 
 from dynamics_backends.protocol import Array
 from trajopt.solvers.qp.convexity import convex_on_equalities
-from trajopt.solvers.qp.kkt.choice import system_of
-from trajopt.solvers.qp.kkt.kkt_system import KKTSystem
+from trajopt.solvers.qp.kkt.choice import KKTSystem, system_of
 from trajopt.solvers.qp.qp import QP, QPSolution, QPStatus, kkt_residual, largest
 
 TOLERANCE = 1e-12

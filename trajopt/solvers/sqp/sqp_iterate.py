@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from dynamics_backends.protocol import Array
-from trajopt.solvers.nlp.nlp import NLP, ConvexOverNonlinear
+from trajopt.solvers.nlp.nlp import NLP
 from trajopt.solvers.nlp.scaled_kkt import scaled_kkt
 from trajopt.solvers.options import SQPOptions
 from trajopt.solvers.qp.qp import QP, Hessian, Jacobian, complementarity, largest, violation
@@ -103,7 +103,7 @@ def settled(o: SQPOptions, nlp: NLP) -> SQPOptions:
 
     Raises ValueError for "gauss_newton" or "scqp" and a program without ``convex_hessian``.
     """
-    convex = isinstance(nlp, ConvexOverNonlinear)
+    convex = hasattr(nlp, "convex_hessian")
     if o.hessian == "auto":
         return replace(o, hessian="scqp" if convex else "exact")
     if o.hessian != "exact" and not convex:
@@ -125,15 +125,16 @@ def semidefinite_at(at: Iterate, o: SQPOptions, sigma: float = 1.0) -> Callable[
 
     None unless the option hessian is "exact" and the program has a ``convex_hessian``.
     """
-    if not isinstance(at.nlp, ConvexOverNonlinear) or o.hessian != "exact":
+    if not hasattr(at.nlp, "convex_hessian") or o.hessian != "exact":
         return None
     return lambda: _hessian(at, sigma, np.zeros_like(at.y), True)
 
 
 def _hessian(at: Iterate, sigma: float, multipliers: Array, convex: bool) -> Hessian:
     """Return the convex Hessian, or the exact one of the Lagrangian, with factor sigma and these multipliers; convex: which one."""
-    own = cast(ConvexOverNonlinear, at.nlp).convex_hessian if convex else at.nlp.hessian
-    return own(at.w, sigma, multipliers)
+    nlp: Any = at.nlp
+    found: Hessian = (nlp.convex_hessian if convex else nlp.hessian)(at.w, sigma, multipliers)
+    return found
 
 
 def qp_about(at: Iterate, H: Hessian) -> QP:

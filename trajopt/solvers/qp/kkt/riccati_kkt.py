@@ -1,6 +1,6 @@
 """Newton systems of an optimal-control QP, solved by a Riccati recursion.
 
-    H dw + E'dE + C'dC = a,   E dw = b_E,   C dw - dC / D = b_C           (:mod:`trajopt.solvers.qp.kkt.kkt_system`)
+    H dw + E'dE + C'dC = a,   E dw = b_E,   C dw - dC / D = b_C           (:mod:`trajopt.solvers.qp.kkt.choice`)
 
 In a QP in stages, the terms C'DC of bounds and inequalities add to the Hessians of the stages, which gives an LQ problem (C. Rao,
 S. Wright, J. Rawlings, Application of interior-point methods to model predictive control, J. Optim. Theory Appl. 99, 1998).
@@ -36,7 +36,7 @@ def by_stages(qp: QP) -> bool:
 
 
 class RiccatiKKT:
-    """:class:`~trajopt.solvers.qp.kkt.kkt_system.KKTSystem` by a Riccati recursion, for a QP in stages: m rows, n_w variables w."""
+    """Newton system (:mod:`trajopt.solvers.qp.kkt.choice`) by a Riccati recursion, for a QP in stages: m rows, n_w variables w."""
 
     def __init__(self, qp: QP) -> None:
         assert isinstance(qp.H, StageHessian) and isinstance(qp.A, StageJacobian)

@@ -1,6 +1,6 @@
 """Newton systems of a sparse QP, solved by SuperLU.
 
-    H dw + E'dE + C'dC = a,   E dw = b_E,   C dw - dC / D = b_C           (:mod:`trajopt.solvers.qp.kkt.kkt_system`)
+    H dw + E'dE + C'dC = a,   E dw = b_E,   C dw - dC / D = b_C           (:mod:`trajopt.solvers.qp.kkt.choice`)
 
 QPs of one program share the sparsity pattern of the matrix. The pattern is analyzed once, also for later solves: the positions of
 the entries, and a fill-reducing column order that suits any pivots (COLAMD: T. Davis et al., ACM Trans. Math. Softw. 30, 2004).
@@ -77,7 +77,7 @@ def _analyzed(*key: bytes) -> KKTPattern:
 
 
 class SparseKKT:
-    """:class:`~trajopt.solvers.qp.kkt.kkt_system.KKTSystem` by a sparse LU factorization."""
+    """Newton system (:mod:`trajopt.solvers.qp.kkt.choice`) by a sparse LU factorization."""
 
     def __init__(self, qp: QP) -> None:
         self.qp = qp = qp.sparse
