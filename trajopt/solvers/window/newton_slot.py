@@ -7,7 +7,7 @@ problems see :mod:`trajopt.solvers.window.newton_calling`.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from struct import Struct
 from typing import Any, NamedTuple
@@ -224,37 +224,32 @@ class NewtonSlot(ArraySlot):
     def _bind(self) -> None:
         """Bind the kernels, and map each type of request to the function that answers it."""
 
-        function = functions(kernels(), "newton")
-        self._start = function("start", "pp")
-        self._first_gains = function("first_gains", "pdd")
-        self._is_finite = function("is_finite", "p")
-        self._solve_step = function("solve_step", "plll dd")
-        self._try = function("try", "plll", ctypes.c_long)
-        self._accept = function("accept", "plll d")
-        self._restore = function("restore", "pl d")
-        self._on_bounds, self._turn = function("on_bounds", "p"), function("turn", "p")
-        self._gains, self._put = function("gains", "pl"), function("put", "p")
+        function, after, point = functions(kernels(), "newton"), self._after, self._point
+        start, is_finite = function("start", "pp"), function("is_finite", "p")
+        first_gains, accept = function("first_gains", "pdd"), function("accept", "plll d")
+        restore, on_bounds = function("restore", "pl d"), function("on_bounds", "p")
+        turn, gains = function("turn", "p"), function("gains", "pl")
+        self._solve_step, self._try = function("solve_step", "plll dd"), function("try", "plll", ctypes.c_long)
+        self._put = function("put", "p")
         self._answers = {
-            Start: lambda _: self._call_for_number(self._start, self.problem),
-            FirstGains: lambda r: self._point(self._first_gains, -1.0 if r.delta is None else r.delta, r.mu),
-            IsFinite: lambda _: bool(self._call_for_number(self._is_finite)),
+            Start: lambda _: after(self._number, start, self.problem),
+            FirstGains: lambda r: after(point, first_gains, -1.0 if r.delta is None else r.delta, r.mu),
+            IsFinite: lambda _: bool(after(self._number, is_finite)),
             Step: self._stepped,
             Roll: self._rolled,
-            Accept: lambda r: self._point(self._accept, *r),
-            Restore: lambda r: self._point(self._restore, *r),
-            OnBounds: lambda _: self._point(self._on_bounds),
-            AcceptOnBounds: lambda _: self._turn(self.address),
-            Gains: lambda r: self._gains(self.address, r.first),
+            Accept: lambda r: after(point, accept, *r),
+            Restore: lambda r: after(point, restore, *r),
+            OnBounds: lambda _: after(point, on_bounds),
+            AcceptOnBounds: lambda _: turn(self.address),
+            Gains: lambda r: gains(self.address, r.first),
         }
 
-    def _call_for_number(self, function: Callable[..., None], *given: Any) -> float:
-        """Call a kernel with the slot and these arguments; return the first number of its answer."""
-        function(self.address, *given)
+    def _number(self) -> float:
+        """Return the last answer of the kernels to a request for one number."""
         return float(self.data.answer_0)
 
-    def _point(self, function: Callable[..., None], *given: Any) -> Point:
-        """Call a kernel with the slot and these arguments; return its answer, cost and errors of an iterate."""
-        function(self.address, *given)
+    def _point(self) -> Point:
+        """Return the errors of a point, from the last answer of the kernels."""
         return _new(Point, _POINT_ANSWER.unpack_from(self.data, _ANSWER))
 
     def _stepped(self, r: Step) -> Direction | None:

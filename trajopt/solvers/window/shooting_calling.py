@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from dynamics_backends.protocol import Array
 from trajopt.lq.lq import LQProblem, LQStep
 from trajopt.problem.ocp import OCP
-from trajopt.solvers.methods.shooting_requests import Direction as Asked, Expand, Gains, Point, Step
 from trajopt.solvers.options import DDPOptions, SLQOptions
 from trajopt.solvers.shooting.ddp_model import Damping, Model, PlainModel
 from trajopt.solvers.shooting.iterate import Iterate
@@ -57,21 +57,10 @@ class CallingShootingSlot(CallingSlot, ShootingSlot):
         """Return no arrays: a failed request leaves the iterate, which the struct chooses among several."""
         return []
 
-    # -- requests that name a model --------------------------------------------------------------------------------------
-    def _directed(self, r: Asked) -> Step:
-        """Compute the step of the requested model."""
-        self._model, self._definite = r.model, r.definite
-        return super()._directed(r)
-
-    def _expanded(self, r: Expand) -> Point:
-        """Make a trial the next iterate, and expand there with the evaluator of the requested model."""
-        self._model = r.model
-        return super()._expanded(r)
-
-    def _gained(self, r: Gains) -> None:
-        """Compute the gains of the solution with the requested model."""
-        self._model, self._definite = r.model, False
-        super()._gained(r)
+    def answer(self, request: Any) -> Any:
+        """Return the answer of the kernels to a request, with the model that it names."""
+        self._model, self._definite = getattr(request, "model", self._model), getattr(request, "definite", False)
+        return super().answer(request)
 
     # -- functions that the kernels call -----------------------------------------------------------------------------------
     def _expanded_at(self, number: int) -> float:

@@ -238,64 +238,33 @@ class ShootingSlot(ArraySlot):
     # -- answers ------------------------------------------------------------------------------------------------------------
     def _bind(self) -> None:
         """Bind the kernels, and map each type of request to the function that answers it."""
-        function = functions(kernels(), "shooting")
-        self._start, self._solve = function("start", "pp"), function("direction", "pdll")
-        self._try, self._close_gaps = function("roll", "plll", ctypes.c_long), function("correct", "pl")
-        self._expand, self._measure = function("expand", "pl"), function("rate", "pd")
-        self._go, self._back, self._swap = function("go", "pl"), function("back", "p"), function("swap", "p")
-        self._kkt, self._sweep = function("kkt", "p"), function("gains", "pd")
+        function, after, point = functions(kernels(), "shooting"), self._after, self.point
+        start, direction, rate = function("start", "pp"), function("direction", "pdll"), function("rate", "pd")
+        roll, correct, expand = (
+            function("roll", "plll", ctypes.c_long),
+            function("correct", "pl"),
+            function("expand", "pl"),
+        )
+        go, back, swap = function("go", "pl"), function("back", "p"), function("swap", "p")
+        kkt, gains = function("kkt", "p"), function("gains", "pd")
         self._put = function("put", "p")
         self._answers = {
-            Start: lambda _: self._started(),
-            Direction: self._directed,
-            Roll: self._rolled,
-            Correct: self._corrected,
-            Expand: self._expanded,
-            Rate: self._rated,
-            Swap: lambda _: self._swap(self.address),
-            Go: lambda r: self._go(self.address, r.going),
-            Back: lambda _: self._back(self.address),
-            Kkt: lambda _: self._optimality(),
-            Gains: self._gained,
+            Start: lambda _: after(point, start, self.problem),
+            Direction: lambda r: after(self.step, direction, r.mu, r.going, r.rolled),
+            Roll: lambda r: self.trials(roll(self.address, *r)),
+            Correct: lambda r: after(self.trials, correct, r.again)[0],
+            Expand: lambda r: after(point, expand, r.row),
+            Rate: lambda r: after(self._pair, rate, r.alpha),
+            Swap: lambda _: swap(self.address),
+            Go: lambda r: go(self.address, r.going),
+            Back: lambda _: back(self.address),
+            Kkt: lambda _: _new(Optimality, after(self._pair, kkt)),
+            Gains: lambda r: gains(self.address, r.mu),
         }
 
-    def _started(self) -> Point:
-        """Load and roll out the guess, and expand there; return its errors."""
-        self._start(self.address, self.problem)
-        return self.point()
-
-    def _directed(self, r: Direction) -> Step:
-        """Move as requested, compute the step, and roll out the full step if requested; return the step."""
-        self._solve(self.address, r[2], r[3], r[4])
-        return self.step()
-
-    def _rolled(self, r: Roll) -> list[Trial]:
-        """Roll out the step with at most ``count`` lengths 2^-i from i = first on, at most one batch; return the trials."""
-        return self.trials(self._try(self.address, *r))
-
-    def _corrected(self, r: Correct) -> Trial:
-        """Second-order correction: close the gaps of the last trial too; return the trial of the corrected full step."""
-        self._close_gaps(self.address, r.again)
-        return self.trials(1)[0]
-
-    def _expanded(self, r: Expand) -> Point:
-        """Make a trial the next iterate and expand there; return its errors."""
-        self._expand(self.address, r[0])
-        return self.point()
-
-    def _rated(self, r: Rate) -> tuple[float, float]:
-        """Return the scaled KKT error of the next iterate under the step's policy, and the cost's slope along the step there."""
-        self._measure(self.address, r.alpha)
+    def _pair(self) -> tuple[float, float]:
+        """Return the last answer of the kernels to a request for two numbers."""
         return _PAIR_ANSWER.unpack_from(self.data, _ANSWER)
-
-    def _optimality(self) -> Optimality:
-        """Return scaled KKT error and largest gradient entry of the current iterate under the gains of the last policy."""
-        self._kkt(self.address)
-        return _new(Optimality, _PAIR_ANSWER.unpack_from(self.data, _ANSWER))
-
-    def _gained(self, r: Gains) -> None:
-        """Compute the feedback gains of the solution."""
-        self._sweep(self.address, r.mu)
 
     def point(self) -> Point:
         """Return finiteness, cost, gradient, gaps and bound violation of an iterate, from the last answer of the kernels."""
@@ -312,7 +281,7 @@ class ShootingSlot(ArraySlot):
             return Step(int(failed), 0.0, 0.0, 0.0, 0.0, REFUSED)
         return _new(Step, (-1, D1, D2, size, kkt, _new(Trial, trial)))
 
-    def trials(self, count: int) -> list[Trial]:
+    def trials(self, count: int = 1) -> list[Trial]:
         """Return cost and gap norm of ``count`` trial trajectories, from the last answer of the kernels."""
         numbers = _TRIALS_ANSWER[count].unpack_from(self.data, _ANSWER)
         return [_new(Trial, numbers[2 * i : 2 * i + 2]) for i in range(count)]

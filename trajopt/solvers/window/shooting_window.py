@@ -156,7 +156,7 @@ _ANSWERS: dict[type, Callable[[ShootingSlot], Any]] = {
     **dict.fromkeys((Start, Expand), ShootingSlot.point),
     Direction: ShootingSlot.step,
     Roll: lambda slot: slot.trials(slot.data.rolling_count),
-    Correct: lambda slot: slot.trials(1)[0],
+    Correct: lambda slot: slot.trials()[0],
 }
 
 

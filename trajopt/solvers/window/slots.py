@@ -103,6 +103,11 @@ class Slot:
         """Call the function for this type of request; return its answer."""
         return self._answers[type(request)](request)
 
+    def _after(self, read: Callable[[], Any], function: Callable[..., None], *given: Any) -> Any:
+        """Call a kernel for the slot, and return what ``read`` then finds in the answer of the kernel."""
+        function(self.address, *given)
+        return read()
+
     def close(self) -> None:
         """Do nothing; slots of the solver cache return to it."""
 
