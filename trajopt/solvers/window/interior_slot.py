@@ -6,7 +6,7 @@ kernels/interior_slot.h has the answers, :mod:`trajopt.solvers.interior.library`
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from struct import Struct
 from typing import Any, cast
 
@@ -48,11 +48,9 @@ from trajopt.stage.compiled.compiled_end import CompiledEnd
 from trajopt.stage.compiled.compiled_stages import CompiledStages
 from trajopt.stage.compiled.library import StagesData
 
-ASKED, ANSWER = 11, 16
-"""Maximum sizes of a request and of an answer, in numbers."""
-CONSTANTS = definitions(
-    {"ASKED": ASKED, "ANSWER": ANSWER, "KAPPA_SIGMA": KAPPA_SIGMA, "LARGEST_ESTIMATE": LARGEST_ESTIMATE}
-)
+ANSWER = 16
+"""Maximum size of an answer, in numbers."""
+CONSTANTS = definitions({"ANSWER": ANSWER, "KAPPA_SIGMA": KAPPA_SIGMA, "LARGEST_ESTIMATE": LARGEST_ESTIMATE})
 """C text of the constants, the generated header interior_slot_constants.h."""
 _KERNELS = "slot.h", "interior_stages.h", "interior_slot.h"
 
@@ -66,9 +64,7 @@ def source(before: str = library.TEXT) -> str:
 _PLACE = [f"own_{name}" for name, *_ in library.PointData._fields_]
 _STRUCTURE = [name for name, *_ in library.StructureData._fields_]
 SlotData, PartData, ProblemData = structs_in(source(), "interior_t", "part_t", "interior_problem_t")
-_ASKED, _ANSWER = SlotData.asked_0.offset, SlotData.answer_0.offset
-_REQUESTS = {of: Struct(f"{len(of._fields)}d") for of in (Newton, Take)}
-"""Binary layout of the requests of each iteration, which the kernels read."""
+_ANSWER = SlotData.answer_0.offset
 _SUMS, _DIRECTION = Struct("10d"), Struct("14d")
 _TRIAL, _BEGUN, _CORRECTED = Struct("6d"), Struct("7d"), Struct("9d")
 _new = tuple.__new__  # creates named tuples in a fifth of the time
@@ -231,26 +227,26 @@ class InteriorSlot(Slot):
     # -- answers ----------------------------------------------------------------------------------------------------------
     def _bind(self) -> None:
         """Bind the kernels, and map each type of request to the method that answers it."""
-        function = functions(kernels(), "interior")
-        self._start, self._go_to, self._put = function("start", "ppd"), function("go_to", "pi"), function("put", "p")
-        self._multipliers, self._measure = function("multipliers", "pidd"), function("measure_again", "pdd")
-        self._newton, self._take = function("newton", "p"), function("take", "p")
-        self._try, self._correct = function("try", "pd"), function("correct", "pdid")
+        function, after, sums = functions(kernels(), "interior"), self._after, self._sums
+        start, measure = function("start", "ppd"), function("measure_again", "pdd")
+        newton, take = function("newton", "p diidi dddddd"), function("take", "p iddi dd")
+        try_length, correct = function("try", "pd"), function("correct", "pdid")
+        self._multipliers = function("multipliers", "pidd")
+        self._go_to, self._put = function("go_to", "pi"), function("put", "p")
         self._answers = {
-            Start: self._started,
+            Start: lambda r: after(self._begun, start, self.problem, r.push),
             Multipliers: self._found_multipliers,
-            Measure: lambda r: self._measured(self._measure, r),
-            Newton: self._solved,
-            Try: self._tried,
-            Correct: self._corrected,
-            Take: self._taken,
+            Measure: lambda r: after(sums, measure, *r),
+            Newton: lambda r: after(self._direction, newton, *r),
+            Try: lambda r: after(self._trial, try_length, r.alpha),
+            Correct: lambda r: after(self._correction, correct, *r),
+            Take: lambda r: after(sums, take, *r),
             Restore: self._restored,
             Return: lambda _: self._returned(),
         }
 
-    def _started(self, r: Start) -> Begun:
-        """Load the guess, pushed off its bounds, and differentiate; return objective, violation, largest cost gradient."""
-        self._start(self.address, self.problem, r.push)
+    def _begun(self) -> Begun:
+        """Return objective, violation and largest cost gradient of the guess, from the last answer of the kernels."""
         objective, *at, steepest = _BEGUN.unpack_from(self.data, _ANSWER)
         return Begun(objective, _new(Violation, at), steepest)
 
@@ -258,41 +254,23 @@ class InteriorSlot(Slot):
         """Initialize the multipliers at the current iterate, with start GIVEN from those by name; return the error sums."""
         if r.start is MultiplierStart.GIVEN and self._given is not None:
             from_names(self.program, self._given, r.scale, self.z)
-        return self._measured(self._multipliers, r)
+        return self._after(self._sums, self._multipliers, *r)
 
-    def _measured(self, function: Callable[..., None], r: Any) -> tuple[float, ...]:
-        """Call a kernel with the fields of a request; return the sums of the error measures."""
-        function(self.address, *r)
+    def _sums(self) -> tuple[float, ...]:
+        """Return the sums of the error measures, from the last answer of the kernels."""
         return _SUMS.unpack_from(self.data, _ANSWER)
 
-    def _call(self, function: Callable[[int], None], r: Newton | Take) -> None:
-        """Write the numbers of a request to the struct, and call the kernel that reads them there."""
-        _REQUESTS[type(r)].pack_into(self.data, _ASKED, *r)
-        function(self.address)
-
-    def _solved(self, r: Newton) -> Direction:
-        """Compute a Newton step, and if it is found evaluate its trial point; return the search direction.
+    def _direction(self) -> Direction:
+        """Return the search direction of a Newton step with its trial point, from the last answer of the kernels.
 
         If no shift makes the system convex, the direction has found = 0, and its step and trial are undefined.
         """
-        self._call(self._newton, r)
         numbers = _DIRECTION.unpack_from(self.data, _ANSWER)
         trial = _new(Trial, (numbers[8], _new(Violation, numbers[9:])))
         return _new(Direction, (*numbers[:8], trial))
 
-    def _taken(self, r: Take) -> tuple[float, ...]:
-        """Accept the trial as current iterate and update the multipliers; return the sums of the error measures there."""
-        self._call(self._take, r)
-        return _SUMS.unpack_from(self.data, _ANSWER)
-
-    def _tried(self, r: Try) -> Trial:
-        """Evaluate the trial point at a step length; return its objective and violation."""
-        self._try(self.address, *r)
-        return self._trial()
-
-    def _corrected(self, r: Correct) -> Corrected:
-        """Compute a second-order correction and evaluate its trial point; return the corrected step."""
-        self._correct(self.address, *r)
+    def _correction(self) -> Corrected:
+        """Return a step with a second-order correction, from the last answer of the kernels."""
         alpha, alpha_z, size, objective, *at = _CORRECTED.unpack_from(self.data, _ANSWER)
         return Corrected(alpha, alpha_z, size, objective, _new(Violation, at))
 

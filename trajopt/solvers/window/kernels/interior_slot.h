@@ -18,16 +18,6 @@ typedef struct {
     double *to_xs, *to_us;
 } interior_problem_t;
 
-/* Requests of each iteration: see trajopt/solvers/methods/interior_requests.py. */
-typedef struct {
-    double scale, reflect, differentiate, mu, centered;
-    ipm_aim aim;
-} newton_t;
-
-typedef struct {
-    double corrected, alpha, alpha_z, known, mu, scale;
-} take_t;
-
 /* Functions of Python that evaluate the stages of a problem, NULL if all of them are compiled.  Places are numbered as in `places`.  evaluate: find
    the values, with `differentiate` also the first derivatives, and return the objective.  second: find the second derivatives with the multipliers
    z, and the cost times `scale`. */
@@ -38,7 +28,7 @@ typedef struct {
 
 /* Slot.  d, rows, fixes, new_rows, new_fixes: residuals of corrected steps.  problem: current problem; at: index of the current iterate in
    places; second_found: 1 if it has second derivatives; since: end of the last timed work; seconds: time in derivatives, linear algebra and
-   values; asked: current request; answer: last answer. */
+   values; answer: last answer. */
 typedef struct {
     program_t program;
     python_t python;
@@ -51,15 +41,11 @@ typedef struct {
     const interior_problem_t *problem;
     long at, second_found;
     double since, seconds[3];
-    double asked[ASKED];
     double answer[ANSWER];
 } interior_t;
 
 /* Arguments of evaluations. */
 #define PROBLEM(o) &(o)->program, &(o)->structure, &(o)->problem->own
-/* The current request. */
-#define NEWTON_ASKED(o) ((const newton_t *)(o)->asked)
-#define TAKE_ASKED(o) ((const take_t *)(o)->asked)
 
 static place_t *here(interior_t *o) { return o->places + o->at; }
 static place_t *there(interior_t *o) { return o->places + 1 - o->at; }
@@ -216,19 +202,20 @@ static void try_length(interior_t *o, double alpha, int differentiate, double *a
 
 /* Compute the Newton step and, if it is found, evaluate its trial point; a centered request lets the quality function choose mu.  answer: see
    write_step, then the trial values. */
-EXPORT void interior_newton(interior_t *o)
+EXPORT void interior_newton(interior_t *o, double scale, int reflect, int differentiate, double mu, int centered, double share, double mean,
+                            double dual, double primal, double low, double high)
 {
-    const newton_t *r = NEWTON_ASKED(o);
+    const ipm_aim aim = {share, mean, dual, primal, low, high};
     const ipm_point at = to_read(here(o));
-    find_second_here(o, r->scale);
-    o->system->settings = (ipm_settings){r->mu, r->scale, 1.0, 0.0, NEWTON};
+    find_second_here(o, scale);
+    o->system->settings = (ipm_settings){mu, scale, 1.0, 0.0, NEWTON};
     ipm_build(o->system, &at, &o->z);
-    const int found = ipm_factor(o->system, r->reflect != 0.0), centered = r->centered != 0.0;
-    if (found && centered) ipm_centered(o->system, &at, &o->z, &r->aim, o->steps[1], o->steps[0]);
-    else if (found) ipm_solve(o->system, &at, &o->z, o->system->rows, r->aim.share, o->steps[0]);
-    write_step(o, found, found && centered ? o->system->mu_of_step : r->mu);
+    const int found = ipm_factor(o->system, reflect);
+    if (found && centered) ipm_centered(o->system, &at, &o->z, &aim, o->steps[1], o->steps[0]);
+    else if (found) ipm_solve(o->system, &at, &o->z, o->system->rows, share, o->steps[0]);
+    write_step(o, found, found && centered ? o->system->mu_of_step : mu);
     lap(o, BACKWARD);
-    if (found) try_length(o, o->system->alpha, r->differentiate != 0.0, o->answer + TRIAL);
+    if (found) try_length(o, o->system->alpha, differentiate, o->answer + TRIAL);
 }
 
 /* Try the step length alpha; answer: objective, violation. */
@@ -269,17 +256,16 @@ EXPORT void interior_correct(interior_t *o, double length, int first, double sha
 }
 
 /* Accept the trial point, with first derivatives if they are not known, and update the multipliers; answer: its measures. */
-EXPORT void interior_take(interior_t *o)
+EXPORT void interior_take(interior_t *o, int corrected, double alpha, double alpha_z, int known, double mu, double scale)
 {
     const lq_size dims = o->structure.size;
-    const take_t *r = TAKE_ASKED(o);
-    const ipm_step *step = o->steps[r->corrected != 0.0];
+    const ipm_step *step = o->steps[corrected];
     o->since = now(), o->at = 1 - o->at, o->second_found = 0;
-    if (r->known == 0.0) evaluate(o, here(o), 1);
+    if (!known) evaluate(o, here(o), 1);
     lap(o, DERIVATIVES);
-    ipm_take(&o->structure, here(o)->own.v, &step->z, r->alpha, r->alpha_z, r->mu, KAPPA_SIGMA, &o->z);
-    if (o->program.carried) o->program.carried(o->program.structure, step->v + N_, r->alpha, o->structure.N, o->z.lambda);
-    write_measures(o, r->mu, r->scale);
+    ipm_take(&o->structure, here(o)->own.v, &step->z, alpha, alpha_z, mu, KAPPA_SIGMA, &o->z);
+    if (o->program.carried) o->program.carried(o->program.structure, step->v + N_, alpha, o->structure.N, o->z.lambda);
+    write_measures(o, mu, scale);
     lap(o, BACKWARD);
 }
 
