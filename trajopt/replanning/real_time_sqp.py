@@ -27,7 +27,7 @@ from trajopt.solvers.direct.transcription import Transcription
 from trajopt.solvers.feedback import tracking_gains
 from trajopt.solvers.options import SQPOptions
 from trajopt.solvers.qp.interior_point import InteriorPoint
-from trajopt.solvers.qp.newton import ActiveSetNewton
+from trajopt.solvers.qp.newton import active_set_newton
 from trajopt.solvers.qp.qp import QPSolution, QPStatus, make_qp_solver
 from trajopt.solvers.sqp.convexify import Convexified, convexified
 from trajopt.solvers.sqp.sqp_iterate import hessian_at, iterate_at, qp_about, semidefinite_at, settled, trial
@@ -62,7 +62,7 @@ class RealTimeSQP(RealTimePlanner):
         lb, ub, first = convex.qp.lb.copy(), convex.qp.ub.copy(), program.ix[0]
         lb[first] = ub[first] = _coordinates(program, x0) - w[first]
         qp = replace(convex.qp, lb=lb, ub=ub)
-        found = ActiveSetNewton().solve(qp, y, z) or convex.solver.solve(qp, last)
+        found = active_set_newton(qp, y, z) or convex.solver.solve(qp, last)
         step = np.zeros_like(w)
         if found.status is QPStatus.SOLVED:
             self._last, step, y = found, found.w, found.y

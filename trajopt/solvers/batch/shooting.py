@@ -76,11 +76,11 @@ class ShootingBatch(SlotBatch):
             windows.append(ShootingWindow(*given, count))
             self._run_window(windows[-1], stop)
 
-        ran = self._run(work, on_finished, windows)
+        stopped = self._run(work, on_finished, windows)
         self.seconds /= count  # its slots run side by side
         sweeps, rollouts = (sum(w.busy[i] for w in windows) / max(1, sum(w.all[i] for w in windows)) for i in (0, 1))
-        use = {"threads": ran.threads, "slots": ran.threads * count, "sweeps": sweeps, "rollouts": rollouts}
-        return {"how": "lanes", "lanes": use, **ran.meta}
+        use = {"threads": self.threads, "slots": self.threads * count, "sweeps": sweeps, "rollouts": rollouts}
+        return {"how": "lanes", "lanes": use, **stopped}
 
     def _run_window(self, window: Any, stop: Array) -> None:
         """Solve problems in the slots of one window until none remains or the batch is stopped."""

@@ -21,21 +21,87 @@ from trajopt.problem.ocp import OCP
 from trajopt.results.status import Status
 from trajopt.solvers import termination
 from trajopt.solvers.batch.solution import BatchSolution, guess_of
-from trajopt.solvers.batch.threads import ENDED, STOP, Ran, run_workers
+from trajopt.solvers.batch.threads import ENDED, STOP, run_workers
 from trajopt.solvers.methods.driver import ProgressCallback, run_alone
 from trajopt.solvers.methods.method import End, Ended, Solve
 from trajopt.solvers.problem_batch import Batch
-from trajopt.solvers.window.status import FailedExpansion, failed_expansion, status_of
+from trajopt.solvers.window.status import Culprit, failed_expansion, status_of
 from trajopt.stage.compiled.compiled_end import CompiledEnd
 from trajopt.stage.evaluation import StageEvaluator
 
 
-class Rows:
-    """Table of array addresses for ``count`` problems; holds references to the arrays."""
+class SlotBatch(ABC):
+    """Problems of a batch and the arrays of their solutions. ``rows``: the addresses of each problem's data (:meth:`table`).
 
-    def __init__(self, count: int) -> None:
-        self.count, self._arrays = count, list[Array]()
+    guess: xs (n or 1, N + 1, nx), us (n or 1, N, nu). max_iterations (n,): limit of each problem; None for that of the options.
+    Attributes: ``order`` lists the problems to solve. ``ended`` holds the termination of each problem, None until its solve has
+    ended or was stopped at an iterate. ``errors`` holds exceptions of methods by problem number.
+    """
 
+    rows: Array
+    measures: ClassVar[Mapping[str, str]] = {
+        "gradient": "gradient",
+        "defect": "defect",
+        "kkt": "kkt",
+        "violation": "defect",
+    }
+    """Attribute of a termination for each measure of a solution; without constraints, the violation is the defect."""
+
+    def __init__(
+        self,
+        batch: Batch,
+        guess: tuple[Array, Array],
+        options: Any,
+        *,
+        gains: bool,
+        threads: int | None,
+        max_iterations: Array | None = None,
+    ) -> None:
+        n, ocp = len(batch), batch[0]  # batch[0] also has the bounds that only members have
+        N, nx, nu, ndx = ocp.horizon, ocp.manifold.nx, ocp.nu, ocp.manifold.ndx
+        self.count, self._arrays = n, list[Array]()
+        self.batch, self.guess, self.options, self.ocp = batch, guess, options, ocp
+        self.limits = np.full(n, options.max_iterations) if max_iterations is None else max_iterations
+        self.xs, self.us = np.full((n, N + 1, nx), np.nan), np.full((n, N, nu), np.nan)
+        self.K = np.zeros((n, N, nu, ndx)) if gains else None
+        self.k = np.zeros((n, N, nu)) if gains else None
+        self.cost, self.seconds = np.full(n, np.nan), np.zeros(n)
+        self.ended: list[Any] = [None] * n
+        self.errors: dict[int, Exception] = {}
+        self.order: Sequence[int] = range(n)
+        self.threads = min(threads or default_threads(), n)
+
+    @classmethod
+    @abstractmethod
+    def fits(cls, ocp: OCP, options: Any) -> bool:
+        """True if compiled kernels answer all requests of the solver with these options for this problem."""
+
+    @classmethod
+    def solved(
+        cls, batch: Batch, guess: tuple[Array, Array], options: Any, *, on_finished: ProgressCallback, **rest: Any
+    ) -> BatchSolution:
+        """Solve a batch and return its solutions; arguments as in the class.
+
+        ``on_finished`` is called with the number of finished problems.
+        """
+        began = time.perf_counter()
+        problems = cls(batch, guess, options, **rest)
+        meta = problems.solve(on_finished)
+        return problems.solution(began, meta)
+
+    @abstractmethod
+    def solve(self, on_finished: ProgressCallback) -> dict[str, Any]:
+        """Solve the problems of :attr:`order` on threads; return metadata on how threads and lanes shared the work."""
+
+    @abstractmethod
+    def _method(self, number: int, slot: Any) -> Any:
+        """Return the solver method of a problem whose data a slot points to."""
+
+    def _evaluators(self, ocp: OCP) -> Sequence[StageEvaluator]:
+        """Return the evaluators of a problem that find the culprit of a failure; none by default."""
+        return ()
+
+    # -- addresses of values ----------------------------------------------------------------------------------------------
     def table(self, columns: Sequence[Array | None]) -> Array:
         """Return a contiguous table (n, columns) of addresses: of the row of each problem in arrays with n rows or one shared row.
 
@@ -80,78 +146,6 @@ class Rows:
         last = np.full(self.count, end.data.pg, np.int64) if path is None else self.addresses(path)
         return [np.full(self.count, end.data.structure, np.int64), *map(self.addresses, values), last]
 
-
-class SlotBatch(Rows, ABC):
-    """Problems of a batch and the arrays of their solutions. ``rows``: the addresses of each problem's data (:meth:`Rows.table`).
-
-    guess: xs (n or 1, N + 1, nx), us (n or 1, N, nu). max_iterations (n,): limit of each problem; None for that of the options.
-    Attributes: ``order`` lists the problems to solve. ``ended`` holds the termination of each problem, None until its solve has
-    ended or was stopped at an iterate. ``errors`` holds exceptions of methods by problem number.
-    """
-
-    rows: Array
-    measures: ClassVar[Mapping[str, str]] = {
-        "gradient": "gradient",
-        "defect": "defect",
-        "kkt": "kkt",
-        "violation": "defect",
-    }
-    """Attribute of a termination for each measure of a solution; without constraints, the violation is the defect."""
-
-    def __init__(
-        self,
-        batch: Batch,
-        guess: tuple[Array, Array],
-        options: Any,
-        *,
-        gains: bool,
-        threads: int | None,
-        max_iterations: Array | None = None,
-    ) -> None:
-        super().__init__(len(batch))
-        n, ocp = self.count, batch[0]  # batch[0] also has the bounds that only members have
-        N, nx, nu, ndx = ocp.horizon, ocp.manifold.nx, ocp.nu, ocp.manifold.ndx
-        self.batch, self.guess, self.options, self.ocp = batch, guess, options, ocp
-        self.limits = np.full(n, options.max_iterations) if max_iterations is None else max_iterations
-        self.xs, self.us = np.full((n, N + 1, nx), np.nan), np.full((n, N, nu), np.nan)
-        self.K = np.zeros((n, N, nu, ndx)) if gains else None
-        self.k = np.zeros((n, N, nu)) if gains else None
-        self.cost, self.seconds = np.full(n, np.nan), np.zeros(n)
-        self.ended: list[Any] = [None] * n
-        self.errors: dict[int, Exception] = {}
-        self.order: Sequence[int] = range(n)
-        self.threads = min(threads or default_threads(), n)
-
-    @classmethod
-    @abstractmethod
-    def fits(cls, ocp: OCP, options: Any) -> bool:
-        """True if compiled kernels answer all requests of the solver with these options for this problem."""
-
-    @classmethod
-    def solved(
-        cls, batch: Batch, guess: tuple[Array, Array], options: Any, *, on_finished: ProgressCallback, **rest: Any
-    ) -> BatchSolution:
-        """Solve a batch and return its solutions; arguments as in the class.
-
-        ``on_finished`` is called with the number of finished problems.
-        """
-        began = time.perf_counter()
-        problems = cls(batch, guess, options, **rest)
-        meta = problems.solve(on_finished)
-        return problems.solution(began, meta)
-
-    @abstractmethod
-    def solve(self, on_finished: ProgressCallback) -> dict[str, Any]:
-        """Solve the problems of :attr:`order` on threads; return metadata on how threads and lanes shared the work."""
-
-    @abstractmethod
-    def _method(self, number: int, slot: Any) -> Any:
-        """Return the solver method of a problem whose data a slot points to."""
-
-    def _evaluators(self, ocp: OCP) -> Sequence[StageEvaluator]:
-        """Return the evaluators of a problem that find the culprit of a failure; none by default."""
-        return ()
-
     # -- solves -----------------------------------------------------------------------------------------------------------
     def solve_one_by_one(
         self, make: Callable[[], Any], stages: Sequence[Any], on_finished: ProgressCallback
@@ -168,13 +162,13 @@ class SlotBatch(Rows, ABC):
             slots.append(make())
             self._run_slot(slots[-1], stop)
 
-        ran = self._run(work, on_finished, slots)
+        stopped = self._run(work, on_finished, slots)
         knots, lanes = [len(s.plain.t) for s in stages], lanes_in_use()
         share = sum(knots) / sum(-(-count // lanes) * lanes for count in knots)
-        threads = f"{ran.threads} thread{'s' * (ran.threads > 1)}"
-        return {"how": threads, "lanes": {"threads": ran.threads, "expansions": share}, **ran.meta}
+        threads = f"{self.threads} thread{'s' * (self.threads > 1)}"
+        return {"how": threads, "lanes": {"threads": self.threads, "expansions": share}, **stopped}
 
-    def _run(self, work: Callable[[Array], None], on_finished: ProgressCallback, made: list[Any]) -> Ran:
+    def _run(self, work: Callable[[Array], None], on_finished: ProgressCallback, made: list[Any]) -> dict[str, bool]:
         """Run ``work`` on threads, counting problems from the first in :attr:`order`; finally close all workspaces in ``made``."""
         self._turns = itertools.count()
         try:
@@ -272,7 +266,7 @@ class SlotBatch(Rows, ABC):
         if ended.end is End.NOT_FINITE:
             self._put_guess(i)
 
-        def culprit() -> FailedExpansion:
+        def culprit() -> Culprit:
             """Return the expansion that is not finite or whose line search failed, without warnings of NumPy."""
             ocp = self.batch[i]
             with np.errstate(all="ignore"):

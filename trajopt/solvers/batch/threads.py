@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -16,24 +16,14 @@ POLL = 0.02
 """Time [s] between checks of progress and of Ctrl-C."""
 
 
-class Ran(NamedTuple):
-    """Number of threads that ran, and True if the work was stopped early."""
-
-    threads: int
-    stopped: bool
-
-    @property
-    def meta(self) -> dict[str, bool]:
-        """Metadata of a batch: "stopped": True after a stop, else empty."""
-        return {"stopped": True} if self.stopped else {}
-
-
 ENDED, STOP = range(2)
 """Indices into the integers that threads share: number of finished problems, stop flag."""
 
 
-def run_workers(work: Callable[[Array], None], threads: int, on_finished: ProgressCallback) -> Ran:
+def run_workers(work: Callable[[Array], None], threads: int, on_finished: ProgressCallback) -> dict[str, bool]:
     """Run ``work(shared)`` on each of ``threads`` threads, and report progress; Ctrl-C sets the stop flag.
+
+    Returns the metadata ``stopped`` if the stop flag is set.
 
     shared: integers at the indices ENDED (number of finished problems) and STOP. An exception of ``on_finished`` or
     of a thread also sets the stop flag, and is raised after all threads have finished.
@@ -45,7 +35,7 @@ def run_workers(work: Callable[[Array], None], threads: int, on_finished: Progre
         except BaseException:
             shared[STOP] = 1
             raise
-    return Ran(threads, bool(shared[STOP]))
+    return {"stopped": True} if shared[STOP] else {}
 
 
 def wait_for(futures: list[Any], shared: Array, on_finished: ProgressCallback) -> None:

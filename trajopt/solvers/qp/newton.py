@@ -24,37 +24,34 @@ TOLERANCE = 1e-10
 """Tolerance on violations, multipliers and residuals, relative to the size of their terms."""
 
 
-class ActiveSetNewton:
-    """Active-set solver of QPs from a guess of the multipliers."""
+def active_set_newton(qp: QP, y: Array, z: Array) -> QPSolution | None:
+    """Return the solution of a QP, or None if the active set does not converge; the signs of y (m,), z (n,) give the first set.
 
-    def solve(self, qp: QP, y: Array, z: Array) -> QPSolution | None:
-        """Return the solution, or None if the active set does not converge; the signs of y (m,), z (n,) give the first set.
-
-        None also for crossed bounds, more active constraints than variables, a singular system, or residuals above TOLERANCE. H
-        need not be convex: the solution satisfies the first-order conditions.
-        """
-        lower, upper = qp.bounds
-        if (lower > upper).any():
-            return None
-        equal, m, system = lower == upper, len(qp.l), system_of(qp)
-        side = _sides(np.concatenate([y, z]), lower, upper)
-        with np.errstate(all="ignore"):
-            for count in range(1, CHANGES + 2):
-                active = equal | (side != 0)
-                goal = np.where(active, np.where(side > 0, upper, lower), 0.0)
-                if active.sum() > len(qp.g) or not system.factorize(np.where(active, np.inf, 0.0)):
-                    return None
-                w, both = system.solve(-qp.g, goal)
-                both = np.where(active, both, 0.0)
-                found = QPSolution(w, both[:m], both[m:], QPStatus.SOLVED, count)
-                values = qp.bounded(w)
-                slack = TOLERANCE * (1.0 + largest(values))
-                wrong = (side * both < -TOLERANCE * (1.0 + largest(both))) & ~equal
-                over, under = (values > upper + slack) & ~active, (values < lower - slack) & ~active
-                if not (wrong.any() or over.any() or under.any()):
-                    return found if _precise(qp, found) else None
-                side = np.where(wrong, 0, side) + over - under
+    None also for crossed bounds, more active constraints than variables, a singular system, or residuals above TOLERANCE. H
+    need not be convex: the solution satisfies the first-order conditions.
+    """
+    lower, upper = qp.bounds
+    if (lower > upper).any():
         return None
+    equal, m, system = lower == upper, len(qp.l), system_of(qp)
+    side = _sides(np.concatenate([y, z]), lower, upper)
+    with np.errstate(all="ignore"):
+        for count in range(1, CHANGES + 2):
+            active = equal | (side != 0)
+            goal = np.where(active, np.where(side > 0, upper, lower), 0.0)
+            if active.sum() > len(qp.g) or not system.factorize(np.where(active, np.inf, 0.0)):
+                return None
+            w, both = system.solve(-qp.g, goal)
+            both = np.where(active, both, 0.0)
+            found = QPSolution(w, both[:m], both[m:], QPStatus.SOLVED, count)
+            values = qp.bounded(w)
+            slack = TOLERANCE * (1.0 + largest(values))
+            wrong = (side * both < -TOLERANCE * (1.0 + largest(both))) & ~equal
+            over, under = (values > upper + slack) & ~active, (values < lower - slack) & ~active
+            if not (wrong.any() or over.any() or under.any()):
+                return found if _precise(qp, found) else None
+            side = np.where(wrong, 0, side) + over - under
+    return None
 
 
 def _sides(multipliers: Array, lower: Array, upper: Array) -> Array:

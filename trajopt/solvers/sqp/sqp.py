@@ -55,7 +55,8 @@ from trajopt.solvers.sqp.sqp_iterate import (
     trial,
 )
 from trajopt.solvers.sqp.sqp_line_search import LineSearch, Taken
-from trajopt.solvers.sqp.sqp_state import STILL_STEPS, Contradictions, Damping, Progress, Subproblems
+from trajopt.solvers.sqp.sqp_state import STILL_STEPS, Contradictions, Damping, Subproblems
+from trajopt.solvers.time_limits import start_of_solve
 
 SEMIDEFINITE_SHIFT = 1e-8
 """Diagonal shift of a semidefinite Hessian for QP solvers that require a definite one, as a fraction of its largest entry."""
@@ -90,11 +91,16 @@ def solve_nlp(
 
 
 class SQPLoop:
-    """State of one SQP solve. ``run`` may be called once; it always returns a solution, also after Ctrl-C."""
+    """State of one SQP solve. ``run`` may be called once; it always returns a solution, also after Ctrl-C.
+
+    best: best iterate. objective_size: max(1, |f|) at the start. began: start on a monotonic clock [s].
+    """
 
     def __init__(self, nlp: NLP, options: SQPOptions, callback: Callback | None = None) -> None:
         self.nlp, self.options = nlp, options
-        self.journal, self.progress, self.damping = Journal(callback), Progress(), Damping()
+        self.journal, self.damping, self.began = Journal(callback), Damping(), start_of_solve()
+        self.iteration, self.objective_size = 0, 1.0
+        self.best: Iterate | None = None
         self.rounding, self.at_rounding = RoundingTest(), False
         self.contradictions = Contradictions(options.elastic_weight, np.zeros_like(nlp.g_lower))
         self.qps = Subproblems(make_qp_solver(options.qp_solver))
@@ -112,7 +118,7 @@ class SQPLoop:
                 crossed = nlp_diagnosis.crossed_bounds(self.nlp)
                 status = self._solve(w, multipliers) if crossed is None else termination.infeasible(crossed)
             except KeyboardInterrupt:
-                status = termination.interrupted(self.progress.iteration)
+                status = termination.interrupted(self.iteration)
             return self._solution(status, w)
 
     def _solve(self, w: Array, multipliers: tuple[Array, Array] | None) -> Status:
@@ -125,7 +131,7 @@ class SQPLoop:
         y, z = multipliers or (np.zeros_like(nlp.g_lower), np.zeros_like(w))
         with self.journal.timed("rollout"):
             start = trial(nlp, w)
-        self.progress.objective_size = max(1.0, abs(start.f))
+        self.objective_size = max(1.0, abs(start.f))
         with self.journal.timed("derivatives"):
             at = iterate_at(nlp, start, y, z, self.options) if start.finite else None
         if at is None:
@@ -140,26 +146,25 @@ class SQPLoop:
 
     def _store_best(self, at: Iterate) -> None:
         """Store the best iterate: the last one, or without a line search the one with the smallest residual."""
-        best = self.progress.best
+        best = self.best
         if best is None or self.options.globalization != "none" or at.stop < best.stop:
-            self.progress.best = at
+            self.best = at
 
     def _termination(self, at: Iterate) -> Status | None:
         """Return the status if the iterate is a solution, f is unbounded, or precision, iterations or time end; else None."""
-        o, n = self.options, self.progress.iteration
+        o, n = self.options, self.iteration
         if at.is_solution(o):
             return termination.converged(self._measured(at))
         if self.at_rounding:
             return termination.precision_limit(self._measured(at))
-        if (
-            at.f < -termination.UNBOUNDED_BELOW * self.progress.objective_size
-            and at.violation <= o.constraint_tolerance * max(1.0, float(np.abs(at.w).max()))
+        if at.f < -termination.UNBOUNDED_BELOW * self.objective_size and at.violation <= o.constraint_tolerance * max(
+            1.0, float(np.abs(at.w).max())
         ):
             return termination.unbounded(n, at.f)
         if n >= o.max_iterations:
             advice = termination.MORE_ITERATIONS + ("" if o.hessian == "exact" else termination.EXACT_HESSIAN)
             return termination.max_iterations(o.max_iterations, self._measured(at), advice)
-        if o.time_limit is not None and time.perf_counter() - self.progress.began > o.time_limit:
+        if o.time_limit is not None and time.perf_counter() - self.began > o.time_limit:
             return termination.time_limit(o.time_limit, self._measured(at))
         return None
 
@@ -197,7 +202,7 @@ class SQPLoop:
             elif not scaling:
                 floor = RETRY_GROWTH * max(convex.delta, 1e-6 * max(1.0, float(np.abs(H.data).max(initial=0.0))))
         self._record(at, step, taken)
-        self.progress.iteration += 1
+        self.iteration += 1
         self.qps.full = taken.alpha == 1.0
         if taken.new is None:
             return self._stuck(at, step, taken, promise)
@@ -373,14 +378,14 @@ class SQPLoop:
         """Return iteration number, errors and worst constraint of an iterate, for a status."""
         errors = termination.Errors(at.kkt, at.gradient, violation=at.violation)
         worst = nlp_diagnosis.worst_constraint(at.nlp, at.w, at.g)
-        return termination.Measured(self.progress.iteration, errors, self.options.tolerances, worst)
+        return termination.Measured(self.iteration, errors, self.options.tolerances, worst)
 
     def _record(self, at: Iterate, step: Step | None = None, taken: Taken | None = None) -> None:
         """Add a record of an iterate, with the step from it and its line search, to the journal."""
         alpha = 0.0 if taken is None or taken.new is None else taken.alpha
         self.journal.add(
             trajectory_at(at.nlp, at.w),
-            iteration=self.progress.iteration,
+            iteration=self.iteration,
             cost=at.f,
             merit=self._value(at),
             stop=at.stop,
@@ -398,9 +403,9 @@ class SQPLoop:
 
     def _solution(self, status: Status, w: Array) -> NLPSolution:
         """Return the best iterate as the solution; without an iterate the guess w, NaN for f and g, and zero multipliers."""
-        records, at = self.journal.history(), self.progress.best
+        records, at = self.journal.history(), self.best
         if at is None:
             m, n = len(self.nlp.g_lower), len(w)
             nothing = np.full(m, np.nan), np.zeros(m), np.zeros(n)
-            return NLPSolution(self.nlp, w, np.nan, *nothing, status, self.progress.iteration, records)
-        return NLPSolution(at.nlp, at.w, at.f, at.g, at.y, at.z, status, self.progress.iteration, records)
+            return NLPSolution(self.nlp, w, np.nan, *nothing, status, self.iteration, records)
+        return NLPSolution(at.nlp, at.w, at.f, at.g, at.y, at.z, status, self.iteration, records)

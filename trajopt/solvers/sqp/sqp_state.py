@@ -9,18 +9,17 @@ Subproblems       QP solvers, and the last QP solution, whose active set starts 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
 from dynamics_backends.protocol import Array
 from trajopt.solvers.qp.active_set import ActiveSet
 from trajopt.solvers.qp.interior_point import InteriorPoint
-from trajopt.solvers.qp.newton import ActiveSetNewton
+from trajopt.solvers.qp.newton import active_set_newton
 from trajopt.solvers.qp.qp import QP, QPSolution, QPSolver, QPStatus, largest
 from trajopt.solvers.sqp.convexify import Convexified
 from trajopt.solvers.sqp.sqp_iterate import Iterate
-from trajopt.solvers.time_limits import start_of_solve
 
 FALLING, LEAVE_OBJECTIVE, GIVE_UP = 0.95, 4, 16
 """Limits on infeasible QPs during which the violation does not fall below FALLING times its minimum: after more than
@@ -33,16 +32,6 @@ SCALE_GROWTH, LARGEST_SCALE = 8.0, 1e9
 SCALE_DECAY, SCALE_RISE = 0.25, 4.0
 """sigma falls by the factor SCALE_DECAY after a good full step. After a shortened step it rises by 1 / alpha, at most by
 SCALE_RISE, unless H is exact."""
-
-
-@dataclass
-class Progress:
-    """Progress of a solve. best: best iterate. objective_size: max(1, |f|) at the start. began: start on a monotonic clock [s]."""
-
-    iteration: int = 0
-    best: Iterate | None = None
-    objective_size: float = 1.0
-    began: float = field(default_factory=start_of_solve)
 
 
 @dataclass
@@ -132,7 +121,7 @@ class Subproblems:
 
     def __init__(self, solver: QPSolver) -> None:
         self.solver = solver
-        self.fallback, self.newton = InteriorPoint(), ActiveSetNewton()
+        self.fallback = InteriorPoint()
         self.multipliers_given: tuple[Array, Array] | None = None
         self.last: QPSolution | None = None
         self.full = False
@@ -150,7 +139,7 @@ class Subproblems:
         if isinstance(self.solver, ActiveSet):
             known = self.solver.solve(qp, QPSolution(np.zeros_like(qp.g), y, z, QPStatus.SOLVED))
             return known if known.status is QPStatus.SOLVED and np.isfinite(known.w).all() else None
-        found = self.newton.solve(qp, y, z)
+        found = active_set_newton(qp, y, z)
         return found if found is not None and np.isfinite(found.w).all() else None
 
     def solve(self, qp: QP, solver: QPSolver) -> QPSolution | None:

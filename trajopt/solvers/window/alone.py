@@ -17,7 +17,7 @@ from trajopt.solvers.methods.driver import run_alone
 from trajopt.solvers.methods.method import Method
 from trajopt.solvers.methods.requests import Solved
 from trajopt.solvers.options import MethodOptions, SLQOptions
-from trajopt.solvers.window.status import FailedExpansion, failed_expansion, status_of
+from trajopt.solvers.window.status import Culprit, failed_expansion, status_of
 from trajopt.stage.engine import is_compiled
 from trajopt.stage.evaluation import StageEvaluator
 
@@ -72,7 +72,7 @@ def solve_alone(
     values or a failed line search.
     """
 
-    def find_culprit() -> FailedExpansion:
+    def find_culprit() -> Culprit:
         """Expand about the current iterate, to find the culprit of a failure."""
         xs, us = slot.trajectory
         return failed_expansion(ocp, xs, us, evaluators)

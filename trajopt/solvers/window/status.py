@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
 import numpy as np
 
@@ -18,16 +17,11 @@ from trajopt.solvers.shooting import shooting_diagnosis
 from trajopt.solvers.success import FEASIBLE
 from trajopt.stage.evaluation import Expansion, StageEvaluator
 
-
-class FailedExpansion(NamedTuple):
-    """Problem, states, and the expansion about them that is not finite or whose line search failed."""
-
-    ocp: OCP
-    xs: Array
-    expansion: Expansion
+Culprit = tuple[OCP, Array, Expansion]
+"""Problem, states, and the expansion about them that is not finite or whose line search failed."""
 
 
-def status_of(at: Ended, o: SLQOptions | MethodOptions, find_culprit: Callable[[], FailedExpansion]) -> Status:
+def status_of(at: Ended, o: SLQOptions | MethodOptions, find_culprit: Callable[[], Culprit]) -> Status:
     """Return the status, with errors and tolerances, for the reason why a solve ended.
 
     at: the reason (:class:`End`), with the final errors. Reasons without a rule here count as a failed line search.
@@ -74,7 +68,7 @@ def is_finite(e: Expansion) -> bool:
     return bool(np.isfinite(e.cost)) and shared_lq().is_finite(e.lq)
 
 
-def failed_expansion(ocp: OCP, xs: Array, us: Array, evaluators: Sequence[StageEvaluator]) -> FailedExpansion:
+def failed_expansion(ocp: OCP, xs: Array, us: Array, evaluators: Sequence[StageEvaluator]) -> Culprit:
     """Expand about a trajectory with each evaluator; return the first expansion that is not finite, else that of the last one."""
     expansions = [evaluator.expand(xs, us) for evaluator in evaluators]
-    return FailedExpansion(ocp, xs, next((e for e in expansions if not is_finite(e)), expansions[-1]))
+    return ocp, xs, next((e for e in expansions if not is_finite(e)), expansions[-1])

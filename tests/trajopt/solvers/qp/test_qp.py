@@ -10,7 +10,7 @@ from staged_qps import staged_qp, with_terminal_rows
 from trajopt.solvers.qp import interior_point
 from trajopt.solvers.qp.convexity import _inertia_is_right, convex_on_equalities, positive_definite
 from trajopt.solvers.qp.kkt.sparse_kkt import SparseKKT, pattern_of
-from trajopt.solvers.qp.newton import ActiveSetNewton
+from trajopt.solvers.qp.newton import active_set_newton
 from trajopt.solvers.qp.qp import QP, QP_SOLVERS, QPSolution, QPStatus, kkt_residual, make_qp_solver
 from trajopt.solvers.sqp.convexify import Convexified, convexified, penalized
 
@@ -257,7 +257,7 @@ def test_newton_on_the_active_set_of_a_neighbor(seed, by_stages):
     qp = staged_qp(seed) if by_stages else staged_qp(seed).sparse
     first = make_qp_solver("interior_point").solve(qp)
     near = replace(qp, g=qp.g + 1e-2 * np.random.default_rng(seed).standard_normal(len(qp.g)))
-    found = ActiveSetNewton().solve(near, first.y, first.z)
+    found = active_set_newton(near, first.y, first.z)
     assert found is not None
     assert found.iterations <= 4
     assert max(kkt_residual(near, found)) < 1e-9
@@ -270,7 +270,7 @@ def test_newton_resolves_controls_that_weigh_far_less_than_states():
     H, g = sp.diags([state, control, control], format="csc"), np.array([-state, control, -control])
     free = np.full(3, np.inf)
     qp = QP(H, g, sp.csc_matrix([[1.0, -1.0, -1.0]]), np.zeros(1), np.zeros(1), -free, free)
-    found = ActiveSetNewton().solve(qp, np.zeros(1), np.zeros(3))
+    found = active_set_newton(qp, np.zeros(1), np.zeros(3))
     assert found is not None
     x = state / (state + 0.5 * control)
     np.testing.assert_allclose(found.w, [x, 0.5 * x - 1.0, 0.5 * x + 1.0], rtol=0, atol=1e-12)
@@ -281,7 +281,7 @@ def test_newton_without_a_guess_is_right_or_says_nothing(by_stages):
     answers = 0
     for seed in range(10):
         qp = staged_qp(seed) if by_stages else staged_qp(seed).sparse
-        found = ActiveSetNewton().solve(qp, np.zeros_like(qp.l), np.zeros_like(qp.g))
+        found = active_set_newton(qp, np.zeros_like(qp.l), np.zeros_like(qp.g))
         answers += found is not None
         assert found is None or max(kkt_residual(qp, found)) < 1e-9
     assert answers > 0
@@ -289,7 +289,7 @@ def test_newton_without_a_guess_is_right_or_says_nothing(by_stages):
 
 def test_newton_does_not_answer_contradictory_bounds():
     qp = staged_qp(0)
-    assert ActiveSetNewton().solve(replace(qp, lb=qp.ub + 1.0), np.zeros_like(qp.l), np.zeros_like(qp.g)) is None
+    assert active_set_newton(replace(qp, lb=qp.ub + 1.0), np.zeros_like(qp.l), np.zeros_like(qp.g)) is None
 
 
 def test_one_analysis_serves_matrices_of_one_pattern_and_another_pattern_is_noticed():
