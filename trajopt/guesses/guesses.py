@@ -25,7 +25,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from dynamics_backends.protocol import Array
+from dynamics_backends.protocol import Array, unwrapped
+from dynamics_backends.stretched_map import Durations
 from trajopt.guesses.position_directions import position_directions
 from trajopt.lq.lq_solver import shared_lq
 from trajopt.problem.guess import Guess as Guess, Motion as Motion, as_guess as as_guess
@@ -38,7 +39,7 @@ from trajopt.stage.solver_cache import SolverCache as SolverCache
 def constant_guess(ocp: OCP, u: Array | float = 0.0) -> Guess:
     """Guess with x0 at every knot, and controls u: a number, (nu,) or (N, nu). Raises ValueError for controls of another shape.
 
-    With free durations, those in x0 are set by the controls of the first stage, except for controls (N, nu).
+    With free durations, the controls of the first stage are the durations in x0, unless controls (N, nu) are given.
 
     >>> import trajopt as to
     >>> system = to.FunctionMap(lambda x, u, t, p: [u[0]], 1, 1)
@@ -51,18 +52,21 @@ def constant_guess(ocp: OCP, u: Array | float = 0.0) -> Guess:
 
 
 def without_durations(ocp: OCP) -> int:
-    """Return the number of entries of the state before its free durations, which are the last ones."""
-    return ocp.manifold.nx - (ocp.phases[0].dynamics.nu if ocp.in_scaled_time else 0)
+    """Return the number of entries of the state before its free durations, the last ones, that the first stage sets."""
+    sampling = ocp.phases[0].dynamics.sampling
+    first = None if sampling is None else unwrapped(sampling.backend.map)
+    return ocp.manifold.nx - (first.nu if isinstance(first, Durations) else 0)
 
 
 def with_free_durations(ocp: OCP, guess: Guess, durations: Array) -> Guess:
-    """Return a guess with the given free durations (n,) [s], clipped to their bounds; unchanged if durations are fixed.
+    """Return a guess with the given free durations (n,) [s], clipped to their bounds; unchanged without durations.
 
     The controls of the first stage set the durations, which are states of the other stages.
     """
-    if not ocp.in_scaled_time:
+    n = len(durations)
+    if not n:
         return guess
-    xs, us, n = guess.xs.copy(), guess.us.copy(), len(durations)
+    xs, us = guess.xs.copy(), guess.us.copy()
     if ocp.control_bounds is not None:
         durations = np.clip(durations, *(bounds[0, :n] for bounds in ocp.control_bounds))
     xs[1:, -n:] = us[0, :n] = durations
@@ -82,8 +86,8 @@ def quasi_static_guess(ocp: OCP, controls: Callable[[Array], Array], xs: Array |
 def interpolated_guess(ocp: OCP, x_goal: Array, u: Array | float = 0.0) -> Guess:
     """Guess with states on the geodesic from x0 to x_goal (nx,), linear in time; controls u as in :func:`constant_guess`.
 
-    With free durations, those in x_goal are set by the controls of the first stage, except for controls (N, nu). Raises ValueError
-    for a goal or controls of another shape.
+    With free durations, the controls of the first stage are the durations in x_goal, unless controls (N, nu) are given. Raises
+    ValueError for a goal or controls of another shape.
     """
     fraction = ocp.times[:, None] / ocp.times[-1]
     goal = _broadcast("x_goal", x_goal, "(nx,)", (ocp.manifold.nx,))

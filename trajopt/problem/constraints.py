@@ -323,14 +323,16 @@ def velocity_limits(model, manifold: Manifold, fraction: float = 1.0, name: str 
 def _joint_bounds(model, manifold: Manifold, q: Array, v: Array, name: str) -> Constraint:
     """Bounds on the state of a robot from lower and upper limits q (2, nq) and v (2, nv), or (2, 1) for all.
 
-    The state begins with that of the model, without mimic joints that follow others; other entries are not bounded.
+    The state is that of the model, without mimic joints that follow others, or a vector that begins with it; then its other entries
+    are not bounded.
     """
     q, v = np.broadcast_to(q, (2, model.nq)), np.broadcast_to(v, (2, model.nv))
     names, both = np.array([*model.q_names, *(f"v[{dof}]" for dof in model.dof_names)]), np.hstack([q, v])
     if model.coupling is not None:
         own = np.r_[model.coupling.independent_q, model.nq + model.coupling.independent]
         names, both = names[own], both[:, own]
-    more = max(0, manifold.nx - len(names))
+    robot = (*(f"q[{name}]" for name in names[: len(names) // 2]), *names[len(names) // 2 :])
+    more = manifold.nx - len(names) if manifold.is_flat and manifold.tangent_names[: len(robot)] == robot else 0
     both = np.hstack([both, np.tile([[-np.inf], [np.inf]], (1, more))])
     return state_bounds(manifold, both[0], both[1], name, [*names.tolist(), *[""] * more])
 

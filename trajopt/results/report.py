@@ -104,7 +104,7 @@ def report_lines(solution: Reported) -> list[Line]:
     for number, attempt in enumerate(attempts, 1):
         knots = attempt.get("knots", most)
         on = f" on {knots} knots" if knots < most else ""
-        on += f" with {attempt['longer']:g} times the durations" if attempt.get("longer") else ""
+        on += f" with durations of {', '.join(f'{T:.3g}' for T in attempt['held'])} s" if attempt.get("held") else ""
         on = " from a coarse solution" if attempt.get("from_coarse") else on
         ended = f"{attempt['status']}, {attempt['iterations']} iterations"
         lines.append(Line(f"attempt {number}: {attempt['solver']}{on}, {ended}"))

@@ -10,10 +10,10 @@ the first, and if no motion is feasible then again from the guess: IPM, then DMS
 time step has no second derivatives), or SQP without IPOPT.
 
 If the attempts so far, the first direct method included, find no feasible motion of a problem with free durations, that method
-solves the problem on the coarse grids COARSE from the guess, until a motion is found also with its durations held at LONGER
-multiples, and then on the full grid from each coarse solution. The cheapest solution counts; if there is none, the second method
-follows. Coarse grids leave fewer ways to be infeasible; free durations may shrink to a minimum of the violation, as when a mass
-moves away from its goal. Batches that are solved together omit them.
+solves the problem on the coarse grids COARSE from the guess. If no coarse motion is feasible, durations are held at LONGER
+multiples of the guess's until one is. Then it solves on the full grid from each coarse solution. The cheapest solution counts; if
+there is none, the second method follows. Coarse grids leave fewer ways to be infeasible; free durations may shrink to a minimum
+of the violation, as when a mass moves away from its goal. Batches that are solved together omit coarse grids.
 
 After an attempt with a status in ASTRAY, or whose violation has grown, the next one starts from the guess. If all attempts fail,
 the solution is the cheapest motion that satisfies the constraints, or the last one. If it violates constraints, single solves
@@ -64,7 +64,7 @@ class Attempt(NamedTuple):
     """A method for a problem, with the options that it needs.
 
     relaxed: True if the bounds on the state are omitted. fine: the problem to solve, if the attempt uses a coarser time grid.
-    restart: True if the attempt starts from the solution on a coarse grid. longer: multiple of the guess's durations that are held,
+    restart: True if the attempt starts from the solution on a coarse grid. held: multiple of the guess's durations that are held,
     0 for free ones. fresh: True if it starts from the guess, as the attempt before it has failed from an iterate.
     """
 
@@ -74,7 +74,7 @@ class Attempt(NamedTuple):
     relaxed: bool = False
     fine: OCP | None = None
     restart: bool = False
-    longer: float = 0.0
+    held: float = 0.0
     fresh: bool = False
 
     @property
@@ -100,7 +100,8 @@ def in_turn(
     ``restart`` from a coarse solution, others from the last iterate of the last attempt without coarse grids, or from ``guess``
     if that iterate is not usable (:func:`leaves_a_start`). Those with ``fresh`` start from ``guess``, unless the attempt before
     began there; if a motion is feasible, they continue the attempt before if it used all its iterations. Coarse grids and restarts
-    are left out if an attempt without them has found a feasible motion, ``longer`` durations also if a coarse one has. Ends early
+    are left out if an attempt without them has found a feasible motion, ``held`` durations also if a coarse one has, or
+    if they were held before. Ends early
     after Ctrl-C, at the time limit, for an unbounded problem, and without ``fallback`` after a failure. Returns the cheapest
     solution, or if all failed the cheapest feasible or the last one (:func:`_best`), with iterations and records of all and a
     report on all attempts in ``meta``; the status "interrupted" if no attempt has a solution.
@@ -114,7 +115,7 @@ def in_turn(
         feasible = any(is_feasible(problem(), s) for _, s in main)
         if attempt.coarse or attempt.restart:
             moving = any(s.status.success for _, s in coarse)
-            if feasible or (attempt.restart and not coarse) or (attempt.longer and moving):
+            if feasible or (attempt.restart and not coarse) or (attempt.held and moving):
                 continue
         elif _solved(made, solutions, account):
             break
@@ -122,8 +123,10 @@ def in_turn(
         if attempt.fresh and not continues and (feasible or start is guess):
             continue
         start = guess
-        if attempt.longer:
+        if attempt.held:
             attempt, start = _with_held_durations(attempt, problem(), guess)
+            if not held_durations(attempt) or held_durations(attempt) in [held_durations(a) for a in made]:
+                continue
         elif attempt.coarse:
             start = on_grid_of(attempt.ocp, problem(), guess)
         elif attempt.restart:
@@ -142,7 +145,7 @@ def in_turn(
         made.append(attempt)
         solutions.append(found)
         account.append(_report_entry(attempt, found, found.meta.get("solve_time", time.perf_counter() - at), broken))
-        if attempt.coarse and (found.status.success if attempt.longer else leaves_a_start(found)):
+        if attempt.coarse and (found.status.success if attempt.held else leaves_a_start(found)):
             coarse.append((attempt.ocp, found))
         if found.status.code is StatusCode.UNBOUNDED and not (attempt.relaxed or attempt.coarse):
             break
@@ -202,19 +205,32 @@ def _coarse_to_fine(attempt: Attempt) -> Iterator[Attempt]:
     factors = [round(steps / knots) for knots in COARSE if steps >= 2 * knots]
     grids = [attempt._replace(ocp=coarser(attempt.ocp, factor), fine=attempt.ocp) for factor in factors]
     yield from grids
-    yield from [grids[-1]._replace(longer=multiple) for multiple in LONGER] if grids else ()
+    yield from [grids[-1]._replace(held=multiple) for multiple in LONGER] if grids else ()
     yield from [attempt._replace(restart=True)] * (len(grids) + 1)
 
 
 def _with_held_durations(attempt: Attempt, problem: OCP, guess: Guess) -> tuple[Attempt, Guess]:
     """Return an attempt whose durations are held at its multiple of the guess's, within their bounds, and its initial guess."""
     ocp, first = attempt.ocp, without_durations(problem)
-    start = with_free_durations(ocp, on_grid_of(ocp, problem, guess), attempt.longer * guess.xs[-1, first:])
+    start = with_free_durations(ocp, on_grid_of(ocp, problem, guess), attempt.held * guess.xs[-1, first:])
     limits = ocp.control_bounds or (np.full(start.us.shape, -np.inf), np.full(start.us.shape, np.inf))
     lower, upper = (bound.copy() for bound in limits)
     count = ocp.manifold.nx - first
     lower[0, :count] = upper[0, :count] = start.us[0, :count]
     return attempt._replace(ocp=replace(ocp, u_lower=lower, u_upper=upper)), start
+
+
+def held_durations(attempt: Attempt) -> tuple[float, ...]:
+    """Return the durations [s] that an attempt holds, () for none."""
+    if not attempt.held or attempt.ocp.u_lower is None:
+        return ()
+    count = attempt.ocp.manifold.nx - without_durations(attempt.ocp)
+    return tuple(attempt.ocp.u_lower[0, :count].tolist())
+
+
+def held_text(durations: Sequence[float]) -> str:
+    """Return a phrase on held durations [s], "" for none."""
+    return f" with durations of {', '.join(f'{T:.3g}' for T in durations)} s" if durations else ""
 
 
 def has_only_bounds(ocp: OCP) -> bool:
@@ -259,7 +275,7 @@ def _report_entry(attempt: Attempt, found: Solution, seconds: float, broken: boo
         "without": "bounds on the state" if attempt.relaxed else "",
         "knots": attempt.ocp.horizon,
         "from_coarse": attempt.restart,
-        "longer": attempt.longer,
+        "held": held_durations(attempt),
         "breaks them": broken,
         "status": str(found.status.code),
         "message": found.status.message,
@@ -337,7 +353,7 @@ def is_feasible(ocp: OCP, s: Solution) -> bool:
 def _end(attempt: Mapping[str, Any], knots: int) -> str:
     """Return a phrase on how an attempt ended, for the list of attempts in a message; knots: number of knots of the problem."""
     on = f" on {attempt['knots']} knots" if attempt["knots"] < knots else ""
-    on += f" with {attempt['longer']:g} times the durations" if attempt["longer"] else ""
+    on += held_text(attempt["held"])
     on = " from a coarse solution" if attempt["from_coarse"] else on
     if attempt["breaks them"]:
         return "violated state limits that were omitted"

@@ -26,13 +26,13 @@ from trajopt.results.status import STOPPED, StatusCode
 from trajopt.solvers import termination
 from trajopt.solvers.auto import Attempt, Try, attempts, in_turn, is_feasible
 from trajopt.solvers.competing_starts import (
-    FACTORS,
     MAX_ITERATIONS,
     TIME_SHARE,
     TOLERANCE,
     choose_starts,
     is_at_rest,
     may_compete,
+    merge_factors,
     pushed,
 )
 from trajopt.solvers.direct.program_parts import runs_compiled
@@ -210,9 +210,9 @@ def _from_best_start(
     """Run ``auto`` from each of the best competing starts, and from the guess if all fail, or if durations are free.
 
     With free durations the coarse motion of the guess may lead to another optimum than the guess, whose solve then uses no other
-    methods if a start succeeded, and continues if it uses all its iterations at a lower cost. This solve, if there are other
-    starts, and a second competition on a finer grid need ``fallback``; the latter follows if motions are feasible on the coarse
-    grid, but all solves from them fail.
+    methods if a start succeeded, and continues if it uses all its iterations and is feasible at a lower cost. This solve, if there
+    are other starts, and a second competition on a finer grid need ``fallback``; the latter follows if motions are feasible on the
+    coarse grid, but all solves from them fail.
 
     Returns the cheapest success, of those that agree to SAME that of the best start, else the last solution, with iterations and
     records of all solves on the problem's grid; meta["starts"] describes the competitions, which took meta["starts_seconds"]. No
@@ -228,7 +228,7 @@ def _from_best_start(
         return _in_turn(solve, coarse, WarmStart(guess), rough, cutoff, TOLERANCE)
 
     solutions, records, tried, seconds = list[Solution](), list[dict[str, Any]](), False, 0.0
-    for factor in FACTORS:
+    for factor in merge_factors(ocp):
         has_time, began = partial(enough_time, limit, start_of_solve()), time.perf_counter()
         choice = choose_starts(ocp, warm.guess, options.starts, solve_roughly, has_time, factor)
         if choice.interrupted and not solutions:
@@ -260,7 +260,8 @@ def _from_best_start(
         least = min((s.cost for s in solutions if s.status.success), default=-np.inf)
         solutions.append(_in_turn(solve, ocp, warm, once, callback))
         last = solutions[-1]
-        if last.status.code is StatusCode.MAX_ITERATIONS and last.cost < least - SAME * abs(least):
+        cheaper = last.cost < least - SAME * abs(least)
+        if last.status.code is StatusCode.MAX_ITERATIONS and cheaper and is_feasible(ocp, last):
             solutions.append(_in_turn(solve, ocp, WarmStart(Guess(last.xs, last.us)), once, callback))
     successes = [s for s in solutions if s.status.success]
     best = successes[0] if successes else solutions[-1]

@@ -103,7 +103,7 @@ THREADS, QUEUED = 4, 8
 """Maximum number of threads that solve, and number of starts that are begun before the solution of the first of them is taken. The
 bound on the cost of a start depends on the solutions taken, not on the number of threads."""
 LEAST_KNOTS = 10
-"""Minimum number of knots of the coarse grid of systems; solves on fewer, with long steps, rarely end."""
+"""Minimum number of knots of the coarse grid; solves on fewer, with long steps, rarely end."""
 TIME_SHARE = 0.5
 """Largest fraction of a time limit that the competition takes."""
 
@@ -242,6 +242,12 @@ def _sampled_knots(ocp: OCP) -> int:
     return sum(phase.knots for phase in ocp.phases if isinstance(phase.dynamics, SampledSystem))
 
 
+def merge_factors(ocp: OCP) -> tuple[int, ...]:
+    """Return the numbers of time steps that are merged into one in the competitions: FACTORS, with LEAST_KNOTS remaining."""
+    most = max(FACTORS[1], _sampled_knots(ocp) // LEAST_KNOTS)
+    return tuple(dict.fromkeys(min(factor, most) for factor in FACTORS))
+
+
 def with_random_durations(ocp: OCP, guess: Guess, end: Array, rng: np.random.Generator) -> Guess:
     """Return a guess whose free durations are those of the state ``end`` (nx,) times random factors; others unchanged."""
     durations = end[without_durations(ocp) :]
@@ -267,12 +273,12 @@ def choose_starts(
     """Solve from the guess and random motions on a coarse grid, and return the best initial guesses on the grid of the problem.
 
     solve: rough solve of the coarse problem. count: maximum number of starts. has_time: True while another start may be tried.
-    factor: number of time steps that are merged into one, if LEAST_KNOTS remain.
+    factor: number of time steps that are merged into one.
     Ends early if AGREEMENT starts agree on the cheapest objective, or UNANIMOUS ones if no start led to another result, after
     ALL_ITERATIONS iterations, ALL_WORK or ALL_STEPS, or after HOPELESS starts if no motion is feasible. Only the guess is returned
     if its solve succeeds in at most FEW iterations or is unbounded, or if the user interrupts any solve.
     """
-    coarse = coarser(ocp, min(factor, max(FACTORS[1], _sampled_knots(ocp) // LEAST_KNOTS)))
+    coarse = coarser(ocp, factor)
     try:
         starts = _competed(coarse, on_grid_of(coarse, ocp, guess), count, solve, has_time)
     except KeyboardInterrupt:

@@ -346,9 +346,9 @@ def infeasible_nearby(iterations: int, worst: WorstConstraint | None, *, in_roll
 
 
 def unrefined(rounds: int, report: str) -> Status:
-    """Status "goal_missed" of repeated solves whose last solution still fails the checks of its task; report: what fails."""
+    """Status "not_feasible" of repeated solves whose last solution still fails the checks of its task; report: what fails."""
     advice = "Increase the margin or the number of knots, or start from another guess."
-    return Status(StatusCode.GOAL_MISSED, f"After {rounds} solves: {report}.", advice=advice)
+    return Status(StatusCode.NOT_FEASIBLE, f"After {rounds} solves: {report}.", advice=advice)
 
 
 def not_run(solver: str, code: int) -> Status:

@@ -30,6 +30,10 @@ the bound, such as those of an obstacle far away, do not count.
 """
 
 
+CUBIC = 0.25
+"""Largest third difference, relative to the second one, of values that are extrapolated to the ends of a step as a parabola."""
+
+
 class BetweenKnots(NamedTuple):
     """Violations between the knots.
 
@@ -105,15 +109,16 @@ def _peaks(values: Array) -> Array:
     """Return the largest values (F - 2, ...) near the inner ones of values (F, ...) at equal distances.
 
     A value is replaced by the peak of the parabola through it and its neighbors if the peak is nearer to it than to them, or lies
-    between it and the first or last value: thin obstacles may have a knot on either side.
+    between it and the first or last value and the next value is near the parabola (CUBIC): thin obstacles may begin at a knot.
     """
     a, b, c = values[:-2], values[1:-1], values[2:]
     bend = a - 2.0 * b + c
-    before, after = np.full((2, len(b), *[1] * (b.ndim - 1)), 0.5)
-    before[0] = after[-1] = 1.0
+    left, right = np.full((2, *b.shape), 0.5)
+    for side, end, change in ((left, 0, bend[1] - bend[0]), (right, -1, bend[-2] - bend[-1])):
+        side[end] = np.where(np.abs(change) <= CUBIC * np.abs(bend[end]), 1.0, 0.5)
     concave = bend < 0.0
     at = np.where(concave, a - c, np.inf) / np.where(concave, 2.0 * bend, 1.0)
-    peak = (-before < at) & (at < after)
+    peak = (-left < at) & (at < right)
     return b - np.where(peak, (a - c) ** 2 / np.where(peak, 8.0 * bend, 1.0), 0.0)
 
 

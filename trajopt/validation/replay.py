@@ -7,7 +7,7 @@ The replay uses the plan's integration scheme with more substeps. For a scheme o
 extrapolated, x_rn (+) (x_rn (-) x_n) / (r^p - 1) (Hairer, Norsett, Wanner, Solving ODEs I, II.4). The first run is extrapolated
 with the plan, which is the run with uncut substeps. Substeps are halved until the correction is small relative to the tolerance,
 or relative to the excess of the deviation over the tolerance, at most as often as FINEST allows. The run with gains is skipped
-if the run without gains holds or all gains are zero.  Forces that act for less than the shortest piece, a half of a substep of rk4,
+if the run without gains holds or all gains are zero. Forces that act for less than the shortest piece, a half of a substep of rk4,
 such as a narrow current that is crossed in one step, may be missed by all runs.
 
 The deviation is the largest difference from the plan in a component at any knot, relative to the tolerance

@@ -290,9 +290,11 @@ def limits_of(s: Settings, model: Model) -> Limits:
 
 
 def path_of(s: Settings, q0: Array, goal: Array, pairs: CollisionPairs, model: Model) -> tuple[Array, bool]:
-    """Return corners (K, nq) of a path from q0 to the goal, and True if it is known to be collision-free. The path is the
-    straight line if no planner is installed or none finds a path. Paths are planned among the bodies at the start: beside moving
-    bodies none is known to be free."""
+    """Return corners (K, nq) of a path from q0 to the goal, and True if it is known to be collision-free.
+
+    The path is the straight line if no planner is installed, none finds a path, or covers touch at start or goal. Paths are
+    planned among the bodies at the start: beside moving bodies none is known to be free.
+    """
     straight = np.stack([q0, goal])
     if s.guess == "straight":
         return straight, False
@@ -312,17 +314,17 @@ def path_of(s: Settings, q0: Array, goal: Array, pairs: CollisionPairs, model: M
 
 
 def _planning_space(s: Settings, q0: Array, goal: Array, pairs: CollisionPairs) -> FreeSpace | None:
-    """Return the free space of the capsules with half of the margin, or without if start or goal is closer; None if they touch."""
+    """Return the free space of the covers with half of the margin, or without if start or goal is closer; None if they touch."""
     spaces = (FreeSpace(pairs, margin) for margin in (MARGIN_FRACTION * s.margin, 0.0))
     return next((space for space in spaces if not space.touches(np.stack([q0, goal]))), None)
 
 
 def _planning_warnings(s: Settings, q0: Array, goal: Array, pairs: CollisionPairs) -> tuple[str, ...]:
-    """Return a warning if no path is planned because capsules touch at start or goal. Raises ValueError for guess = "rrt"."""
+    """Return a warning if no path is planned because covers touch at start or goal. Raises ValueError for guess = "rrt"."""
     if s.guess == "straight" or _planning_space(s, q0, goal, pairs) is not None:
         return ()
     touching = (
-        "the capsules that cover the links touch a body at the start or the goal, so that no path is planned: reduce "
+        "the convex pieces that cover the links touch a body at the start or the goal, so that no path is planned: reduce "
         f"problem.cover_tolerance ({s.cover_tolerance:g} m) or increase cover_pieces"
     )
     if s.guess == "rrt":

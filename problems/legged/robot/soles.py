@@ -29,7 +29,7 @@ HUMAN = (0.07, 0.21, 0.05)
 """Heel behind the ankle, toe before the ankle, and half the width of a human foot [leg lengths]."""
 HIGH = 0.07
 """Height of the ankle above the ground without shapes [leg lengths]."""
-NEAR, AROUND = 0.5, 0.25
+NEAR, AROUND = 0.9, 0.25
 """Fractions of the largest distance of shape points from the joint: smallest distance of a tip, and largest distance of the middle
 of shapes that surround the joint."""
 SOURCES: tuple[Purpose, ...] = ("collision", "visual")

@@ -167,6 +167,13 @@ def test_legs_without_a_foot_link_end_at_their_shapes(tmp_path):
     assert np.allclose([position_of(found.model, foot, q)[2] for foot in found.feet], 0.0, atol=1e-6)
 
 
+def test_the_tip_of_a_leg_that_points_outward_is_its_end(tmp_path):
+    bar = '<collision><origin xyz="0.1 0 0"/><geometry><box size="0.2 0.02 0.02"/></geometry></collision>'
+    found = Stance.from_model(without_foot_links(tmp_path, bar))
+    tip = found.model.frames[found.model.frame_id(found.feet[0])]
+    assert np.linalg.norm(tip.p) == pytest.approx(0.19, abs=0.015)
+
+
 def test_a_wheel_is_a_foot_at_its_joint(tmp_path):
     assert Stance.from_model(without_foot_links(tmp_path, WHEEL)).feet[0] == "lf_shank"
 

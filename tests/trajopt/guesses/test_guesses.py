@@ -75,3 +75,10 @@ def test_guesses_with_free_durations_set_them():
     moved = to.interpolated_guess(free.ocp, [1.0, 0.0, 20.0])
     assert (moved.xs[1:, 2] == 8.0).all() and moved.us[0, 0] == 8.0 and moved.xs[0, 2] == 2.0
     assert (to.constant_guess(free.ocp, np.zeros((11, 1))).us == 0.0).all()
+
+
+def test_durations_that_are_not_set_by_controls_leave_the_controls():
+    mass = to.FunctionMap(lambda x, u, t, p: [x[1], u[0]], 2, 1)
+    scaled = to.time_scaled(mass, ("T",), 0, 1.0)
+    ocp = to.OCP.single_phase(to.SampledSystem(scaled, "rk4"), [0.0, 0.0, 2.0], 4, 0.25)
+    assert ocp.in_scaled_time and (to.constant_guess(ocp, 0.5).us == 0.5).all()

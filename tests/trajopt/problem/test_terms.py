@@ -171,6 +171,12 @@ def _with_limits(model):
     return model.replace(q_lower=np.where(single, -1.0, -np.inf), q_upper=np.where(single, 1.5, np.inf))
 
 
+def test_limits_of_another_robot_are_refused():
+    arm = to.load_robot("gen3", base="fixed")
+    with pytest.raises(ValueError, match=r"lower has shape \(14,\); expected \(nx = 37,\)"):
+        to.velocity_limits(arm, to.FreeBody(to.load_robot("hyq")).manifold)
+
+
 def test_joint_limits_of_an_unlimited_robot_are_refused():
     model = random_tree(3, 5)
     free = model.replace(q_lower=np.full(model.nq, -np.inf), q_upper=np.full(model.nq, np.inf))

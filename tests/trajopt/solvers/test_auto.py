@@ -339,7 +339,8 @@ def test_a_mass_that_moves_away_from_its_goal_stops_there_in_minimum_time(x0):
     found = to.solve(to.free_time(fixed, (0.1, 30.0)).ocp)
     q, v = np.abs(x0)
     assert found.status.success and found.duration == pytest.approx(v + 2.0 * np.sqrt(q + 0.5 * v**2), rel=1e-3)
-    assert "times the durations" in found.status.message or len(tried(found)) == 1
+    held = [a["held"] for a in found.meta["attempts"] if a["held"]]
+    assert ((3.0,) in held and len(set(held)) == len(held)) or len(tried(found)) == 1
 
 
 def test_records_of_all_attempts_are_numbered_without_a_break():

@@ -62,6 +62,15 @@ def test_a_thin_wall_is_seen_also_beside_a_knot(beside):
     assert found.ratio > 1.0 and found.amount == pytest.approx(1.0 - depth)
 
 
+@pytest.mark.parametrize("kink", [0.1, 0.125, 0.2, 0.9])
+def test_a_kink_beside_a_knot_is_no_violation(kink):
+    """The values are never negative; a parabola through the first three samples would be."""
+    rates = to.FunctionMap(lambda x, u, t, p: [u[0]], 1, 1)
+    ramp = to.residual_constraint("ramp", lambda x, u, t, p: [np.maximum(x[0] - kink, 0.0)], 1, 1, 0.0, np.inf)
+    ocp = to.OCP.single_phase(to.SampledSystem(rates, "rk4"), [0.0], 1, 1.0, [to.control_cost(1)], constraints=[ramp])
+    assert between_knots(ocp, np.array([[0.0], [1.0]]), np.array([[1.0]]), StageEvaluator(ocp)).ratio == 0.0
+
+
 def test_a_motion_at_rest_violates_nothing():
     limit = to.state_bounds(2, [-1.0, -1.0], [1.0, 1.0])
     ocp = to.OCP.single_phase(mass("numpy"), [0.0, 0.0], 2, DT, [to.control_cost(1)], constraints=[limit])

@@ -28,7 +28,7 @@ SLOTS = 2
 """Slots of a window per lane: more than one, as problems request different operations; more than two overflow the caches."""
 
 MEMORY = 1 << 30
-"""Bytes of the slots of all windows that limit their number on many processors, but to one each at least."""
+"""Memory [bytes] of all windows, which limits the slots of each window, of which there is one at least, on many processors."""
 LARGE = 1 << 18
 """Number of entries of a problem's LQ Hessians, N (n + m)^2, above which lanes hold knots of one problem: an expansion of several
 problems leaves the cache, is no faster, and delays Ctrl-C and time limits."""

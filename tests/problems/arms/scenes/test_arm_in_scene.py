@@ -20,6 +20,7 @@ from problems.arms.scenes.in_scene import Limits, guess_from_timing, motion_at
 from problems.arms.scenes.scene_refinement import matching_multipliers
 from problems.arms.scenes.scene_robot import CACHE_SIZE, Carried, LinkCapsule
 from problems.arms.scenes.scene_settings import SceneBody, load_scene, quaternion_matrix
+from trajopt.collisions.free_space import FreeSpace
 from trajopt.config.build import (
     build_task,
     solve_task,
@@ -67,6 +68,16 @@ def test_a_margin_that_is_large_for_the_robot_is_reported(robot):
     assert not any("problem.margin" in w for w in build_task(config(robot)).warnings)
     warnings = build_task(config(robot, body=[], self_collision=True, margin=0.1)).warnings
     assert any("problem.margin = 100 mm is large for a reach of" in w for w in warnings)
+
+
+def test_covers_that_touch_at_the_start_prevent_a_plan_and_say_so(robot, monkeypatch):
+    assert not any("no path" in w for w in build_task(config(robot, guess="auto")).warnings)
+    monkeypatch.setattr(FreeSpace, "touches", lambda *_: True)
+    (warning,) = [w for w in build_task(config(robot, guess="auto")).warnings if "no path" in w]
+    assert "reduce problem.cover_tolerance (0.02 m)" in warning
+    assert not any("no path" in w for w in build_task(config(robot)).warnings)
+    with pytest.raises(ValueError, match='guess = "rrt": the convex pieces .* no path is planned'):
+        build_task(config(robot, guess="rrt"))
 
 
 @needs_coal

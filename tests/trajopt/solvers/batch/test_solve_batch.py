@@ -453,7 +453,7 @@ import numpy as np
 import trajopt as to
 from trajopt.config.build import build_task
 from trajopt.config.config import load_config
-from trajopt.solvers.batch import processes, shooting, worker_pool
+from trajopt.solvers.batch import processes, worker_pool
 processes.WORTH = 0.0
 worker_pool.loky = worker_pool.loky if {with_loky} else None
 ocp = build_task(load_config("problems/configs/double_pendulum_swing_up.toml")).ocp
