@@ -49,7 +49,7 @@ def write_atomically(path: Path, write: Callable[[IO[bytes]], object]) -> None:
 
     write: writes the content to an open binary file. Raises OSError, which names the target, if writing fails.
     """
-    temporary = path.parent / f".{secrets.token_hex(8)}.tmp"
+    temporary = path.parent / f".{path.name}.{secrets.token_hex(8)}.tmp"
     try:
         with temporary.open("xb") as file:
             write(file)

@@ -89,7 +89,7 @@ def test_ctrl_c_between_solves_keeps_the_solution_before():
         if record.iteration > plain.iterations + 1:
             raise KeyboardInterrupt
 
-    found = to.solve(ocp, None, None, stop)
+    found = to.solve(ocp, None, {"starts": 1}, stop)
     assert found.status.code == "interrupted"
     np.testing.assert_allclose(found.xs, plain.xs, atol=1e-9)
 
@@ -162,13 +162,17 @@ def test_where_a_free_duration_is_not_found_a_coarse_grid_starts_the_fine_one(mo
 def test_the_grids_of_attempts(monkeypatch):
     knots = failing(monkeypatch, 5)
     found = to.solve(fastest())
-    assert knots == [41, 11, 21, 41, 41, 41] and found.status.success
-    assert [a["solver"] for a in found.meta["attempts"]] == [*["ipm"] * 5, "dms"]
+    assert knots == [41, 11, 21, 21, 21, 21, 41, 41, 41] and found.status.success
+    held = [a["held"] for a in found.meta["attempts"]]
+    assert held == [(), (), (), (2.0,), (4.0,), (6.0,), (), (), ()]  # until one is feasible; 6 s is the upper bound
     knots = failing(monkeypatch, 9)
+    assert to.solve(fastest()).meta["attempts"][-1]["solver"] == "dms" and knots == [41, 11, *[21] * 5, 41, 41, 41]
+    knots = failing(monkeypatch, 13)
     lost = to.solve(fastest())
-    assert len(lost.meta["attempts"]) == 8 and not lost.status.success and lost.xs.shape == (42, 3)
+    assert [a["held"] for a in lost.meta["attempts"][3:7]] == [(2.0,), (4.0,), (6.0,), (1.0,)]
+    assert len(lost.meta["attempts"]) == 12 and not lost.status.success and lost.xs.shape == (42, 3)
     assert (
-        knots[6:] == [41, 41]
+        knots[7:] == [41] * 5
         and "Solves from a direct motion to the goal found no feasible motion" in lost.status.message
     )
     fixed = pendulum("rk4", 40)
