@@ -10,8 +10,9 @@ Free durations at a bound may limit the motion (:func:`durations_at_bounds`).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -110,7 +111,22 @@ def limit_violations(ocp: OCP, xs: Array, us: Array, *, self_collision: bool = T
     of_robot = [*_robot_violations(ocp, xs, us), *(_self_collisions(ocp, xs) if self_collision else ())]
     found = [*_controls(ocp, us), *constraint_violations(ocp, xs, us), *_at_the_end(ocp, xs), *of_robot]
     times = ocp.times_of(xs)
-    return [b._replace(time=float(times[b.knot])) for b in found]
+    return [b._replace(time=float(times[b.knot])) for b in _merged_phases(found, ocp.horizon)]
+
+
+def _merged_phases(found: Iterable[LimitViolation], horizon: int) -> list[LimitViolation]:
+    """Merge violations of one limit in several phases: the worst one, with the number of knots of all.
+
+    Those at the last knot, ``horizon``, stay apart.
+    """
+    merged: dict[tuple[str, str, bool], LimitViolation] = {}
+    for b in found:
+        limit = b.kind, b.name, b.knot == horizon
+        known = merged.get(limit)
+        merged[limit] = (
+            b if known is None else max(known, b, key=attrgetter("excess"))._replace(knots=known.knots + b.knots)
+        )
+    return list(merged.values())
 
 
 def self_collision_note(ocp: OCP, xs: Array) -> str:

@@ -72,6 +72,15 @@ def test_residuals_read_the_time_from_the_start_of_a_problem_on():
     assert {b.time for b in to.limit_violations(ocp, xs, us)} == {0.5, 2.0}
 
 
+def test_violations_in_several_phases_are_one():
+    ocp = problem()
+    ocp = replace(ocp, phases=tuple(replace(ocp.phases[0], dt=ocp.phases[0].dt[:n]) for n in (3, 7)))
+    xs, us = trajectory(ocp, "torque", 0.25)
+    us[1, 2] = us[4, 2] + 0.5
+    (broken,) = to.limit_violations(ocp, xs, us)
+    assert (broken.knot, broken.knots) == (1, 2) and broken.excess == pytest.approx(0.75)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_enforced_limit_is_reported_once_and_as_such(kind):
     ocp = problem(**{KINDS[kind][0]: True})
