@@ -86,4 +86,4 @@ def goal_misses(hip_height: float, goal: Sequence[float], height: float | None, 
     return found
 
 
-MORE = "allow more time, use a better guess, or increase the terminal weights"
+MORE = "allow more time, use a better guess, or increase problem.terminal.position"

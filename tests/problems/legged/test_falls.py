@@ -85,8 +85,9 @@ def test_the_goal_of_a_small_robot_is_met_to_a_fraction_of_its_size():
 
 
 def test_the_command_ends_with_1_where_a_gait_does_not_arrive(tmp_path):
-    """Two knots are enough for an optimum, but not for 1.5 m."""
-    short = [f"--set={key}" for key in ("problem.horizon=2", "output.plots=false", "problem.easier=[]")]
+    """Two knots are enough for an optimum, but not for 10 cm."""
+    settings = ("problem.horizon=2", "problem.distance=0.1", "problem.easier=[]", "output.plots=false")
+    short = [f"--set={key}" for key in settings]
     result = CliRunner().invoke(main, ["solve", "hyq_trot_stepped", *short, "--out", str(tmp_path)])
     assert "goal_missed" in result.output and "m from its goal" in result.output
     assert result.exit_code == 1
