@@ -22,16 +22,13 @@ from trajopt.step.sensitivities import SampledSystem
 
 FRACTIONS = (0.125, 0.25, 0.375, 0.5, 0.625, 0.75, 0.875)
 """Fractions of a time step after which constraints are evaluated."""
-TOLERANCE, OF_BOUND, OF_RANGE, SMALL, LEAST = 1e-3, 5e-3, 0.05, 0.01, 1e-3
+TOLERANCE, OF_BOUND, OF_RANGE, SMALL, LEAST, ZERO = 1e-3, 5e-3, 0.05, 0.01, 1e-3, 1e-6
 """Tolerances on violations between knots: TOLERANCE relative to the smaller magnitude of a row's values at both knots, or to 1 if
 this is larger, or OF_BOUND relative to the bound, whichever is larger. The 1 becomes the range of the row along the plan over SMALL
-if that is less, but not below LEAST. The tolerance is at most OF_RANGE relative to the range between two bounds. Values far from
-the bound, such as those of an obstacle far away, do not count.
+if that is less, but not below LEAST. The tolerance is at most OF_RANGE relative to the range between two bounds, and to a bound
+above ZERO, such as the squared radius of an obstacle. Values far from the bound, such as those of an obstacle far away, do not
+count.
 """
-
-
-CUBIC = 0.25
-"""Largest third difference, relative to the second one, of values that are extrapolated to the ends of a step as a parabola."""
 
 
 class BetweenKnots(NamedTuple):
@@ -85,7 +82,8 @@ def between_knots(ocp: OCP, xs: Array, us: Array, evaluator: StageEvaluator) -> 
             outside, values = at.outside(within, np.array([0.0, *FRACTIONS, 1.0]))
             before, after = outside[0], outside[-1]
             given = before if c.residual.nu else np.maximum(before, after)
-            added = np.maximum(_peaks(outside) - (0.0 if c.residual.nu else np.maximum(given, 0.0)), 0.0)
+            known = 0.0 if c.residual.nu else np.maximum(given, 0.0)
+            added = np.maximum(at.highest(within, outside, known) - known, 0.0)
             slack = np.maximum(-before, 0.0) if c.residual.nu else 0.0
             rises[i][j] = np.where(added > 0.0, added + slack, 0.0).max(axis=0)
             watched.append((knots.start, at, values, added))
@@ -105,21 +103,21 @@ def between_knots(ocp: OCP, xs: Array, us: Array, evaluator: StageEvaluator) -> 
     return found._replace(rises=tuple(map(tuple, rises)))
 
 
-def _peaks(values: Array) -> Array:
-    """Return the largest values (F - 2, ...) near the inner ones of values (F, ...) at equal distances.
+def _peaks(values: Array) -> tuple[Array, Array]:
+    """Return places and values (F - 2, ...) of the peaks near the inner ones of values (F, ...) at equal distances.
 
-    A value is replaced by the peak of the parabola through it and its neighbors if the peak is nearer to it than to them, or lies
-    between it and the first or last value and the next value is near the parabola (CUBIC): thin obstacles may begin at a knot.
+    A peak is that of the parabola through a value and its neighbors if it is nearer to the value than to them, or lies between it
+    and the first or last value: thin obstacles may begin at a knot. Places are relative to that of the value, in distances of
+    values. Without a peak the place is 0.
     """
     a, b, c = values[:-2], values[1:-1], values[2:]
     bend = a - 2.0 * b + c
     left, right = np.full((2, *b.shape), 0.5)
-    for side, end, change in ((left, 0, bend[1] - bend[0]), (right, -1, bend[-2] - bend[-1])):
-        side[end] = np.where(np.abs(change) <= CUBIC * np.abs(bend[end]), 1.0, 0.5)
+    left[0] = right[-1] = 1.0
     concave = bend < 0.0
-    at = np.where(concave, a - c, np.inf) / np.where(concave, 2.0 * bend, 1.0)
-    peak = (-left < at) & (at < right)
-    return b - np.where(peak, (a - c) ** 2 / np.where(peak, 8.0 * bend, 1.0), 0.0)
+    place = np.where(concave, a - c, np.inf) / np.where(concave, 2.0 * bend, 1.0)
+    place = np.where((-left < place) & (place < right), place, 0.0)
+    return place, b + 0.5 * place * (c - a + place * bend)
 
 
 class _Inequality:
@@ -139,28 +137,47 @@ class _Inequality:
         size = np.minimum(np.abs(values[0]), np.abs(values[-1]))
         least = np.clip(ranges / SMALL, LEAST, 1.0)
         allowed = np.maximum(TOLERANCE * np.maximum(least, size), OF_BOUND * self.limits)
-        return np.minimum(allowed, OF_RANGE * self.range)
+        small = np.where(self.limits > ZERO, np.maximum(OF_RANGE * self.limits, ZERO), np.inf)
+        return np.minimum(allowed, np.minimum(OF_RANGE * self.range, small))
+
+    def highest(self, x: Array, outside: Array, known: Array | float) -> Array:
+        """Return the largest distances from the bounds (F - 2, K, nr) near the inner ones of ``outside`` (F, K, nr).
+
+        Where a peak between two of the equally distant states x (F, K, nx) is expected above ``known`` (K, nr), the constraint is
+        evaluated there, at the state on the parabola through the three nearest states: it may jump, as where ``np.where`` chooses.
+        """
+        place, expected = _peaks(outside)
+        inner = outside[1:-1]
+        f, k, row = np.nonzero((place != 0.0) & (expected > np.maximum(inner, known)))
+        if not len(f):
+            return inner
+        at, fractions = place[f, k, row], np.array([0.0, *FRACTIONS, 1.0])
+        before, state, after = (x[f + i, k].T for i in range(3))
+        state = state + 0.5 * at * (after - before + at * (before - 2.0 * state + after))
+        found, _ = self.outside_at(k, fractions[f + 1] + at * fractions[1], state.T)
+        highest = inner.copy()
+        highest[f, k, row] = np.maximum(inner[f, k, row], found[np.arange(len(f)), row])
+        return highest
 
     def outside(self, x: Array, fractions: Array) -> tuple[Array, Array]:
-        """Return how far states x (F, K, nx) after fractions (F,) of the steps lie outside the bounds (F, K, nr), and the values.
+        """Return :meth:`outside_at` (F, K, nr) of states x (F, K, nx) after fractions (F,) of all steps."""
+        F, K, nx = x.shape
+        outside, values = self.outside_at(np.tile(np.arange(K), F), np.repeat(fractions, K), x.reshape(-1, nx))
+        return outside.reshape(F, K, -1), values.reshape(F, K, -1)
+
+    def outside_at(self, k: Array, fractions: Array, x: Array) -> tuple[Array, Array]:
+        """Return how far states x (M, nx) after fractions (M,) of steps k (M,) lie outside the bounds (M, nr), and the values.
 
         Negative inside the bounds. Parameters are interpolated between the knots of a step; the looser bound of both knots counts.
         Zero for equations, and for values that are not finite.
         """
-        c, (F, K) = self.c, x.shape[:2]
-        share = fractions[:, None, None]
-
-        def rows(values: Array) -> Array:
-            """Rows (F K, n) from values (F, K, n), or (K, n) for all fractions."""
-            return np.broadcast_to(values, (F, K, values.shape[-1])).reshape(F * K, -1)
-
-        p = {key: rows(v + share * (_next_rows(v) - v)) if v.ndim == 2 else v for key, v in c.parameters.items()}
-        t = (self.t + fractions[:, None] * self.dt).ravel()
+        c, share = self.c, fractions[:, None]
+        p = {key: v[k] + share * (_next_rows(v) - v)[k] if v.ndim == 2 else v for key, v in c.parameters.items()}
         with np.errstate(all="ignore"):
-            batch = residual_batch(c.residual, rows(x), rows(self.us), t, p)
-            g = np.asarray(c.residual(*batch)).T.reshape(F, K, -1)
-            outside = np.maximum(self._low - g, g - self._high)
-        return np.where(np.isfinite(outside) & self._imposed, outside, 0.0), np.where(np.isfinite(g), g, 0.0)
+            batch = residual_batch(c.residual, x, self.us[k], self.t[k] + fractions * self.dt[k], p)
+            g = np.asarray(c.residual(*batch)).T
+            outside = np.maximum(self._low[k] - g, g - self._high[k])
+        return np.where(np.isfinite(outside) & self._imposed[k], outside, 0.0), np.where(np.isfinite(g), g, 0.0)
 
 
 WIDEST = 0.49

@@ -18,6 +18,11 @@ def mass(engine: str, n: int = 1):
     return to.SampledSystem(to.make_backend(rates, "forward_ad", engine=engine), "rk4")
 
 
+def point():
+    """A point in the plane whose controls are its velocities."""
+    return to.SampledSystem(to.FunctionMap(lambda x, u, t, p: [u[0], u[1]], 2, 2), "rk4")
+
+
 @pytest.mark.parametrize("engine", ["numpy", "compiled"])
 def test_a_ball_thrown_between_the_knots_is_seen(engine):
     """It is at the limit at both knots, and a dt^2 / 8 beyond it between them."""
@@ -299,7 +304,30 @@ def test_a_small_obstacle_far_from_other_knots_is_seen():
 def test_peaks_between_fractions_are_those_of_parabolas():
     s = np.linspace(0.0, 1.0, 5)
     hill, slope = 1.0 - (s - 0.4) ** 2, 2.0 * s
-    np.testing.assert_allclose(_peaks(np.stack([hill, slope], axis=1)), [[0.9775, 0.5], [1.0, 1.0], [0.8775, 1.5]])
+    places, values = _peaks(np.stack([hill, slope], axis=1))
+    np.testing.assert_allclose(values, [[0.9775, 0.5], [1.0, 1.0], [0.8775, 1.5]])
+    np.testing.assert_allclose(places, [[0.0, 0.0], [-0.4, 0.0], [0.0, 0.0]], atol=1e-12)
+
+
+@pytest.mark.parametrize("r", [0.005, 0.02])
+def test_a_small_disc_of_squared_distances_is_seen(r):
+    """Its bound r^2 is below the tolerance for values around 1: 5 % of the bound count."""
+    disc = to.residual_constraint("disc", lambda x, u, t, p: [x[0] ** 2 + x[1] ** 2], 2, 1, r * r, np.inf)
+    ocp = to.OCP.single_phase(point(), [-1.0, 0.9 * r], 11, 2.0 / 11, [to.control_cost(2)], constraints=[disc])
+    xs = np.column_stack([np.linspace(-1.0, 1.0, 12), np.full(12, 0.9 * r)])
+    found = between_knots(ocp, xs, np.tile([1.0, 0.0], (11, 1)), StageEvaluator(ocp))
+    assert found.amount == pytest.approx(0.19 * r * r, rel=1e-6) and found.ratio > 1.0
+
+
+def test_a_constraint_that_jumps_is_evaluated_at_its_peak():
+    """A ceiling rises at x = 0.99 from 0 to 1; the parabola through the values near the jump exceeds 0, but no value does."""
+    ceiling = to.residual_constraint(
+        "ceiling", lambda x, u, t, p: [x[1] - np.where(x[0] < 0.99, 0.0, 1.0)], 2, 1, -np.inf, 0.0
+    )
+    ocp = to.OCP.single_phase(point(), [0.0, -0.1], 2, 1.0, [to.control_cost(2)], constraints=[ceiling])
+    xs = np.array([[0.0, -0.1], [1.0, -0.0001], [2.0, 0.0998]])
+    us = np.diff(xs, axis=0)
+    assert between_knots(ocp, xs, us, StageEvaluator(ocp)).ratio == 0.0
 
 
 def test_a_short_dip_behind_a_knot_is_seen():
