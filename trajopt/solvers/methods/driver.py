@@ -48,7 +48,7 @@ def run_window(
     answers pending requests together, and returns pairs of slot and answer, an empty list if none is pending.
     start: loads the next problem into a slot and returns its method, or None if no problem remains. end: called with the slot and
     the result of its method, or the exception that the method or ``window.ask`` raised; not called for methods that still run
-    when ``stopped`` returns True. ``stopped`` is checked before each round of requests.
+    when ``stopped`` returns True. ``stopped`` is checked before each request.
     """
     running: dict[Any, Method] = {}
     ready: deque[tuple[Any, Any]] = deque()
@@ -62,12 +62,14 @@ def run_window(
 
     for slot in slots:
         begin(slot)
-    while running and not stopped():
+    while running:
         while ready:
             slot, reply = ready.popleft()
             method = running[slot]
             try:
                 while reply is not WAIT:
+                    if stopped():
+                        return
                     reply = window.ask(slot, method.send(reply))
             except StopIteration as ended:
                 result = ended.value

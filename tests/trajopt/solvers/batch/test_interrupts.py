@@ -14,6 +14,7 @@ from trajopt import Batch, StatusCode
 from trajopt.solvers import auto
 from trajopt.solvers.batch import interior, newton, processes, shooting, threads
 from trajopt.solvers.batch.interrupts import deferred_interrupts, interrupted, raising, running
+from trajopt.solvers.methods import driver
 
 SOLVERS = {"slq": shooting.ShootingBatch, "ddp": newton.NewtonBatch, "ipm": interior.InteriorBatch}
 
@@ -133,6 +134,22 @@ def test_a_solve_one_by_one_ends_at_once(monkeypatch):
     solved = pressing(monkeypatch, processes, "solve")
     found = to.solve_batch(batch, guess=guess, options={"time_limit": 100.0}, solver="slq", threads=1)
     assert len(solved) == 1 and {s.code for s in found.status} == {StatusCode.INTERRUPTED}
+
+
+def test_a_window_whose_slots_never_wait_is_stopped_between_two_requests():
+    answered = []
+
+    def endless():
+        while True:
+            yield "request"
+
+    class Window:
+        def ask(self, slot, request):
+            answered.append(slot)
+            return "answer"
+
+    driver.run_window(Window(), ["one", "two"], lambda slot: endless(), None, lambda: len(answered) == 5)
+    assert answered == ["one"] * 5
 
 
 def test_recorded_and_raised_interrupts():
