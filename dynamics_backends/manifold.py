@@ -280,8 +280,11 @@ class Manifold:
     def __init__(self, groups: Sequence[LieGroup], tangent_names: Sequence[str] | None = None) -> None:
         """Create the product of these groups, without groups of size zero; tangent names default to x[0], x[1], ...
 
-        Raises ValueError for another number of tangent names.
+        Raises TypeError for groups other than vector spaces, SO2, SO3, SE2 and SE3, ValueError for another number of tangent names.
         """
+        for g in groups:
+            if not isinstance(g, LieGroup) or (g.name != f"R^{g.nq}" and g not in (SO2, SO3, SE2, SE3)):
+                raise TypeError(f"group {getattr(g, 'name', g)!r}; expected vector_space(n), SO2, SO3, SE2 or SE3")
         self.groups = tuple(g for g in groups if g.nq)
         self.nx = sum(g.nq for g in self.groups)
         self.ndx = sum(g.nv for g in self.groups)

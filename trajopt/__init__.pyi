@@ -6,7 +6,6 @@ from dynamics_backends.manifold import (
     SE3 as SE3,
     SO2 as SO2,
     SO3 as SO3,
-    LieGroup as LieGroup,
     Manifold as Manifold,
     as_manifold as as_manifold,
     vector_space as vector_space,

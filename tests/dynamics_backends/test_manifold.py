@@ -8,7 +8,7 @@ from rigid_body_cases import FOREIGN, state, tree, twin
 from scipy.linalg import expm
 from scipy.spatial.transform import Rotation
 
-from dynamics_backends.manifold import SE2, SE3, SO2, SO3, Manifold, vector_space
+from dynamics_backends.manifold import SE2, SE3, SO2, SO3, LieGroup, Manifold, vector_space
 from dynamics_backends.rigid_body.model.state import configuration_manifold, state_manifold
 
 H = 1e-30
@@ -281,3 +281,10 @@ def test_one_state_at_a_time_is_a_column_of_many(manifold):
     for k in range(len(ANGLES)):
         np.testing.assert_allclose(manifold.integrate(x[:, k], d[:, k]), moved[:, k], rtol=0.0, atol=1e-14)
         np.testing.assert_allclose(manifold.difference(x[:, k], moved[:, k]), back[:, k], rtol=0.0, atol=1e-13)
+
+
+def test_other_groups_are_refused():
+    doubled = LieGroup("doubled", 1, 1, lambda q, d: [q[0] + 2.0 * d[0]], lambda a, b: [0.5 * (b[0] - a[0])], (0.0,))
+    for group in (doubled, 3):
+        with pytest.raises(TypeError, match=r"expected vector_space\(n\), SO2, SO3, SE2 or SE3"):
+            Manifold([SO3, group])
