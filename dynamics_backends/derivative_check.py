@@ -6,7 +6,8 @@ random direction d of (x, u), the gradient of lam' f differentiated along d,
     H d = Im grad (lam' f)(w + i h d) / h,    the gradient by dual numbers, in one evaluation of the map,
 
 against the product of a backend's Hessian with d.  A wrong entry of H affects its row for almost every d.  Both references use only
-the source of the map.  User-defined backends have values only: their Jacobians are compared with central differences.
+the source of the map.  User-defined backends have values only: their Jacobians are compared with central differences of the
+values, their second derivatives with those of the Jacobians.
 """
 
 from __future__ import annotations
@@ -15,10 +16,20 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.random import default_rng
 
 from dynamics_backends.methods.finite_difference import EPS
 from dynamics_backends.methods.symbolic_map import TraceError
-from dynamics_backends.protocol import Array, Batch, DynamicsBackend, Hessians, Jacobians, Map, Parameters
+from dynamics_backends.protocol import (
+    Array,
+    Batch,
+    DynamicsBackend,
+    Hessians,
+    Jacobians,
+    Map,
+    Parameters,
+    SecondOrderBackend,
+)
 from dynamics_backends.registry import make_backend
 from dynamics_backends.scalar import STEP
 from dynamics_backends.scalars.dual import Dual
@@ -33,6 +44,8 @@ ROUNDING = {"central_difference": EPS ** (2 / 3), "forward_difference": EPS ** (
 """Rounding error of difference quotients with the default step, relative to the values (eps / h)."""
 LOST = 10.0
 """Errors up to LOST times ROUNDING times the largest value are allowed: rounding hides small derivatives of large values."""
+SECOND_STEP = EPS ** (1 / 4)
+"""Step of central differences of a user-defined backend's Jacobians, which may be rounded more than its values."""
 LEFT_OUT = "left out"
 """Method name of a comparison that was skipped to save time."""
 
@@ -147,9 +160,30 @@ def first_order(
 
 
 def user_backend_checks(what: str, backend: DynamicsBackend, at: Points, p: Parameters) -> Iterator[DerivativeCheck]:
-    """Yield the worst entries of the Jacobians of a user-defined backend, compared with central differences of its values."""
+    """Yield the worst entries of the derivatives of a user-defined backend, compared with central differences.
+
+    Its Jacobians are compared with differences of its values; the products of its second derivatives, if it has them, with a
+    direction of (x, u), with differences of its Jacobians.
+    """
     by_method = {backend.name: lambda: backend.jacobians(at.x, at.u, at.t, p)}
-    return first_order(what, backend.map, ("fx", "fu"), at, p, by_method, DIFFERENCES)
+    yield from first_order(what, backend.map, ("fx", "fu"), at, p, by_method, DIFFERENCES)
+    if isinstance(backend, SecondOrderBackend):
+        map, h = backend.map, SECOND_STEP
+        probe = Probe.random(map, len(at.x), 1, default_rng(0))
+        d, dx = probe.directions, np.tile(probe.directions[0, : map.manifold.ndx], (len(at.x), 1))
+
+        def gradient(h: float) -> Array:
+            """Gradient (N, ndx + nu) of lam' f at (x, u) moved by h d, in the exponential chart at x."""
+            x = np.ascontiguousarray(map.manifold.integrate(at.x.T, h * dx.T).T)
+            J = backend.jacobians(x, at.u + h * d[:, map.manifold.ndx :], at.t, p)
+            fx = J.fx @ map.manifold.d_integrate(h * dx)[1]
+            return np.einsum("no,nok->nk", probe.lam, np.concatenate([fx, J.fu], axis=2))
+
+        ends = gradient(h), gradient(-h)
+        least = LOST * EPS / h / SECOND_TOLERANCES[DIFFERENCES] * np.abs(ends[0]).max(axis=1, initial=0.0)
+        found = d @ _whole(backend.hessian_contraction(at.x, at.u, at.t, p, probe.lam)[1])
+        error, (_, i) = worst_entry(found, ((ends[0] - ends[1]) / (2.0 * h))[:, None], least[:, None, None])
+        yield _along_direction(what, map, backend.name, error, i, SECOND_TOLERANCES[DIFFERENCES], DIFFERENCES)
 
 
 # -- second order ----------------------------------------------------------------------------------------------
@@ -186,21 +220,21 @@ def second_order(
     summand.
     """
     exact: Any = None
-    names = (*map.manifold.tangent_names, *map.control_names)
     for method, hessians in by_method.items():
         if exact is None:
             b = Batch.of(map, at.x, at.u, at.t, p)
             exact = np.stack([curvature_along(map, b, probe.lam, d) for d in probe.directions], axis=1)
         least = 0.0 if parts is None else np.abs(probe.directions @ _whole(parts)).max(axis=(1, 2), keepdims=True)
         error, (_, row) = worst_entry(probe.directions @ _whole(hessians()), exact, least)
-        yield DerivativeCheck(
-            what, "second", method, error, f"d2 / d {names[row]} along a direction", _second_tolerance(method)
-        )
+        yield _along_direction(what, map, method, error, row, SECOND_TOLERANCES.get(method, EXACT_TOLERANCE))
 
 
-def _second_tolerance(method: str) -> float:
-    """Tolerance of a method's second derivatives: SECOND_TOLERANCES, or EXACT_TOLERANCE for other methods."""
-    return SECOND_TOLERANCES.get(method, EXACT_TOLERANCE)
+def _along_direction(
+    what: str, map: Map, method: str, error: float, row: int, tolerance: float, reference: str = REFERENCE
+) -> DerivativeCheck:
+    """Result for second derivatives along a direction, whose worst entry is in this row of (x, u)."""
+    name = (*map.manifold.tangent_names, *map.control_names)[row]
+    return DerivativeCheck(what, "second", method, error, f"d2 / d {name} along a direction", tolerance, reference)
 
 
 def _whole(H: Hessians) -> Array:

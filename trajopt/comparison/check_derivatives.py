@@ -5,7 +5,7 @@ them: lam' f, lam' x_next, the Hessian of each cost term and lam' g of each cons
 :mod:`~dynamics_backends.derivative_check`.  An error is the largest entry of the difference over the largest entry of the
 reference, at the worst of some random points near the guess; it is absolute for a zero reference, and rounding errors are
 allowed for. Second derivatives are compared by their products with a few random directions. User-defined backends without a
-system are compared with central differences of their values, in first order only.
+system are compared with central differences: Jacobians with those of the values, second derivatives with those of the Jacobians.
 
 On large problems, part of the comparisons is skipped (:class:`Extent`); lines report the skipped parts.
 
@@ -123,9 +123,9 @@ def check_derivatives(
     guess: center of the random points; default: x0 and zero controls. method, engine: derivatives to check; default: those of
     the first backend in the phases. Small problems (ndx + nu < LARGE) are checked with all other built-in methods too. points:
     number of points of each phase for first derivatives, on larger problems at most FEW. seed: of the random points. whole:
-    check a larger problem like a small one. Returns an iterator that computes each result when it is requested. First
-    derivatives of user-defined backends, whose dynamics no other method can evaluate, are compared with central differences of
-    their values; user-defined time steps are skipped. Raises TypeError if ``ocp`` is not an OCP. Raises ValueError if ``method``
+    check a larger problem like a small one. Returns an iterator that computes each result when it is requested. User-defined
+    backends, whose dynamics no other method can evaluate, are compared with central differences of their values and of their
+    Jacobians; user-defined time steps are skipped. Raises TypeError if ``ocp`` is not an OCP. Raises ValueError if ``method``
     is missing and no time step has a backend, and for a problem with compiled backends if
     :func:`~trajopt.step.other_backend.with_backend` cannot replace the backends of all phases.
 
@@ -256,14 +256,15 @@ class _Check(NamedTuple):
     ) -> Iterator[DerivativeCheck]:
         """Yield results for the continuous dynamics, or for the jump, of a time step: fx, fu, and second derivatives.
 
-        Also lines for methods that are skipped or cannot differentiate it. Of a user-defined backend without a system only fx
-        and fu are checked, against central differences. label: suffix of its name.
+        Also lines for methods that are skipped or cannot differentiate it. A user-defined backend without a system is
+        checked against central differences. label: suffix of its name.
         """
         system, what = source_of(dynamics.backend), f"{_noun(dynamics)}{label}"
         if system is None:
             yield from user_backend_checks(what, dynamics.backend, at, p)
-            note = f"second derivatives: only their backend {dynamics.backend.name} can evaluate the dynamics"
-            yield DerivativeCheck(what, "", LEFT_OUT, None, note)
+            if not isinstance(dynamics.backend, SecondOrderBackend):
+                note = f"second derivatives: only their backend {dynamics.backend.name} can evaluate the dynamics"
+                yield DerivativeCheck(what, "", LEFT_OUT, None, note)
             return
 
         def jacobians(method: str) -> Jacobians:

@@ -62,10 +62,10 @@ def function_mistakes(ocp: OCP, guess: Guess | None = None) -> Iterator[str]:
 
 
 def backend_warnings(ocp: OCP) -> Iterator[str]:
-    """Yield a warning for each user-defined backend whose Jacobians near x0 have a relative error of more than WRONG.
+    """Yield a warning for each user-defined backend whose derivatives near x0 have a relative error of more than WRONG.
 
-    They are compared with central differences of its values. Points at which the backend raises an error, or where the error is not
-    finite, are left out.
+    See :func:`~dynamics_backends.derivative_check.user_backend_checks`; second derivatives are reported only if the Jacobians are
+    right. Points at which the backend raises an error, or where the error is not finite, are left out.
     """
     rng, seen = np.random.default_rng(0), set[int]()
     for what, backend, p in _user_backends(ocp):
@@ -76,15 +76,20 @@ def backend_warnings(ocp: OCP) -> Iterator[str]:
         xs = np.asarray(ocp.manifold.integrate(start, SPREAD * rng.standard_normal((ocp.manifold.ndx, POINTS)))).T
         us = SPREAD * rng.standard_normal((POINTS, backend.map.nu))
         checks = [c for x, u in zip(xs, us, strict=True) for c in _checks_at(what, backend, x, u, ocp.start, p)]
-        found = worst([c for c in checks if c.error is not None and np.isfinite(c.error)])
-        if found is not None and found.error is not None and found.error > WRONG:
+        wrong = [c for c in checks if c.error is not None and WRONG < c.error < np.inf]
+        if (found := worst([c for c in wrong if c.block != "second"])) is not None:
             yield f"the Jacobians of the backend do not agree with its values: {found}; correct its jacobians"
+        elif (found := worst(wrong)) is not None:
+            yield (
+                "the second derivatives of the backend do not agree with its Jacobians: "
+                f"{found}; correct its hessian_contraction"
+            )
 
 
 def _checks_at(
     what: str, backend: DynamicsBackend, x: Array, u: Array, t: float, p: Parameters
 ) -> list[DerivativeCheck]:
-    """Return the comparisons of a backend's Jacobians at a state x (nx,) and controls u (nu,), none if it raises an error there.
+    """Return the comparisons of a backend's derivatives at a state x (nx,) and controls u (nu,), none if it raises an error there.
 
     what: name of the dynamics in reports. t [s].
     """

@@ -369,3 +369,51 @@ def test_jacobians_are_compared_with_differences_of_the_values(own):
     assert len(wrong) == len(failed) == (own is WrongPendulum)
     if wrong:
         assert "d d x[1]/dt / d x[0], relative error 2.0e+00" in wrong[0] and failed[0].block == "fx"
+
+
+class Tumbling:
+    """User-defined backend of a body that turns about its main axes: attitude (SO(3)) and rates."""
+
+    manifold, nu, sign = to.Manifold([to.SO3, to.vector_space(3)]), 3, 1.0
+
+    def __init__(self):
+        def rates(x, u, t, p):
+            w = x[4:]
+            up = 2.0 * (x[0] * x[2] - x[1] * x[3])  # of the body's first axis
+            return [*w, u[0] - 0.5 * w[1] * w[2] - up, u[1] + 0.7 * w[0] * w[2], u[2] * x[3] - 0.3 * w[0] * w[1]]
+
+        self._own = to.make_backend(to.FunctionMap(rates, self.manifold, 3), "forward_ad", engine="numpy")
+        self.f, self.jacobians = self._own.f, self._own.jacobians
+
+    def hessian_contraction(self, x, u, t, p, lam):
+        """First derivatives, and second ones of lam' f."""
+        first, (xx, ux, uu) = self._own.hessian_contraction(x, u, t, p, lam)
+        return first, (self.sign * xx, ux, uu)
+
+
+class WrongTumbling(Tumbling):
+    """A wrong sign in second derivatives."""
+
+    sign = -1.0
+
+
+class WrongCurvedPendulum(CurvedPendulum):
+    """A wrong sign in second derivatives."""
+
+    def hessian_contraction(self, x, u, t, p, lam):
+        """First derivatives, and second ones of lam' f."""
+        return super().hessian_contraction(x, u, t, p, -lam)
+
+
+@pytest.mark.parametrize("own", [CurvedPendulum, WrongCurvedPendulum, Tumbling, WrongTumbling])
+def test_second_derivatives_are_compared_with_differences_of_the_jacobians(own):
+    backend = own()
+    x0 = [0.5, 0.0] if isinstance(backend, Pendulum) else [0.1, 0.5, -0.3, np.sqrt(0.65), 1.0, -2.0, 0.5]
+    dynamics = to.SampledSystem(backend, "rk4")
+    ocp = to.OCP.single_phase(dynamics, x0, 5, 0.1, [to.control_cost(backend.nu)])
+    wrong = [f.message for f in to.validate(ocp) if "do not agree with its Jacobians" in f.message]
+    checks = list(to.check_derivatives(ocp))
+    failed = [c.block for c in checks if not c.passed]
+    assert not any("second derivatives" in c.entry for c in checks if c.left_out)
+    assert failed == ["second"] * len(wrong) and len(wrong) == own.__name__.startswith("Wrong")
+    assert all(message.endswith("correct its hessian_contraction") for message in wrong)
