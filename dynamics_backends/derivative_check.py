@@ -33,6 +33,7 @@ from dynamics_backends.protocol import (
 from dynamics_backends.registry import make_backend
 from dynamics_backends.scalar import STEP
 from dynamics_backends.scalars.dual import Dual
+from dynamics_backends.scalars.user_function import user_code_line as user_code_line
 
 REFERENCE, DIFFERENCES = "complex_step", "central_difference"
 """Reference methods: of maps with source, and of user-defined backends, which have values at numbers only."""

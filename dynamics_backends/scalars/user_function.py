@@ -50,7 +50,10 @@ def described(function: Any) -> str:
 
 
 def user_code_line(error: Exception, function: Any) -> str:
-    """Line of user code that raised an error, " in line 3, `...`", with the file if it differs; "" for library code."""
+    """Line of user code that raised an error, " in line 3, `...`", with the file if it differs; "" for library code.
+
+    function: whose file is known to readers of the message; None for none.
+    """
     frames = [f for f in extract_tb(error.__traceback__) if not _in_a_library(f.filename)]
     if not frames:
         return ""

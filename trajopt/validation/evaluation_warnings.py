@@ -13,7 +13,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dynamics_backends.derivative_check import DerivativeCheck, Points, user_backend_checks, worst
+from dynamics_backends.derivative_check import (
+    DerivativeCheck,
+    Points,
+    user_backend_checks,
+    user_code_line,
+    worst,
+)
 from dynamics_backends.protocol import (
     Array,
     DynamicsBackend,
@@ -210,7 +216,8 @@ def _backend_failure(backend: DynamicsBackend, x: Array, u: Array, p: Parameters
                 second(*given, np.ones((2, backend.map.n_out)))
     except Exception as error:  # user code may raise anything
         own = isinstance(error, ValueError) and backend.name in str(error)
-        return str(error) if own else f"backend {backend.name} raises {type(error).__name__}: {error}"
+        where = user_code_line(error, None)
+        return str(error) if own else f"backend {backend.name} raises {type(error).__name__}{where}: {error}"
     return ""
 
 
