@@ -41,6 +41,8 @@ class ValueMap:
     def __init__(self, name: str, values: Callable[..., Any], like: Any) -> None:
         self.name, self.values = name, values
         self.manifold = as_manifold(like.manifold)
+        if not isinstance(like.nu, (int, np.integer)):
+            raise TypeError(f"backend {name}: nu is {like.nu!r}; expected the number of controls")
         self.nu = int(like.nu)
         self.n_out = int(getattr(like, "n_out", self.manifold.ndx))
         self.second_order = bool(getattr(like, "second_order", False))
@@ -145,7 +147,7 @@ def wrap_user_backend(
     like: the system that it was made for, or None. Sizes and names are those of the backend if it has ``manifold`` and ``nu``, else
     of ``like``, else of its attribute ``map``. name: for messages and reports; default its ``name`` or its class.
 
-    Raises TypeError for an object without ``f`` and ``jacobians``, or without sizes.
+    Raises TypeError for an object without ``f`` and ``jacobians``, without sizes, or with sizes of other types.
     """
     name = name or str(getattr(given, "name", type(given).__name__))
     if not is_user_backend(given):

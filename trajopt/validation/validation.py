@@ -101,7 +101,7 @@ def errors_of(ocp: OCP, guess: Guess | None = None) -> list[Finding]:
     errors = structure_errors(ocp)
     if not errors:  # shapes are known to agree from here on
         errors = [*_value_problems(ocp), *_guess_errors(ocp, guess)]
-    return [Finding(ERROR, m) for m in errors]
+    return [Finding(ERROR, m) for m in dict.fromkeys(errors)]
 
 
 def structure_errors(ocp: OCP) -> list[str]:

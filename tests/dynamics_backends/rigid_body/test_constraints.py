@@ -331,3 +331,9 @@ def test_a_softened_sphere_keeps_its_parameters():
     np.testing.assert_array_equal(moved.parameters["center"], [0.0, 1.0, 0.0])
     with pytest.raises(ValueError, match="width of 'obstacle'"):
         softened(sphere, 1e3, 0.0)
+
+
+def test_an_error_of_a_path_constraint_is_reported_once_with_its_last_state():
+    box = state_bounds(LINE, [0.0, 1.0], [1.0, 0.0], "box")
+    found = messages(problem(constraints=[box], terminal_constraints=[box]))
+    assert found == ["constraint 'box': the lower bound is above the upper one: speed, [1.0, 0.0]"]

@@ -238,6 +238,8 @@ def test_objects_that_are_no_backend_are_rejected():
 
     with pytest.raises(TypeError, match="Sizeless does not define its sizes: .* missing: manifold, nu"):
         to.SampledSystem(Sizeless(), "rk4")
+    with pytest.raises(TypeError, match="backend Wrong: nu is '1'; expected the number of controls"):
+        to.SampledSystem(wrong(nu="1"), "rk4")
     with pytest.raises(TypeError, match="expected a system or a backend of one, got object"):
         to.SampledSystem(object(), "rk4")
     with pytest.raises(ValueError, match="declare second_order=True"):
