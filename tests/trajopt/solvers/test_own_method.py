@@ -12,7 +12,7 @@ import trajopt as to
 from trajopt.config.config import read_config
 from trajopt.solvers import registry
 from trajopt.solvers.methods import GAUSS_NEWTON, Accept, End, FirstGains, Start, Step
-from trajopt.solvers.methods.requests import AcceptOnBounds, Gains, OnBounds, Roll
+from trajopt.solvers.methods.requests import AcceptOnBounds, Gains, OnBounds, Restore, Roll
 
 EXAMPLE = Path(__file__).resolve().parents[3] / "docs" / "examples" / "own_method.py"
 
@@ -292,6 +292,9 @@ FULL = Step(0, GAUSS_NEWTON, GAUSS_NEWTON + 1)
         ([Start(), FirstGains(0.0), Step(5, GAUSS_NEWTON, GAUSS_NEWTON + 1)], "the place must be 0 or 1"),
         ([Start(), FirstGains(0.0), Step(0, GAUSS_NEWTON, 7)], "the fractions with indices"),
         ([Start(), FirstGains(0.0), FULL._replace(delta=np.nan)], "delta and mu must be finite"),
+        ([Start(), FirstGains(-1.0)], "delta and mu must be finite"),
+        ([Start(), FirstGains(0.0), FULL, Accept(0, 0, 1 << GAUSS_NEWTON, mu=-5.0)], "delta and mu must be finite"),
+        ([Start(), FirstGains(0.0), Restore(1 << GAUSS_NEWTON, mu=np.nan)], "delta and mu must be finite"),
         ([Start(), FirstGains(0.0), Accept(0, 0, 1 << GAUSS_NEWTON)], "no Step in place 0"),
         ([Start(), FirstGains(0.0), FULL, Accept(0, 100_000, 1 << GAUSS_NEWTON)], "have rows 0 to 0"),
         ([Start(), FirstGains(0.0), FULL, Accept(0, 0, 64)], "fractions must have at least one of the bits"),

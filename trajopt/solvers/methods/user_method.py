@@ -95,16 +95,17 @@ class UserMethod(Newton):
             self._record_answer(request, reply)
 
     def _require_possible(self, request: Request) -> None:
-        """Raise ValueError for a request before Start, or with a place, row, fraction or number of trials that does not exist."""
+        """Raise ValueError for an invalid place, row, fraction, number of trials or weight, and before Start."""
         if not self._available and not isinstance(request, Start):
             raise ValueError(f"{request} comes before the first Start")
         least, count, wrong = self.size.widest, len(FRACTIONS), ""
-        if isinstance(request, Step | Roll | Accept) and request.place not in (0, 1):
+        weights = [getattr(request, key, 0.0) for key in ("delta", "mu")]
+        if not all(value is None or 0.0 <= value < inf for value in weights):
+            wrong = "delta and mu must be finite and at least 0"
+        elif isinstance(request, Step | Roll | Accept) and request.place not in (0, 1):
             wrong = "the place must be 0 or 1"
         elif isinstance(request, Step) and not set() < set(range(request.first, request.past)) <= self._available:
             wrong = f"at this point there are the fractions with indices {sorted(self._available)}"
-        elif isinstance(request, Step) and not (0.0 <= request.delta < inf and 0.0 <= request.mu < inf):
-            wrong = "delta and mu must be finite and at least 0"
         elif isinstance(request, Roll | Accept) and request.place not in self._trials:
             wrong = f"no Step in place {request.place} since the last Accept has found a direction"
         elif isinstance(request, Roll) and not (request.first >= 0 and request.max_trials >= 1):
