@@ -1,4 +1,4 @@
-"""A user-defined method: iLQR with a nonmonotone line search, on every backend and in batches.
+"""A user-defined method: Gauss-Newton multiple shooting (GNMS) with a nonmonotone line search, on every backend and in batches.
 
 L. Grippo, F. Lampariello, S. Lucidi, SIAM J. Numer. Anal. 23, 1986: a step has to improve on the largest of the last few
 merits, here cost + penalty * l1 norm of the gaps.
@@ -22,7 +22,7 @@ class Options(to.MethodOptions):
     memory: int = 5
 
 
-def nonmonotone_ilqr(problem, options):
+def nonmonotone_gnms(size, options):
     """Gauss-Newton steps on states and controls; damping grows where the LQ problem is not convex or no step is accepted."""
     yield Start()
     at = yield FirstGains(0.0)
@@ -62,7 +62,7 @@ def reach(dynamics, model=None):
     return to.OCP.single_phase(dynamics, np.concatenate([start, np.zeros(6)]), 50, 0.02, terms, end, model=model)
 
 
-to.register_method("nonmonotone_ilqr", nonmonotone_ilqr, Options)
+to.register_method("nonmonotone_gnms", nonmonotone_gnms, Options)
 arm = to.FreeBody(to.load_robot("erd:ur5"))
 springs = lambda x, u, t, p: np.concatenate([x[6:], 8.0 * u - 0.5 * np.sin(x[:6])])  # noqa: E731
 numpy_arm = to.FunctionMap(springs, 12, 6, second_order=True)
@@ -71,10 +71,10 @@ problems = {
     "a NumPy function": reach(to.SampledSystem(to.make_backend(numpy_arm, "forward_ad"), "semi_implicit_euler")),
 }
 for name, ocp in problems.items():
-    for solver in ("nonmonotone_ilqr", "gnms"):
+    for solver in ("nonmonotone_gnms", "gnms"):
         found = min((to.solve(ocp, solver=solver) for _ in range(3)), key=lambda solution: solution.meta["solve_time"])
         print(f"{name}, {solver}: {found.status.code}, cost {found.cost:.9g}, {1e3 * found.meta['solve_time']:.1f} ms")
 starts = problems["UR5"].x0 + np.random.default_rng(0).normal(0.0, 0.1, (100, 12)) * np.repeat([1.0, 0.0], 6)
-for solver in ("nonmonotone_ilqr", "gnms"):
+for solver in ("nonmonotone_gnms", "gnms"):
     many = to.solve_batch(problems["UR5"], {"x0": starts}, solver=solver)
     print(f"batch, {solver}: {many.success.sum()} converged, cost {many.cost.sum():.9g}, {many.meta['seconds']:.2f} s")

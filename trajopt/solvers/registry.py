@@ -209,7 +209,8 @@ def register_method(name: str, method: MethodFunction, options: type[MethodOptio
     """Register a method under a name, for :func:`trajopt.solve`, :func:`trajopt.solve_batch`, configurations and comparisons.
 
     method: a generator function ``method(size, options)``, which yields requests (:mod:`trajopt.solvers.methods`) and returns
-    an :class:`~trajopt.solvers.methods.End`. size: the number of controls and whether they have bounds. options: a frozen dataclass
+    an :class:`~trajopt.solvers.methods.End`. size: the number of controls, whether they have bounds, and the largest curvature
+    fraction available (``controls``, ``bounded``, ``widest``). options: a frozen dataclass
     that extends :class:`~trajopt.MethodOptions`, whose limits of iterations and time are enforced for the method. A package
     registers its methods by entry points of the group ``trajopt.solvers``, which name a method, or a tuple of a method and the
     class of its options. Registration replaces an earlier method of the same name.

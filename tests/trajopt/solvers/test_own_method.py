@@ -51,7 +51,7 @@ def test_the_example_finds_the_optimum_of_the_built_in_solver(capsys):
     assert len(lines) == 6 and all("converged" in line for line in lines)
     costs = [float(line.split("cost ")[1].split(",")[0]) for line in lines]
     assert costs[::2] == pytest.approx(costs[1::2], rel=1e-8)
-    assert lines[4].startswith("batch, nonmonotone_ilqr: 100 converged")
+    assert lines[4].startswith("batch, nonmonotone_gnms: 100 converged")
     assert len(EXAMPLE.read_text().splitlines()) <= 80
 
 
