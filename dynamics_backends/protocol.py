@@ -46,7 +46,11 @@ class Map(Protocol):
 
 @runtime_checkable
 class System(Map, Protocol):
-    """Map whose output is the time derivative of the state in its tangent space: n_out = manifold.ndx."""
+    """Map whose output is the time derivative of the state in its tangent space: n_out = manifold.ndx.
+
+    Most systems are :class:`FunctionMap`, which sets the attributes. A method ``partials`` (:class:`Partials`) adds analytic
+    derivatives.
+    """
 
     second_order: bool
     """True if the state is (q, v) with qdot = v in the tangent space, as semi-implicit Euler requires."""

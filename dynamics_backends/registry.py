@@ -43,7 +43,14 @@ def _numeric(method: Callable[..., DynamicsBackend], map: Map, engine: str, **op
 
 
 def _built_in(method: Callable[..., Method], map: Map, engine: str, **options: Any) -> Method:
-    """Backend of a method of this package; compiled code evaluates its derivatives if the engine traces the map."""
+    """Backend of a method of this package; compiled code evaluates its derivatives if the engine traces the map.
+
+    Raises TypeError for a map without one of the attributes of :class:`~dynamics_backends.protocol.Map`.
+    """
+    if missing := [name for name in Map.__annotations__ if not hasattr(map, name)]:
+        raise TypeError(
+            f"{type(map).__name__} is no system: it has no {', '.join(missing)}; extend trajopt.FunctionMap"
+        )
     backend = method(on_engine(map, engine), **options)
     if _is_traced(map, engine):
         from dynamics_backends.tape.compiled_derivatives import CompiledDerivatives

@@ -17,6 +17,7 @@ from dynamics_backends.protocol import (
     Hessians as Hessians,
     Jacobians as Jacobians,
     Map as Map,
+    Partials as Partials,
     SecondOrderBackend as SecondOrderBackend,
     System as System,
 )

@@ -290,6 +290,17 @@ def lines(slope, claimed):
     return [line for line in first_order("map", map, ("fx", "fu"), at, {}, by_method) if line.block == "fu"]
 
 
+def test_missing_attributes_of_a_system_are_named():
+    class Falling:
+        manifold, nu = to.vector_space(2), 0
+
+        def __call__(self, x, u, t, p):
+            return [x[1], -9.81]
+
+    with pytest.raises(TypeError, match="Falling is no system: it has no n_out, output_names, control_names; extend"):
+        make_backend(Falling(), "forward_ad")
+
+
 def test_a_small_slope_of_a_large_value_is_lost_in_rounding():
     """eps / h of the value is 4e-11, which is 4e-5 of a slope of 1e-6."""
     (line,) = lines(1e-6, 1e-6)
