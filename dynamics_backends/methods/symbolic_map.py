@@ -25,7 +25,7 @@ from dynamics_backends.scalars.user_function import described, user_code_line
 from dynamics_backends.symbols import ca
 
 _REMEDY = (
-    "write it with arithmetic, indexing and functions of NumPy or dynamics_backends.scalar (np.where or select instead of if); "
+    "write it with arithmetic, indexing and functions of trajopt, such as to.sqrt and to.select (instead of if); "
     "until then it is evaluated in NumPy"
 )
 

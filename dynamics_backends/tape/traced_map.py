@@ -24,6 +24,8 @@ from dynamics_backends.trace import trace_expressions
 Sizes = tuple[tuple[str, int], ...]
 """Names of the parameters, each with its number of components."""
 _LOG = logging.getLogger(__name__)
+_LOGGED = set[str]()
+"""Reasons of evaluation by NumPy that the log contains: several maps are made of one function."""
 
 
 class TracedMap:
@@ -56,7 +58,8 @@ class TracedMap:
                     self._tapes[sizes] = self._traced(sizes)
         except TraceError as reason:
             self._untraced = True
-            if not reason.logged:
+            if not reason.logged and str(reason) not in _LOGGED:
+                _LOGGED.add(str(reason))
                 _LOG.warning("evaluated by NumPy: %s", reason)
         return self._tapes.get(sizes)
 

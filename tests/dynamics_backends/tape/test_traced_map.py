@@ -202,6 +202,18 @@ def test_a_function_that_cannot_be_traced(caplog):
     assert len(caplog.messages) == 1 and "with finite differences" in caplog.text
 
 
+def test_a_reason_is_logged_once_for_all_methods(caplog):
+    class Clipped(FunctionMap):
+        def __call__(self, x, u, t, p):
+            return sm.stack([np.maximum(x[0], 0.0)])
+
+    for method in ("central_difference", "forward_difference"):
+        backend = make_backend(Clipped(None, 1, 0), method, engine="compiled")
+        np.testing.assert_array_equal(backend.f(np.array([[-1.0], [2.0]]), np.zeros((2, 0))), [[0.0], [2.0]])
+    (message,) = caplog.messages
+    assert "such as to.sqrt and to.select (instead of if)" in message
+
+
 def test_names_of_engines():
     assert ENGINES == ("compiled", "numpy", "auto")
     with pytest.raises(ValueError, match="no engine is named 'compild'; did you mean 'compiled'"):
