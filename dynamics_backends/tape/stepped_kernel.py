@@ -57,6 +57,6 @@ def _law(m: ContactProblem, sizes: Sequence[int]) -> Tape:
     )
     ends = np.cumsum([0, *sizes])
     given = {name: p[int(i) : int(j)] for name, i, j in zip(m.p, ends[:-1], ends[1:], strict=True)}
-    force, slope = m.law.slopes(gap, vec_of(normal), vec_of(w), given)
+    force, slope = m.law.force_and_slopes(gap, vec_of(normal), vec_of(w), given)
     results = [ca.vertcat(*map(ca.SX, leaves(x))) for x in (force, slope.w)]
     return Tape.of(trace_expressions([gap, normal, w, p], results), [1, 3, 3, sum(sizes)])

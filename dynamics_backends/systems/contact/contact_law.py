@@ -131,7 +131,7 @@ class StepLaw(Protocol):
         """Force [N] on a point during the step, from its gap and normal n at the start and its velocity w at the end."""
         ...
 
-    def slopes(self, g: Scalar, n: Vec, w: Vec, p: Mapping[str, Rows]) -> tuple[Vec, Derivatives]:
+    def force_and_slopes(self, g: Scalar, n: Vec, w: Vec, p: Mapping[str, Rows]) -> tuple[Vec, Derivatives]:
         """Force and its first derivatives in (g, n, w)."""
         return self.force(g, n, w, p), first_derivatives(self, g, n, w, p)
 

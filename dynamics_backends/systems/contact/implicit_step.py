@@ -150,7 +150,7 @@ def solved(m: ContactProblem, v: Sequence[Scalar]) -> list[Scalar]:
     delta = _iterated(plain, [sm.real(x) for x in v])
     for _ in range(max(map(_orders, (*m.drive, *(c.gap for c in m.arrivals), *v, *m.p.values())))):
         w = velocities_after(m, delta)
-        found = [m.law.slopes(c.gap, c.normal, at, m.p) for c, at in zip(m.arrivals, w, strict=True)]
+        found = [m.law.force_and_slopes(c.gap, c.normal, at, m.p) for c, at in zip(m.arrivals, w, strict=True)]
         step = direction(m, delta, [force for force, _ in found], [slope.w for _, slope in found])
         delta = [x + d for x, d in zip(delta, step.d, strict=True)]
     return delta
@@ -165,7 +165,7 @@ def _iterated(m: ContactProblem, v: Sequence[Any]) -> list[Any]:
     w, limit = velocities_after(m, delta), ACCURACY**2 * energy(m, v)
     arrived = np.zeros(np.shape(limit), dtype=bool)
     for _ in range(STEPS):
-        found = [m.law.slopes(c.gap, c.normal, at, m.p) for c, at in zip(m.arrivals, w, strict=True)]
+        found = [m.law.force_and_slopes(c.gap, c.normal, at, m.p) for c, at in zip(m.arrivals, w, strict=True)]
         step = direction(m, delta, [force for force, _ in found], [slope.w for _, slope in found])
         length = np.where(arrived, 0.0, _length(m, w, step, arrived))
         delta = [x + length * d for x, d in zip(delta, step.d, strict=True)]
@@ -202,7 +202,7 @@ def _slope(m: ContactProblem, w: Sequence[Vec], step: Direction, length: Any) ->
     constant, inertia = step.inertial
     slope, curvature = constant + length * inertia, inertia
     for c, at, along in zip(m.arrivals, w, step.along, strict=True):
-        force, d = m.law.slopes(c.gap, c.normal, at + along * length, m.p)
+        force, d = m.law.force_and_slopes(c.gap, c.normal, at + along * length, m.p)
         slope, curvature = slope - m.step * along.dot(force), curvature - m.step * along.dot(d.w @ along)
     return slope, curvature
 

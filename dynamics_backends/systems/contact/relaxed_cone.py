@@ -66,7 +66,7 @@ class RelaxedCone(StepLaw):
         size = sm.sqrt(wt.dot(wt) + eps * eps)
         return (n - wt * (mu / size)) * self._normal(g + self._time(p) * (c - mu * (size - eps)), p)[0]
 
-    def slopes(self, g: Scalar, n: Vec, w: Vec, p: Mapping[str, Rows]) -> tuple[Vec, Derivatives]:
+    def force_and_slopes(self, g: Scalar, n: Vec, w: Vec, p: Mapping[str, Rows]) -> tuple[Vec, Derivatives]:
         """Force [N] and its first derivatives in the gap g, the normal n and the velocity w."""
         mu, eps = parameter(p, "contact_friction", self.friction), parameter(p, "contact_creep", self.creep)
         T = self._time(p)

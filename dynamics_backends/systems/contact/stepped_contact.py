@@ -260,7 +260,7 @@ class SteppedContact(OnGround, WholeMap, ActuatedBody):
         m, n, zero = s.problem, self.model.nv, 0.0 * v[0]
         delta = sm.stack([m.step * a[i] for i in range(n)])
         w = velocities_after(m, [delta[i] for i in range(n)])
-        found = [m.law.slopes(c.gap, c.normal, at, m.p) for c, at in zip(m.arrivals, w, strict=True)]
+        found = [m.law.force_and_slopes(c.gap, c.normal, at, m.p) for c, at in zip(m.arrivals, w, strict=True)]
         factor = newton_factor(m, [d.w for _, d in found])
         touches = [
             Touch(at._replace(velocity=arrived), surface, force)

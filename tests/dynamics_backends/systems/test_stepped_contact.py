@@ -66,7 +66,7 @@ def components(x):
 def law_at(z, law=None, h=0.015):
     """Force and slopes of (g, n, w) in one array."""
     law = law or RelaxedCone(dissipation=0.02)
-    return law.slopes(z[0], Vec(*z[1:4]), Vec(*z[4:]), {IMPLICIT_STEP: [h]})
+    return law.force_and_slopes(z[0], Vec(*z[1:4]), Vec(*z[4:]), {IMPLICIT_STEP: [h]})
 
 
 def test_derivatives_of_the_law_by_complex_step():
