@@ -15,11 +15,15 @@ from dataclasses import field
 from math import inf
 from typing import Any, NamedTuple, Protocol
 
+import numpy as np
+
 from dynamics_backends import scalar as sm
 from dynamics_backends.composed_map import outer_hessian, outer_jacobian
-from dynamics_backends.protocol import Parameters
+from dynamics_backends.protocol import IMPLICIT_STEP, Parameters
 from dynamics_backends.rigid_body.spatial.spatial import Mat, Vec, leaves
 from dynamics_backends.scalar import Rows, Scalar
+from dynamics_backends.scalars.dual import Dual
+from dynamics_backends.scalars.user_function import user_code_line
 
 LOADED = 0.1
 """Load above which a foot counts as in contact, relative to the robot's weight divided by the number of feet."""
@@ -101,8 +105,8 @@ def _components(law: Any) -> Callable[[Rows, Mapping[str, Rows]], list[Scalar]]:
 class ContactLaw(Protocol):
     """Soft contact law, generic in the scalar type; p: run-time parameters by name, such as contact_stiffness -> (1, N).
 
-    A subclass needs only ``force``; it may define the derivatives too, if theirs take fewer operations. Functions of NumPy are not
-    generic: use those of :mod:`dynamics_backends.scalar`.
+    A subclass needs only ``force``; it may define the derivatives too, if theirs take fewer operations. Functions of NumPy
+    cannot be traced: use those of trajopt, such as ``to.sqrt``.
     """
 
     def force(self, g: Scalar, n: Vec, w: Vec, p: Mapping[str, Rows]) -> Vec:
@@ -146,6 +150,37 @@ class StepLaw(Protocol):
     ) -> tuple[Derivatives, SecondDerivatives]:
         """First and second derivatives in (g, n, w) of s . force for a fixed vector s."""
         return second_derivatives(self, g, n, w, s, p)
+
+
+def require_law(law: Any, *, stepped: bool) -> None:
+    """Raise TypeError unless ``law`` is a soft law, or with ``stepped`` a :class:`StepLaw`, whose force can be evaluated.
+
+    The force is evaluated at two points with numbers that carry derivatives, without run-time parameters but the step.
+    """
+    name = law.__name__ if isinstance(law, type) else type(law).__name__
+    if isinstance(law, type):
+        raise TypeError(f"contact law {name} is a class; create the law, {name}()")
+    if stepped != hasattr(law, "slower"):
+        kinds = ("a soft law: use trajopt.SoftContact", "a StepLaw: use trajopt.SteppedContact")
+        raise TypeError(f"contact law {name} is {kinds[hasattr(law, 'slower')]}")
+    if getattr(law, "slower", None) and type(law).slower is StepLaw.slower:
+        raise TypeError(f"contact law {name}, a StepLaw, does not define slower")
+    y = Dual.seed(np.array([[1e-3, -1e-3], [0.0, 0.0], [0.0, 0.0], [1.0, 1.0], *[[0.1, -0.1]] * 3]), np.eye(7))
+    try:
+        with np.errstate(all="ignore"):
+            p = {IMPLICIT_STEP: np.full((1, 2), 0.01)} if stepped else {}
+            force = law.force(y[0], Vec(y[1], y[2], y[3]), Vec(y[4], y[5], y[6]), p)
+    except KeyError:  # a run-time parameter
+        return
+    except Exception as error:
+        raise TypeError(
+            f"the force of contact law {name} fails{user_code_line(error, None)}: {error}; write it with arithmetic and "
+            "functions of trajopt, such as to.sqrt and to.select (instead of if)"
+        ) from error
+    if not isinstance(force, Vec):
+        raise TypeError(
+            f"the force of contact law {name} is a {type(force).__name__}; expected a vector, such as n * a + w * b"
+        )
 
 
 def require_positive(law: object, *names: str, or_zero: bool = False) -> None:

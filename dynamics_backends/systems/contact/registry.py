@@ -19,13 +19,14 @@ LawFactory = Callable[..., ContactLaw | StepLaw]
 def _law(name: str, law: Any) -> LawFactory:
     """Return ``law`` unchanged if it is a dataclass type that looks like a ContactLaw or a StepLaw; else raise TypeError.
 
-    It needs the attribute ``force``, and either ``slopes`` and ``second_derivatives`` or ``slower``. name: used in the message.
+    It needs ``force``, and either ``slopes`` and ``second_derivatives`` or its own ``slower``. name: used in the message.
     """
-    soft, stepped = (hasattr(law, "slopes") and hasattr(law, "second_derivatives")), hasattr(law, "slower")
+    soft = hasattr(law, "slopes") and hasattr(law, "second_derivatives")
+    stepped = hasattr(law, "slower") and law.slower is not StepLaw.slower
     if not (isinstance(law, type) and is_dataclass(law) and hasattr(law, "force") and (soft or stepped)):
         raise TypeError(
-            f"contact law {name!r}: expected a frozen dataclass that extends trajopt.ContactLaw, or trajopt.StepLaw, and defines "
-            f"force, got {law!r}"
+            f"contact law {name!r}: expected a frozen dataclass that extends trajopt.ContactLaw and defines force, or "
+            f"trajopt.StepLaw and defines force and slower, got {law!r}"
         )
     return cast(LawFactory, law)
 

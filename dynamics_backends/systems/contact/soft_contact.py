@@ -50,7 +50,7 @@ from dynamics_backends.scalar import Rows, Scalar
 from dynamics_backends.systems.bodies.actuated_body import ActuatedBody
 from dynamics_backends.systems.bodies.rigid_body_map import WholeMap
 from dynamics_backends.systems.constraints.constrained_derivatives import curvature, through_solution
-from dynamics_backends.systems.contact.contact_law import ContactLaw
+from dynamics_backends.systems.contact.contact_law import ContactLaw, require_law
 from dynamics_backends.systems.contact.exponential_law import SoftContactLaw
 from dynamics_backends.systems.contact.ground_contact import (
     Ground,
@@ -81,7 +81,7 @@ class SoftContact(OnGround, WholeMap, ActuatedBody):
     "frame 1", "frame 2". ``ground`` (default: Plane()) and ``law`` (default: SoftContactLaw()): see their modules; further
     arguments are those of ActuatedBody. Run-time parameters, all optional: those of the ground (ground_height, and ground_slope of
     a Plane) and of the law, such as contact_stiffness. Raises UnknownName for an unknown frame, ValueError for no point or one of a
-    frame that is fixed to the world, and the errors of ActuatedBody.
+    frame that is fixed to the world, TypeError for a law of another kind or whose force fails, and the errors of ActuatedBody.
     """
 
     def __init__(
@@ -98,7 +98,8 @@ class SoftContact(OnGround, WholeMap, ActuatedBody):
         super().__init__(model, actuated=actuated, damping=damping, friction_velocity=friction_velocity)
         self.points = points_of_frames(model, points)
         self.ground = ground or Plane()
-        self.law: ContactLaw = law or SoftContactLaw()
+        self.law: ContactLaw = SoftContactLaw() if law is None else law
+        require_law(self.law, stepped=False)
 
     # -- values -------------------------------------------------------------------------------------------------------
     def __call__(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Rows:

@@ -63,7 +63,7 @@ from dynamics_backends.systems.constraints.constrained_derivatives import (
     curvature as curvature_of,
     directions,
 )
-from dynamics_backends.systems.contact.contact_law import StepLaw, scaled
+from dynamics_backends.systems.contact.contact_law import StepLaw, require_law, scaled
 from dynamics_backends.systems.contact.ground_contact import (
     Ground,
     OnGround,
@@ -120,7 +120,7 @@ class SteppedContact(OnGround, WholeMap, ActuatedBody):
     computed outside of a time step. Further arguments are those of ActuatedBody. Run-time parameters, all optional: IMPLICIT_STEP
     (the step length in place of ``step``), and those of the ground (ground_height, and ground_slope of a Plane) and of the law.
     Raises UnknownName for an unknown frame, ValueError for no point, one of a frame that is fixed to the world, or a step that is
-    not positive, and the errors of ActuatedBody.
+    not positive, TypeError for a law of another kind or whose force fails, and the errors of ActuatedBody.
     """
 
     scheme = "semi_implicit_euler"
@@ -143,7 +143,8 @@ class SteppedContact(OnGround, WholeMap, ActuatedBody):
             raise ValueError(f"step = {step}; it must be a positive number of seconds")
         self.points = points_of_frames(model, points)
         self.ground = ground or Plane()
-        self.law: StepLaw = law or RelaxedCone()
+        self.law: StepLaw = RelaxedCone() if law is None else law
+        require_law(self.law, stepped=True)
         self.step = step
         self.parents: list[int] = model.dof_parent.tolist()
 

@@ -318,6 +318,48 @@ def test_a_configuration_names_a_registered_contact_law():
     with pytest.raises(TypeError, match="expected a frozen dataclass that extends trajopt.ContactLaw"):
         to.register_contact_law("none", Pendulum)
 
+    @dataclass(frozen=True)
+    class Stuck(to.StepLaw):
+        """A law of a user without ``slower``."""
+
+        def force(self, g, n, w, p):
+            return n * to.exp(-20.0 * g)
+
+    with pytest.raises(TypeError, match="trajopt.StepLaw and defines force and slower"):
+        to.register_contact_law("stuck", Stuck)
+    with pytest.raises(TypeError, match="contact law Stuck, a StepLaw, does not define slower"):
+        to.SteppedContact(to.chain(2), ["body1"], law=Stuck())
+
+
+def soft_law(force):
+    return type("Own", (to.ContactLaw,), {"force": force})()
+
+
+@pytest.mark.parametrize(
+    ("law", "message"),
+    [
+        (
+            soft_law(lambda self, g, n, w, p: n if g < 0 else w),
+            r"law Own fails in line \d+ of .*, `.*`: '<' not supported",
+        ),
+        (soft_law(lambda self, g, n, w, p: [0.0, 0.0, g]), "the force of contact law Own is a list; expected a vector"),
+        (to.HuntCrossley, r"HuntCrossley is a class; create the law, HuntCrossley\(\)"),
+        (to.RelaxedCone(), "RelaxedCone is a StepLaw: use trajopt.SteppedContact"),
+    ],
+)
+def test_mistakes_of_a_contact_law_are_named_where_it_is_used(law, message):
+    with pytest.raises(TypeError, match=message):
+        to.SoftContact(to.chain(2), ["body1"], law=law)
+    with pytest.raises(TypeError, match="HuntCrossley is a soft law: use trajopt.SoftContact"):
+        to.SteppedContact(to.chain(2), ["body1"], law=to.HuntCrossley())
+
+
+def test_a_parameter_of_a_contact_law_may_be_missing_at_first():
+    law = soft_law(lambda self, g, n, w, p: n * (p["stiffness"][0] * to.exp(-g)))
+    system = to.SoftContact(to.chain(2), ["body1"], law=law)
+    given = np.zeros((1, 4)), np.zeros((1, 2)), 0.0
+    assert np.isfinite(to.make_backend(system).f(*given, {"stiffness": [1.0]})).all()
+
 
 def test_the_derivatives_of_a_registered_backend_are_checked():
     """Comparison with the derivatives of the system of the backend, as by `trajopt check`."""
