@@ -144,14 +144,18 @@ def solved(m: ContactProblem, v: Sequence[Scalar]) -> list[Scalar]:
     """Change delta (nv rows) of the joint velocities in the step, by Newton's method.
 
     The velocities v (nv rows) at the start scale the accuracy. If the drive, a gap, v or a parameter is dual or complex,
-    delta carries its derivatives. There is no error if STEPS steps are not enough.
+    delta carries its derivatives, for which the derivatives of the forces at real numbers are enough. There is no error if STEPS
+    steps are not enough.
     """
     plain = m.real()
     delta = _iterated(plain, [sm.real(x) for x in v])
-    for _ in range(max(map(_orders, (*m.drive, *(c.gap for c in m.arrivals), *v, *m.p.values())))):
-        w = velocities_after(m, delta)
-        found = [m.law.force_and_slopes(c.gap, c.normal, at, m.p) for c, at in zip(m.arrivals, w, strict=True)]
-        step = direction(m, delta, [force for force, _ in found], [slope.w for _, slope in found])
+    orders = max(map(_orders, (*m.drive, *(c.gap for c in m.arrivals), *v, *m.p.values())))
+    for problem in [plain, plain, *[m] * orders] if orders else []:  # exact real numbers; then each step adds an order
+        w = velocities_after(plain, [sm.real(x) for x in delta])
+        found = [m.law.force_and_slopes(c.gap, c.normal, at, plain.p) for c, at in zip(plain.arrivals, w, strict=True)]
+        w = velocities_after(problem, delta)
+        forces = [m.law.force(c.gap, c.normal, at, problem.p) for c, at in zip(problem.arrivals, w, strict=True)]
+        step = direction(problem, delta, forces, [slope.w for _, slope in found])
         delta = [x + d for x, d in zip(delta, step.d, strict=True)]
     return delta
 

@@ -14,6 +14,7 @@ from dynamics_backends.registry import make_backend
 from dynamics_backends.rigid_body.model.model_builder import ModelBuilder
 from dynamics_backends.rigid_body.spatial.spatial import Vec
 from dynamics_backends.symbols import ca
+from dynamics_backends.systems.contact.contact_law import StepLaw
 from dynamics_backends.systems.contact.ground_contact import Plane, Terrain
 from dynamics_backends.systems.contact.relaxed_cone import RelaxedCone
 from dynamics_backends.systems.contact.stepped_contact import SteppedContact
@@ -315,6 +316,26 @@ def test_second_derivatives_by_complex_step(ground):
         np.testing.assert_allclose(ours, theirs, rtol=1e-9, atol=1e-9 * np.abs(theirs).max())
         np.testing.assert_allclose(chain_rule, theirs, rtol=1e-9, atol=1e-9 * np.abs(theirs).max())
     assert np.abs(own.uu).max() > 0.0  # the step is not linear in u
+
+
+def test_a_law_needs_only_its_force():
+    """Dual numbers go through the step by the derivatives of the force at their real parts."""
+
+    class ForceOnly(RelaxedCone):
+        force_and_slopes = StepLaw.force_and_slopes
+
+    model, made = tree("floating2", 3), []
+    for law in (RelaxedCone(), ForceOnly()):
+        system = SteppedContact(model, ["body1", ("body2", (0.1, 0.0, -0.2))], law=law, step=0.02)
+        x, u, _ = arguments(system, ["body1", "body2"], N=3)
+        lam = np.random.default_rng(5).standard_normal((len(x), system.n_out))
+        made += [
+            make_backend(system, m, engine="numpy").hessian_contraction(x, u, 0.0, None, lam)[1]
+            for m in ("analytic", "forward_ad")
+        ]
+    for found in made[1:]:
+        for ours, theirs in zip(found, made[0], strict=True):
+            np.testing.assert_allclose(ours, theirs, rtol=1e-9, atol=1e-9 * np.abs(theirs).max())
 
 
 def test_compiled_second_derivatives_of_a_batch():
