@@ -294,7 +294,12 @@ class Hessians(NamedTuple):
 
 
 class DynamicsBackend(Protocol):
-    """Values and first derivatives of one map by one method; batch first, float64."""
+    """Values and first derivatives of one map by one method; batch first, float64.
+
+    This is the interface inside the toolkit. A user's backend needs only ``f`` and ``jacobians``, and ``manifold`` and ``nu``
+    unless it is made for a system; :mod:`dynamics_backends.user_backend` adds the rest. Arguments of the methods: x (N, nx), u (N,
+    nu), t (N,) or a number [s], p: run-time parameters by name, (N, n) or (n,), None for none. Raises ValueError for other shapes.
+    """
 
     map: Map
     name: str
@@ -307,7 +312,7 @@ class DynamicsBackend(Protocol):
         ...
 
     def jacobians(self, x: Array, u: Array, t: Array | float = 0.0, p: Parameters | None = None) -> Jacobians:
-        """Value and partial derivatives."""
+        """Value (N, n_out) and partial derivatives fx (N, n_out, ndx), fu (N, n_out, nu)."""
         ...
 
 
@@ -318,7 +323,10 @@ class SecondOrderBackend(Protocol):
     def hessian_contraction(
         self, x: Array, u: Array, t: Array | float, p: Parameters | None, lam: Array
     ) -> tuple[Jacobians, Hessians]:
-        """First derivatives, and the second derivatives of lam' f for lam (N, n_out)."""
+        """First derivatives, and second ones of lam' f: xx (N, ndx, ndx), ux (N, nu, ndx), uu (N, nu, nu).
+
+        lam: (N, n_out). Other arguments are those of :class:`DynamicsBackend`.
+        """
         ...
 
 

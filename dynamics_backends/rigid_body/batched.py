@@ -1,7 +1,8 @@
 """The rigid-body algorithms for scripts: batch first, (N, n) in and (N, ...) out; for a single point (n,), results have no N.
 
 The algorithms themselves work on rows, component first; each has a module of its name. Arrays may be float64 or complex128.
-Velocities and forces of a floating base are in its LOCAL frame; spatial vectors are [linear; angular].
+Velocities and forces of a floating base are in its LOCAL frame; spatial vectors are [linear; angular]. Units are q [rad, m],
+v [rad/s, m/s], a [rad/s^2, m/s^2] and tau [N m, N], for revolute and prismatic joints.
 """
 
 from __future__ import annotations
@@ -163,7 +164,10 @@ def solve_mass_matrix(model: Model, q: Array, x: Array) -> Array:
 
 @_for_numbers("to.InverseDynamics(model)")
 def inverse_dynamics_derivatives(model: Model, q: Array, v: Array, a: Array) -> tuple[Array, Array, Array]:
-    """Derivatives of the joint forces d tau/dq, d tau/dv and d tau/da = M, each (N, nv, nv); (nv, nv) for one point q (nq,)."""
+    """Derivatives of the joint forces d tau/dq, d tau/dv and d tau/da = M, each (N, nv, nv); (nv, nv) for one point.
+
+    q: (N, nq) [rad, m]; v: (N, nv) [rad/s, m/s]; a: (N, nv) [rad/s^2, m/s^2].
+    """
     c = _Call(model, q=q, v=v, a=a)
     d = rnea_derivatives(model, **c.rows)
     return c.out(d.dq), c.out(d.dv), c.out(d.M)
@@ -171,7 +175,10 @@ def inverse_dynamics_derivatives(model: Model, q: Array, v: Array, a: Array) -> 
 
 @_for_numbers("to.FreeBody(model)")
 def forward_dynamics_derivatives(model: Model, q: Array, v: Array, tau: Array) -> tuple[Array, Array, Array]:
-    """Derivatives of the accelerations d a/dq, d a/dv and d a/dtau = M^-1, each (N, nv, nv); (nv, nv) for one point q (nq,)."""
+    """Derivatives of the accelerations d a/dq, d a/dv and d a/dtau = M^-1, each (N, nv, nv); (nv, nv) for one point.
+
+    q: (N, nq) [rad, m]; v: (N, nv) [rad/s, m/s]; tau: (N, nv) [N m, N].
+    """
     c = _Call(model, q=q, v=v, tau=tau)
     d = fd_derivatives(model, **c.rows)
     return c.out(d.dq), c.out(d.dv), c.out(d.dtau)
@@ -197,9 +204,9 @@ def energy(model: Model, q: Array, v: Array) -> tuple[Array, Array]:
 
 @_for_numbers("to.kinematics.spatial_momentum")
 def spatial_momentum(model: Model, q: Array, v: Array) -> Array:
-    """Linear and angular momentum (N, 6) of all moving bodies about the world's origin, in world axes; (6,) for one point.
+    """Linear and angular momentum (N, 6) [kg m/s, kg m^2/s] of all moving bodies about the world's origin; (6,) for one point.
 
-    The momentum of rotors (armature) is not included.
+    It is in world axes. The momentum of rotors (armature) is not included.
     """
     c = _Call(model, q=q, v=v)
     return c.out(kinematics.spatial_momentum(model, **c.rows))
@@ -222,7 +229,10 @@ def frame_placement(model: Model, q: Array, frame: str) -> tuple[Array, Array]:
 
 @_for_numbers("to.kinematics.frame_velocity")
 def frame_velocity(model: Model, q: Array, v: Array, frame: str, reference: str = "LOCAL_WORLD_ALIGNED") -> Array:
-    """Velocity (N, 6) = [linear; angular] of a frame, (6,) for one point; reference: LOCAL, WORLD or LOCAL_WORLD_ALIGNED."""
+    """Velocity (N, 6) = [linear m/s; angular rad/s] of a frame, (6,) for one point.
+
+    reference: LOCAL, WORLD or LOCAL_WORLD_ALIGNED.
+    """
     c = _Call(model, q=q, v=v)
     return c.out(kinematics.frame_velocity(model, **c.rows, frame=model.frame_id(frame), reference=reference))
 

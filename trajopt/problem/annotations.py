@@ -114,9 +114,9 @@ class Annotations:
 
 
 def rod(name: str, start: Array, end: Array, radius: float) -> Body:
-    """Capsule between two points (3,) [m], for ``draw``; radius [m]. Raises ValueError for coincident points.
+    """Capsule between the points ``start`` and ``end`` (3,) [m] in the world, for ``draw``; radius [m].
 
-    Lengths are rounded to 1e-9 m, so that a rotating rod keeps the same shape.
+    Raises ValueError for coincident points. Lengths are rounded to 1e-9 m, so that a rotating rod keeps the same shape.
     """
     start, end = np.asarray(start, float), np.asarray(end, float)
     R, middle, length = segment_frame(start, end)

@@ -73,7 +73,10 @@ class ImpactStage:
     def linearize(
         self, x: Array, u: Array, t: Array | float, dt: Array | float, p: Parameters | None = None
     ) -> LinearizedStep:
-        """Return x_next (N, nx), A = d x_next / dx (N, ndx, ndx), B = d x_next / du (N, ndx, nu); dt is ignored."""
+        """Return x_next (N, nx), A = d x_next / dx (N, ndx, ndx), B = d x_next / du (N, ndx, nu).
+
+        x: (N, nx). u: (N, nu) or more columns, which are ignored. t: a number or (N,) [s]. dt is ignored.
+        """
         x = np.asarray(x, float)
         j = self.backend.jacobians(x, self._first_controls(u), t, p)
         x_next = np.ascontiguousarray(self.manifold.integrate(x.T, j.value.T).T)

@@ -98,9 +98,11 @@ def residual_cost(
 ) -> CostTerm:
     """Cost term with a user-defined residual, a function ``function(x, u, t, p)`` of rows.
 
-    The function returns rows or a list of ``n_out`` scalars and uses arithmetic, indexing and :mod:`dynamics_backends.scalar`.
-    nu: number of controls of the problem, if the function reads u; with nu = 0 (required for a terminal term) ``u`` is empty.
-    Raises ValueError for a parameter (a goal, a reference) that is not finite, and for an invalid weight, see :class:`CostTerm`.
+    The function returns rows or a list of ``n_out`` scalars and uses arithmetic, indexing and functions of NumPy or trajopt.
+    weight: a number, (n_out,) or (N, n_out) with one row per knot, in cost per squared unit of the residual, and per second [s] in
+    a running term. nu: number of controls of the problem, if the function reads u; with nu = 0 (required for a terminal term) ``u``
+    is empty. Raises ValueError for a parameter (a goal, a reference) that is not finite, and for an invalid weight, see
+    :class:`CostTerm`.
 
     >>> import numpy as np, trajopt as to
     >>> plane = to.Manifold.vector(2)
@@ -245,7 +247,8 @@ def _scaled_term(term: CostTerm, factor: Array) -> CostTerm:
 def state_cost(manifold: AnyManifold, reference: Values, weight: Values = 1.0, name: str = "state") -> CostTerm:
     """Cost of r = x (-) reference in the tangent space at the reference, (ndx,).
 
-    reference: (nx,) or (N, nx). Raises ValueError for another shape, and for a quaternion that is not of unit length.
+    reference: (nx,) or (N, nx). weight: a number, (ndx,) or (N, ndx). Raises ValueError for another shape, and for a quaternion
+    that is not of unit length.
     """
     manifold, reference = as_manifold(manifold), np.asarray(reference, dtype=float)
     if reference.shape[-1:] != (manifold.nx,):
@@ -275,8 +278,8 @@ def control_cost(
 ) -> CostTerm:
     """Cost of r = u - reference, (nu,).
 
-    reference: a number, (nu,) or (N, nu). names: names of the controls, for reports. Raises ValueError for another shape, and for a
-    reference that is not finite.
+    reference, weight: a number, (nu,) or (N, nu). names: names of the controls, for reports. Raises ValueError for another shape,
+    and for a reference that is not finite.
     """
     reference = np.asarray(reference, dtype=float)
     reference = np.full(nu, reference) if reference.ndim == 0 else reference
@@ -304,7 +307,8 @@ def frame_position_cost(
 ) -> CostTerm:
     """Cost of r = position of the frame - goal, WORLD, (3,) [m]; goal: (3,) or (N, 3).
 
-    Raises UnknownName if the model has no such frame, ValueError for a goal of another shape or that is not finite.
+    weight: a number, (3,) or (N, 3). Raises UnknownName if the model has no such frame, ValueError for a goal of another shape or
+    that is not finite.
     """
 
     frame_id = model.frame_id(frame)
@@ -332,9 +336,9 @@ def frame_placement_cost(
     position: (3,) or (N, 3), WORLD. rotation: world from goal frame, a matrix (3, 3), a quaternion x, y, z, w (4,) or roll, pitch,
     yaw (3,) [rad], each with a leading axis N for one per knot, see :func:`~trajopt.rotation_matrix`. The rotation at a
     configuration q0 is ``to.frame_placement(model, q0, frame)[0]``. It is stored as the parameter ``rotation`` (9,), row by row.
-    The residual is smooth while the angle to the goal is below pi. log6: use r = log(M_goal^-1 M) on SE(3), whose linear part is
-    that of the screw motion from the goal to the frame (Crocoddyl's ResidualModelFramePlacement). Raises UnknownName if the model
-    has no such frame, ValueError for an invalid rotation or a position that is not finite.
+    weight: a number, (6,) or (N, 6). The residual is smooth while the angle to the goal is below pi. log6: use r = log(M_goal^-1 M)
+    on SE(3), whose linear part is that of the screw motion from the goal to the frame (Crocoddyl's ResidualModelFramePlacement).
+    Raises UnknownName if the model has no such frame, ValueError for an invalid rotation or a position that is not finite.
     """
 
     frame_id = model.frame_id(frame)
@@ -364,8 +368,8 @@ def frame_axis_cost(
 
     r = p - p_goal and the two components of R axis perpendicular to R_goal axis. position: (3,) or (N, 3), WORLD. rotation: world
     from goal frame, as in :func:`frame_placement_cost`, the same at all knots. axis: (3,) in the frame; the opposite direction at
-    the goal has a zero residual too. Raises UnknownName if the model has no such frame, ValueError for an axis without direction,
-    and for an invalid rotation.
+    the goal has a zero residual too. weight: a number, (5,) or (N, 5). Raises UnknownName if the model has no such frame,
+    ValueError for an axis without direction, and for an invalid rotation.
     """
     R = rotation_matrix(rotation, f"the rotation of the goal of {frame!r}")
     direction = np.asarray(axis, dtype=float)
@@ -395,8 +399,8 @@ def frame_velocity_cost(
 ) -> CostTerm:
     """Cost of r = velocity of the frame - reference, [linear, angular] (6,) [m/s, rad/s].
 
-    reference: (6,) or (N, 6); default: zero. expressed_in: "LOCAL", "WORLD" or "LOCAL_WORLD_ALIGNED". Raises ValueError for another
-    one or another reference, UnknownName if the model has no such frame.
+    reference: (6,) or (N, 6); default: zero. weight: a number, (6,) or (N, 6). expressed_in: "LOCAL", "WORLD" or
+    "LOCAL_WORLD_ALIGNED". Raises ValueError for another one or another reference, UnknownName if the model has no such frame.
     """
 
     frame_id = model.frame_id(frame)

@@ -77,7 +77,10 @@ class SampledSystem:
     def linearize(
         self, x: Array, u: Array, t: Array | float, dt: Array | float, p: Parameters | None = None
     ) -> LinearizedStep:
-        """Return x_next (N, nx) and its sensitivities A (N, ndx, ndx), B (N, ndx, nu) in the tangent spaces at x and x_next."""
+        """Return x_next (N, nx) and its sensitivities A (N, ndx, ndx), B (N, ndx, nu) in the tangent spaces at x and x_next.
+
+        x: (N, nx). u: (N, nu). t, dt: a number or (N,) [s].
+        """
         ndx, total, s = self.manifold.ndx, None, None
         for s in self._substeps(x, u, t, dt, p):
             total = chained(s.moved, total)

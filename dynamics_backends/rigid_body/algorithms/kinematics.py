@@ -129,7 +129,10 @@ def frame_rotation(model: Model, q: Rows, frame: int | str) -> list[list[Scalar]
 
 
 def frame_placement(model: Model, q: Rows, frame: int | str, driver: Driver = run) -> tuple[list[list[Scalar]], Rows]:
-    """Rotation R[i][j] from the frame to the world, and world position (3, N) [m], from one recursion by the driver."""
+    """Rotation R[i][j], each (N,), from the frame to the world, and world position (3, N) [m]; q: rows (nq, N).
+
+    driver: evaluates the recursion. Raises UnknownName for an unknown frame.
+    """
     posed = _frame_pose(PLACEMENT, model, frame, {"q": q}, driver)
     return _rotation(posed), _position(posed)
 
@@ -147,8 +150,9 @@ def _rotation(posed: _Posed) -> list[list[Scalar]]:
 
 @takes_entries
 def frame_velocity(model: Model, q: Rows, v: Rows, frame: int | str, reference: str = "LOCAL_WORLD_ALIGNED") -> Rows:
-    """Velocity (6, N) [linear m/s; angular rad/s] of the frame; zero for one of the world. Raises ValueError for an unknown
-    reference.
+    """Velocity (6, N) [linear m/s; angular rad/s] of the frame; zero for one of the world. q: rows (nq, N), v: rows (nv, N).
+
+    reference: LOCAL, WORLD or LOCAL_WORLD_ALIGNED. Raises ValueError for another one.
     """
     posed = _frame_pose(MOTION, model, frame, {"q": q, "v": v})
     still = Motion(*(Vec(posed.zero, posed.zero, posed.zero) for _ in range(2)))
@@ -177,9 +181,9 @@ def _check_reference(reference: str) -> None:
 
 @takes_entries
 def frame_jacobian(model: Model, q: Rows, frame: int | str, reference: str = "LOCAL_WORLD_ALIGNED") -> Rows:
-    """Jacobian (6 * nv, N) of the frame's velocity by rows: entry [r * nv + d] is d velocity[r] / d v[d].
+    """Jacobian (6 * nv, N) of the frame's velocity by rows: entry [r * nv + d] is d velocity[r] / d v[d]. q: rows (nq, N).
 
-    Raises ValueError for an unknown reference.
+    reference: LOCAL, WORLD or LOCAL_WORLD_ALIGNED. Raises ValueError for another one.
     """
     posed = _frame_pose(PLACEMENT, model, frame, {"q": q})
     columns = {d: _referred(_column(posed, d), posed, reference) for d in _path(model, posed)}
