@@ -117,8 +117,8 @@ class Tape:
     @property
     def _struct(self) -> tuple[Any, ...]:
         """Struct tape_t, and the arrays to which it points, which must live as long as it is in use; the same for all threads."""
-        found: tuple[Any, ...] | None = self.__dict__.get("_kept")
-        return self.__dict__.setdefault("_kept", self._new_struct()) if found is None else found
+        found: tuple[Any, ...] | None = self.__dict__.get("_cached_struct")
+        return self.__dict__.setdefault("_cached_struct", self._new_struct()) if found is None else found
 
     def _new_struct(self) -> tuple[Any, ...]:
         """Return a new struct tape_t, and the arrays to which it points."""
@@ -130,7 +130,7 @@ class Tape:
 
     def __getstate__(self) -> dict[str, Any]:
         """State for pickling, without the interpreter and the sizes of workspaces, which belong to the process."""
-        local = "_rows", "_kept", "registers", "_kernel_workspace"
+        local = "_rows", "_cached_struct", "registers", "_kernel_workspace"
         return {key: value for key, value in self.__dict__.items() if key not in local}
 
 
