@@ -156,7 +156,7 @@ def first_order(
         for block, value, right, names in zip(blocks, found[1:], exact[1:], columns, strict=True):
             if right.size:
                 size, (i, j) = worst_entry(value, right, least[:, None, None])
-                entry = f"d {map.output_names[i]} / d {names[j]}"
+                entry = f"d({map.output_names[i]}) / d({names[j]})"
                 yield DerivativeCheck(what, block, method, size, entry, tolerance, reference)
 
 
@@ -235,7 +235,7 @@ def _along_direction(
 ) -> DerivativeCheck:
     """Result for second derivatives along a direction, whose worst entry is in this row of (x, u)."""
     name = (*map.manifold.tangent_names, *map.control_names)[row]
-    return DerivativeCheck(what, "second", method, error, f"d2 / d {name} along a direction", tolerance, reference)
+    return DerivativeCheck(what, "second", method, error, f"d2 / d({name}) along a direction", tolerance, reference)
 
 
 def _whole(H: Hessians) -> Array:

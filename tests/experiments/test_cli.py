@@ -471,7 +471,7 @@ def test_check_names_a_wrong_derivative(config, monkeypatch):
     monkeypatch.setattr(Analytic, "jacobians", wrong)
     result = run("check", config)
     assert result.exit_code == FAILED
-    assert "worst: d vdot[elbow] / d q[shoulder], relative error" in result.output
+    assert "worst: d(vdot[elbow]) / d(q[shoulder]), relative error" in result.output
     assert "(analytic against complex_step, dynamics)" in result.output
 
 
@@ -486,7 +486,7 @@ def test_check_names_a_wrong_second_derivative(config, monkeypatch):
     monkeypatch.setattr(AnalyticSecondOrder, "hessian_contraction", wrong)
     result = run("check", config, "--points", "2")
     assert result.exit_code == FAILED
-    assert "worst: d2 / d q[elbow] along a direction, relative error" in result.output
+    assert "worst: d2 / d(q[elbow]) along a direction, relative error" in result.output
     assert "(analytic against complex_step" in result.output
 
 
