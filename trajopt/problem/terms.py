@@ -417,7 +417,7 @@ def frame_velocity_cost(
 def center_of_mass_cost(
     model, manifold: Manifold, goal: Values, weight: Values = 1.0, name: str = "center of mass"
 ) -> CostTerm:
-    """Cost of r = center of mass - goal, WORLD, (3,) [m]; goal: (3,) or (N, 3).
+    """Cost of r = center of mass - goal, WORLD, (3,) [m]; goal: (3,) or (N, 3). weight: a number, (3,) or (N, 3).
 
     Raises ValueError for a goal of another shape or that is not finite.
     """
