@@ -1,10 +1,10 @@
 """Solver ``auto`` from one or several starts, each a sequence of attempts of :mod:`trajopt.solvers.auto`.
 
 In order: the best of competing starts if the guess is at rest (:mod:`trajopt.solvers.competing_starts`), else the guess; beside
-the guess if this is a saddle point; other starts if no motion is feasible. In single solves with checks follow, for every solver:
-goals relaxed within their tolerance if they contradict each other (:mod:`trajopt.solvers.goal_tolerance`), margins if
-``between_knots`` is set; for ``auto`` then margins if inequalities are violated between the knots, more substeps if the replay
-fails, and detours of the guess if margins or substeps do not help (:mod:`trajopt.solvers.solve`).
+the guess, or the solution, if this is a saddle point; other starts if no motion is feasible. In single solves with checks follow,
+for every solver: goals relaxed within their tolerance if they contradict each other (:mod:`trajopt.solvers.goal_tolerance`),
+margins if ``between_knots`` is set; for ``auto`` then margins if inequalities are violated between the knots, more substeps if
+the replay fails, and detours of the guess if margins or substeps do not help (:mod:`trajopt.solvers.solve`).
 """
 
 from __future__ import annotations
@@ -67,8 +67,11 @@ def _run_attempts(
     competed = may_compete(ocp, warm.guess)
     found = (_from_best_start if competed else _in_turn)(solve, ocp, warm, options, callback)
     stayed = is_at_rest(ocp, warm.guess) and is_unmoved(found, warm.guess)
-    if found.status.success and (stayed or (not competed and _has_unmoved_control(ocp, found, warm.guess))):
-        found = _off_saddle_point(solve, ocp, warm, found, options, callback)
+    if found.status.success and stayed:
+        found = _off_saddle_point(solve, ocp, warm, found, options, callback, "The guess is")
+    elif found.status.success and found.meta.get("indefinite"):
+        own = replace(warm, guess=Guess(found.xs, found.us))
+        found = _off_saddle_point(solve, ocp, own, found, options, callback, "From the guess, solves end at")
     return _with_other_starts(solve, ocp, warm.guess, found, options, callback)
 
 
@@ -83,27 +86,19 @@ def is_unmoved(found: Solution, guess: Guess) -> bool:
     return bool(same or np.abs(found.xs - found.xs[0]).max() <= UNMOVED)
 
 
-def _has_unmoved_control(ocp: OCP, found: Solution, guess: Guess) -> bool:
-    """True if some controls kept their values of the guess, within bounds, to UNMOVED, over all time steps, and others did not.
-
-    The motion may then be symmetric. False for a guess that is a solution.
-    """
-    steps = [np.full(phase.knots, phase.dynamics.takes_time) for phase in ocp.phases]
-    free = np.concatenate(steps)[:, None] & np.ones(guess.us.shape, dtype=bool)
-    if ocp.control_bounds is not None:
-        lower, upper = ocp.control_bounds
-        free &= (guess.us > lower + UNMOVED) & (guess.us < upper - UNMOVED)
-    same = (np.abs(found.us - guess.us) <= UNMOVED).all(axis=0, where=free)[free.any(axis=0)]
-    return bool(same.any() and not same.all() and found.iterations)
-
-
 def _off_saddle_point(
-    solve: SolveAttempt, ocp: OCP, warm: WarmStart, found: Solution, options: AutoOptions, callback: Callback | None
+    solve: SolveAttempt,
+    ocp: OCP,
+    warm: WarmStart,
+    found: Solution,
+    options: AutoOptions,
+    callback: Callback | None,
+    where: str,
 ) -> Solution:
     """Solve again from a slightly moved guess; return that solution if it is cheaper or unbounded, else ``found``.
 
-    found: a solution in which some controls are those of the guess. At a symmetric guess gradients may be zero although the cost
-    falls to both sides.
+    found: a solution that is the guess, or whose Hessian is indefinite. At a symmetric guess gradients may be zero although the
+    cost falls to both sides. where: begins the sentence on the saddle point in the message.
     """
     again = _in_turn(solve, ocp, replace(warm, guess=pushed(ocp, warm.guess)), options, callback)
     both = iterations_of(found, again)
@@ -111,7 +106,6 @@ def _off_saddle_point(
         return replace(again, **both)
     if not (again.status.success and again.cost < found.cost - LOWER * max(1.0, abs(found.cost))):
         return replace(found, **both)
-    where = "The guess is" if is_unmoved(found, warm.guess) else "From the guess, solves end at"
     message = f"{again.status.message} {where} a saddle point (cost {found.cost:.4g}): the solve began beside it."
     return replace(again, status=replace(again.status, message=message), **both)
 

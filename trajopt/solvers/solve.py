@@ -252,15 +252,20 @@ def _may_be_unbounded(ocp: OCP, solution: Solution) -> bool:
 
 
 def _not_left(solver: str, ocp: OCP, guess: Guess, solution: Solution) -> Iterator[str]:
-    """Yield a finding if a solver returns a guess at rest, unless its cost is least: zero, of squares alone.
+    """Yield a finding on a solution that may be a saddle point or a maximum; the solver ``auto`` leaves those itself.
 
-    The solver ``auto`` moves off such guesses itself.
+    Such are solutions with an indefinite Hessian, and guesses at rest, unless the cost is least: zero, of squares alone.
     """
     if solver == DEFAULT_SOLVER or not solution.status.success:
         return
     from trajopt.solvers.auto_starts import is_unmoved
     from trajopt.solvers.competing_starts import is_at_rest
 
+    if solution.meta.get("indefinite"):
+        yield (
+            "the Hessian of the Lagrangian is indefinite at the solution, which may be a saddle point or a maximum: use "
+            "solver = 'auto', or another guess"
+        )
     if not (is_at_rest(ocp, guess) and is_unmoved(solution, guess)):
         return
     if solution.cost > 0.0 or not all(term.squared for term in ocp.terms()):

@@ -321,6 +321,20 @@ def test_a_symmetric_motion_of_one_control_is_left():
     assert len(records) == len(found.history) > found.iterations
 
 
+@pytest.mark.parametrize(("bound", "code"), [(np.inf, StatusCode.UNBOUNDED), (100.0, StatusCode.CONVERGED)])
+def test_a_maximum_on_the_constraints_is_left(bound, code):
+    """The shortest controls that reach the goal are stationary, and the most expensive ones, as the cost is -u^2."""
+    cart = to.SampledSystem(to.FunctionMap(lambda x, u, t, p: [x[1], u[0]], 2, 1, second_order=True), "rk4")
+    cost = to.objective_term("minus u squared", lambda x, u, t, p: [-(u[0] ** 2)], 2, nu=1)
+    goal = to.bounded(to.state_cost(2, [1.0, 0.0]), name="goal")
+    limits = {"u_lower": -bound, "u_upper": bound}
+    ocp = to.OCP.single_phase(cart, [0.0, 0.0], 20, 0.1, [cost], terminal_constraints=[goal], **limits)
+    found = to.solve(ocp)
+    assert found.status.code is code and found.cost < -15000.0
+    alone = to.solve(ocp, solver="ipm")
+    assert alone.cost > -2.0 and any("indefinite" in finding for finding in alone.meta["findings"])
+
+
 def test_a_maximum_without_bounds_is_unbounded():
     cart = to.SampledSystem(to.FunctionMap(lambda x, u, t, p: [x[1], u[0]], 2, 1, second_order=True), "rk4")
     gain = to.objective_term("gain", lambda x, u, t, p: [-(u[0] ** 2)], 2, nu=1)

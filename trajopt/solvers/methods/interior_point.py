@@ -255,7 +255,7 @@ class InteriorPoint:
                 return (yield from self._restore(crept=crept))
             self._report(0.0, 0.0)
             return End.CONVERGED if self._is_optimal else End.PRECISION
-        self.curvature.watch(self.now.error, accepted.alpha, self.reflected > 0 or self.shift > 0.0)
+        self.curvature.watch(self.now.error, accepted.alpha, self.indefinite)
         self._report(accepted.alpha, accepted.size)
         yield from self._take(accepted)
         return None
@@ -346,6 +346,11 @@ class InteriorPoint:
         return step
 
     @property
+    def indefinite(self) -> bool:
+        """True if the reduced Hessian of the last Newton step was indefinite, as near a saddle point, and was modified."""
+        return self.reflected > 0 or self.shift > 0.0
+
+    @property
     def _boundary_fraction(self) -> float:
         """Fraction-to-the-boundary parameter tau (eq. 8)."""
         return max(TAU, 1.0 - self.barrier.mu)
@@ -362,7 +367,7 @@ class InteriorPoint:
 
         Short: below CREPT, or below CONVEXIFIED if the Hessian was modified. Any other step ends the series.
         """
-        length = CONVEXIFIED if self.reflected > 0 or self.shift > 0.0 else CREPT
+        length = CONVEXIFIED if self.indefinite else CREPT
         self.crept = self.crept + 1 if alpha < length and self.now.violation > self.options.constraint_tolerance else 0
         if self.crept < CREEPING:
             return False

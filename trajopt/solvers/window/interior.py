@@ -118,7 +118,8 @@ def _solution(slot: InteriorSlot, method: InteriorPoint, guess: Guess, status: S
         journal.history(),
         ocp.times,
         multipliers=multipliers,
-        meta={"barrier": method.barrier.mu, "hessian": program.hessian} | _strategy(method),
+        meta={"barrier": method.barrier.mu, "hessian": program.hessian, "indefinite": method.indefinite}
+        | _strategy(method),
     )
 
 
