@@ -82,6 +82,11 @@ class Attempt(NamedTuple):
         """True if the attempt solves on a coarser time grid than the problem's, so that its solution serves only as a guess."""
         return self.fine is not None
 
+    @property
+    def through_coarse(self) -> bool:
+        """True if the attempt solves on a coarse grid, or starts from a solution there."""
+        return self.coarse or self.restart
+
 
 class Try(NamedTuple):
     """Request: solve by an attempt from a guess. time_limit: see :func:`~trajopt.solvers.time_limits.remaining`."""
@@ -91,88 +96,133 @@ class Try(NamedTuple):
     time_limit: float | None
 
 
+class Tried(NamedTuple):
+    """An attempt that was made, its start, its solution and its entry in the report."""
+
+    attempt: Attempt
+    start: Guess
+    solution: Solution
+    entry: dict[str, Any]
+
+    @property
+    def solves(self) -> bool:
+        """True if the attempt solved the problem on its time grid and satisfies its bounds."""
+        return self.solution.status.success and not self.attempt.coarse and not self.entry["breaks them"]
+
+
 def in_turn(
     plan: Iterable[Attempt], problem: Callable[[], OCP], guess: Guess, options: AutoOptions
 ) -> Generator[Try, Solution | None, Solution | Status]:
     """Yield attempts in order until one solves the problem; each is answered by its solution, or None if it was stopped.
 
-    problem: function that returns the problem. The first attempt and those on coarse grids start from ``guess``, attempts with
-    ``restart`` from a coarse solution, others from the last iterate of the last attempt without coarse grids, or from ``guess``
-    if that iterate is not usable (:func:`leaves_a_start`). Those with ``fresh`` start from ``guess``, unless the attempt before
-    began there; if a motion is feasible, they continue the attempt before if it used all its iterations. Coarse grids and restarts
-    are left out if an attempt without them has found a feasible motion, ``held`` durations also if a coarse one has, or
-    if they were held before. Ends early
-    after Ctrl-C, at the time limit, for an unbounded problem, and without ``fallback`` after a failure. Returns the cheapest
-    solution, or if all failed the cheapest feasible or the last one (:func:`_best`), with iterations and records of all and a
-    report on all attempts in ``meta``; the status "interrupted" if no attempt has a solution.
+    problem: function that returns the problem. :func:`_is_skipped` decides which attempts are left out, :func:`_start_of` where
+    the others start, and :func:`_ends` which one is the last. Returns the cheapest solution, or if all failed the cheapest
+    feasible or the last one (:func:`_best`), with iterations and records of all and a report on all attempts in ``meta``; the
+    status "interrupted" if no attempt has a solution.
     """
-    began, made, solutions, account = start_of_solve(), list[Attempt](), list[Solution](), list[dict[str, Any]]()
-    coarse = list[tuple[OCP, Solution]]()
-    start = guess
-    limit, out_of_time = options.time_limit, False
+    began, tried, limit, out_of_time = start_of_solve(), list[Tried](), options.time_limit, False
     for attempt in plan:
-        main = [(a, s) for a, s in zip(made, solutions, strict=True) if not (a.coarse or a.restart)]
-        feasible = any(is_feasible(problem(), s) for _, s in main)
-        if attempt.coarse or attempt.restart:
-            moving = any(s.status.success for _, s in coarse)
-            if feasible or (attempt.restart and not coarse) or (attempt.held and moving):
-                continue
-        elif _solved(made, solutions, account):
+        if any(t.solves for t in tried) and not attempt.through_coarse:
             break
-        continues = feasible and bool(main) and main[-1][1].status.code is StatusCode.MAX_ITERATIONS
-        if attempt.fresh and not continues and (feasible or start is guess):
+        feasible = any(is_feasible(problem(), t.solution) for t in _direct(tried))
+        if _is_skipped(attempt, tried, guess, feasible):
             continue
-        start = guess
-        if attempt.held:
-            attempt, start = _with_held_durations(attempt, problem(), guess)
-            if not held_durations(attempt) or held_durations(attempt) in [held_durations(a) for a in made]:
-                continue
-        elif attempt.coarse:
-            start = on_grid_of(attempt.ocp, problem(), guess)
-        elif attempt.restart:
-            start = on_grid_of(attempt.ocp, *coarse.pop(0))
-        elif main and (continues or not attempt.fresh):
-            start = start_of_next(main[-1][0].ocp, main[-1][1], guess)
-        at = time.perf_counter()
-        if solutions and not enough_time(limit, began):
+        attempt, start = _start_of(attempt, tried, problem, guess, feasible)
+        if attempt.held and held_durations(attempt) in [(), *(held_durations(t.attempt) for t in tried)]:
+            continue
+        if tried and not enough_time(limit, began):
             out_of_time = True
             break
+        at = time.perf_counter()
         found = yield Try(attempt, start, remaining(limit, began))
         if found is None:
             break
         broken = attempt.relaxed and found.status.success
         broken = broken and any(constraint_violations(problem(), found.xs, found.us))
-        made.append(attempt)
-        solutions.append(found)
-        account.append(_report_entry(attempt, found, found.meta.get("solve_time", time.perf_counter() - at), broken))
-        if attempt.coarse and (found.status.success if attempt.held else leaves_a_start(found)):
-            coarse.append((attempt.ocp, found))
-        if found.status.code is StatusCode.UNBOUNDED and not (attempt.relaxed or attempt.coarse):
+        seconds = found.meta.get("solve_time", time.perf_counter() - at)
+        tried.append(Tried(attempt, start, found, _report_entry(attempt, found, seconds, broken)))
+        if _ends(tried, options):
             break
-        if not another_follows(found, options, broken, coarse=attempt.coarse or bool(attempt.restart and coarse)):
-            break
-    if not solutions:
+    if not tried:
         return termination.not_started()
-    number = _best(made, solutions, account, problem)
-    best, seconds = solutions[number], sum(entry["seconds"] for entry in account)
-    end = solutions[-1].status if solutions[-1].status.code in STOPPED else best.status
+    number, report = _best(tried, problem), [t.entry for t in tried]
+    best, last = tried[number].solution, tried[-1].solution
+    end = last.status if last.status.code in STOPPED else best.status
     return replace(
         best,
-        status=_status(end, account, number, limit if out_of_time else None),
-        iterations=sum(s.iterations for s in solutions),
-        history=tuple(record for s in solutions for record in s.history),
-        meta={**best.meta, "attempts": account, "solve_time": seconds},
+        status=_status(end, report, number, limit if out_of_time else None),
+        iterations=sum(t.solution.iterations for t in tried),
+        history=tuple(record for t in tried for record in t.solution.history),
+        meta={**best.meta, "attempts": report, "solve_time": sum(entry["seconds"] for entry in report)},
     )
 
 
-def another_follows(found: Solution, options: AutoOptions, broken: bool, coarse: bool = False) -> bool:
-    """Return True if another attempt follows: this one violates bounds that it omitted, or failed or was coarse, with fallback.
+def _direct(tried: Sequence[Tried]) -> list[Tried]:
+    """Return the attempts on the problem's grid that did not start from a coarse solution."""
+    return [t for t in tried if not t.attempt.through_coarse]
 
-    None follows after Ctrl-C or a time limit. broken: True if the solution violates bounds on the state that the attempt omitted.
-    coarse: True if a success does not end the attempts: on a coarse grid, or with a coarse solution left to restart from.
+
+def _coarse_starts(tried: Sequence[Tried]) -> list[Tried]:
+    """Return the attempts on coarse grids whose solutions can start an attempt on the problem's grid, and have not yet."""
+    coarse = [t for t in tried if t.attempt.coarse]
+    usable = [t for t in coarse if (t.solution.status.success if t.attempt.held else leaves_a_start(t.solution))]
+    return usable[sum(t.attempt.restart for t in tried) :]
+
+
+def _is_skipped(attempt: Attempt, tried: Sequence[Tried], guess: Guess, feasible: bool) -> bool:
+    """True if an attempt is left out.
+
+    Coarse grids and restarts are left out if a motion is feasible; restarts also without a coarse solution, and ``held`` durations
+    if a coarse solve succeeded. Those with ``fresh`` are left out if the attempt before began at ``guess``, or, if a motion is
+    feasible, unless the attempt before used all its iterations. feasible: a motion of :func:`_direct` attempts is feasible.
     """
-    solved = found.status.success and not (broken or coarse)
-    return not solved and found.status.code not in STOPPED and (options.fallback or broken)
+    if attempt.through_coarse:
+        coarse = _coarse_starts(tried)
+        moves = any(t.solution.status.success for t in coarse)
+        return feasible or (attempt.restart and not coarse) or (attempt.held > 0.0 and moves)
+    if not attempt.fresh:
+        return False
+    if feasible:
+        return _direct(tried)[-1].solution.status.code is not StatusCode.MAX_ITERATIONS
+    return tried[-1].start is guess
+
+
+def _start_of(
+    attempt: Attempt, tried: Sequence[Tried], problem: Callable[[], OCP], guess: Guess, feasible: bool
+) -> tuple[Attempt, Guess]:
+    """Return an attempt, with its durations held if it holds any, and its initial guess.
+
+    That is ``guess`` on coarse grids, a coarse solution for ``restart``, else the last iterate of the last of the :func:`_direct`
+    attempts, or ``guess`` if there is none, it is not usable (:func:`start_of_next`), or no motion is feasible and the attempt is
+    ``fresh``.
+    """
+    if attempt.held:
+        return _with_held_durations(attempt, problem(), guess)
+    if attempt.coarse:
+        return attempt, on_grid_of(attempt.ocp, problem(), guess)
+    if attempt.restart:
+        coarse = _coarse_starts(tried)[0]
+        return attempt, on_grid_of(attempt.ocp, coarse.attempt.ocp, coarse.solution)
+    direct = _direct(tried)
+    if not direct or (attempt.fresh and not feasible):
+        return attempt, guess
+    return attempt, start_of_next(direct[-1].attempt.ocp, direct[-1].solution, guess)
+
+
+def _ends(tried: Sequence[Tried], options: AutoOptions) -> bool:
+    """True if no attempt follows the last one.
+
+    None follows after Ctrl-C, a time limit, an unbounded problem, or without ``fallback`` a failure; nor after a success, unless it
+    violates bounds that the attempt omitted, is on a coarse grid, or leaves a coarse solution to restart from.
+    """
+    attempt, _, found, entry = tried[-1]
+    broken = entry["breaks them"]
+    if found.status.code in STOPPED:
+        return True
+    if found.status.code is StatusCode.UNBOUNDED and not (attempt.relaxed or attempt.coarse):
+        return True
+    more = broken or attempt.coarse or (attempt.restart and _coarse_starts(tried))
+    return not ((options.fallback or broken) and (more or not found.status.success))
 
 
 def attempts(ocp: OCP, *, coarse: bool = True, relaxed: bool = True) -> Iterator[Attempt]:
@@ -285,48 +335,41 @@ def _report_entry(attempt: Attempt, found: Solution, seconds: float, broken: boo
     }
 
 
-def _solved(made: Sequence[Attempt], found: Sequence[Solution], account: Sequence[Mapping[str, Any]]) -> list[int]:
-    """Return the indices of attempts that solved the problem on its time grid and satisfy its bounds."""
-    each = enumerate(zip(made, found, account, strict=True))
-    return [i for i, (a, s, entry) in each if s.status.success and not a.coarse and not entry["breaks them"]]
-
-
-def _best(
-    made: Sequence[Attempt], found: Sequence[Solution], account: Sequence[Mapping[str, Any]], problem: Callable[[], OCP]
-) -> int:
+def _best(tried: Sequence[Tried], problem: Callable[[], OCP]) -> int:
     """Return the index of the cheapest solution that solved the problem, else of the cheapest feasible one, else of a failed one.
 
     That is the last one with a certificate of local infeasibility, or if there is none, the last one. Solutions on coarse grids do
     not count. If the last attempt ended by Ctrl-C or a time limit, or with a single attempt on the problem's grid, feasible ones
-    that failed do not count either. account: report entries of the attempts.
+    that failed do not count either.
     """
 
     def cheapest(numbers: Sequence[int], default: int) -> int:
         """Return the index of the solution with the lowest cost among ``numbers``, or the default if there is none."""
-        return min(numbers, key=lambda i: float(found[i].cost), default=default)
+        return min(numbers, key=lambda i: float(tried[i].solution.cost), default=default)
 
-    whole = [i for i, attempt in enumerate(made) if not attempt.coarse]
-    solved = _solved(made, found, account)
+    found = [t.solution for t in tried]
+    whole = [i for i, t in enumerate(tried) if not t.attempt.coarse]
+    solved = [i for i, t in enumerate(tried) if t.solves]
     if solved or len(whole) == 1 or found[-1].status.code in STOPPED:
         return cheapest(solved, whole[-1])
     certified = [i for i in whole if found[i].status.code is StatusCode.LOCALLY_INFEASIBLE]
     return cheapest([i for i in whole if is_feasible(problem(), found[i])], [*whole, *certified][-1])
 
 
-def _status(status: Status, account: Sequence[Mapping[str, Any]], number: int, limit: float | None) -> Status:
+def _status(status: Status, report: Sequence[Mapping[str, Any]], number: int, limit: float | None) -> Status:
     """Return ``status`` with a message that starts with the solver of the chosen solution and lists how the other attempts ended.
 
-    account: report entries of the attempts. number: index of the chosen solution; a success that violates state bounds which its
+    report: entries of the attempts. number: index of the chosen solution; a success that violates state bounds which its
     attempt omitted becomes "time_limit", or "interrupted" without ``limit``. limit: time limit [s] that prevented another
     attempt, else None.
     """
-    names = [a["solver"] for a in account]
-    most = max(a["knots"] for a in account)
-    if account[number]["breaks them"] and status.success:  # a stop came before an attempt with these bounds
+    names = [a["solver"] for a in report]
+    most = max(a["knots"] for a in report)
+    if report[number]["breaks them"] and status.success:  # a stop came before an attempt with these bounds
         code = StatusCode.INTERRUPTED if limit is None else StatusCode.TIME_LIMIT
         message = f"{status.message} The solution violates the state limits, which were omitted."
         status = replace(status, code=code, message=message)
-    elif account[number]["without"] and status.success and len(names) == 1:
+    elif report[number]["without"] and status.success and len(names) == 1:
         message = f"{status.message} The solution satisfies the state limits, which were omitted."
         status = replace(status, message=message)
     if limit is not None:
@@ -335,7 +378,7 @@ def _status(status: Status, account: Sequence[Mapping[str, Any]], number: int, l
         status = replace(status, message=message, advice=status.advice or advice)
     if len(names) == 1:
         return replace(status, message=f"{names[0]}: {status.message}")
-    ends = ", ".join(f"{a['solver']} {_end(a, most)}" for i, a in enumerate(account) if i != number)
+    ends = ", ".join(f"{a['solver']} {_end(a, most)}" for i, a in enumerate(report) if i != number)
     best = ", the best one" if number < len(names) - 1 else ""
     return replace(
         status, message=f"{names[number]}: {status.message} This was the {ORDINALS[number]} attempt{best}: {ends}."
