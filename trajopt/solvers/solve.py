@@ -23,7 +23,7 @@ from trajopt.problem.guess import Guess, Motion, as_guess
 from trajopt.problem.ocp import OCP, Sampling, fitting
 from trajopt.results.records import Callback
 from trajopt.results.solution import LAST_CONTROL, Solution
-from trajopt.results.status import STOPPED, StatusCode
+from trajopt.results.status import STOPPED, Status, StatusCode
 from trajopt.solvers import termination
 from trajopt.solvers.direct.program_parts import may_expand_again
 from trajopt.solvers.goal_tolerance import with_goal_tolerance, with_goals_of
@@ -157,72 +157,73 @@ def _solved(
         chosen = replace(chosen, starts=1)
     approximated = approximated_hessian(ocp, solver, chosen)
     with gathered() as slow, timed_solve():
-        if check:
-            warnings = require_solvable(ocp, warm.guess, solver, chosen)
-        else:
-            warnings = []
-            _require_shapes(ocp, warm.guess)
-            _require(requirement_errors(ocp, solver, chosen))
+        warnings = _validated(ocp, warm.guess, solver, chosen, check)
         warm = replace(warm, guess=warm.guess._replace(xs=ocp.manifold.without_jumps(ocp.x0, warm.guess.xs)))
-        solves = _Solves(SOLVERS[solver][0], chosen, callback, lambda: replace(slow, parts=[*slow.parts]))
-        tolerance = max(2.0 * chosen.goal_tolerance, getattr(chosen, "constraint_tolerance", None) or 0.0)
-        reason, held = impossible_goal(ocp, tolerance) if check else "", ocp
-        if reason:
-            solution = replace(not_begun(ocp, warm.guess), status=termination.impossible(reason))
-        else:
-            solution = solves.plain(ocp, warm)
-        if solves.has_time() and not reason:
-            solution, held = with_goal_tolerance(ocp, warm, solution, solves.plain, chosen.goal_tolerance)
-        tight = problem = held
-        if margins:
-            solution, tight = solves.with_margins(held, solution)
-        if check:
-            solution = solves.checked(held, solution, tight)
-        if check and solver == DEFAULT_SOLVER:
-            solution = solves.until_held_between_knots(held, solution)
-            usable = solution.status.success or solution.status.code is StatusCode.VIOLATED_BETWEEN_KNOTS
-            if usable and solution.meta.get("margins_at_all_knots"):
-                solution = solves.from_detours(held, warm.guess, solution)
-            solution, problem = solves.until_replayed(held, solution)
-            if solution.status.code is StatusCode.DOES_NOT_HOLD and solves.may_repeat(held, solution):
-                solution = solves.from_detours(held, warm.guess, solution)
+        solves = _Solves(solver, chosen, callback, lambda: replace(slow, parts=[*slow.parts]))
+        solution, problem, tight = solves.with_repetitions(ocp, warm, check=check, margins=margins)
         elapsed, slow = solves.seconds, solves.work
-        meta = {**solution.meta, **_meta(ocp, solver, dict(vars(chosen)), warnings), "solve_time": elapsed}
+        meta = {**solution.meta, **_meta(ocp, solver, dict(vars(chosen))), "solve_time": elapsed}
         meta["engines"] = slow.engines([s.backend.engine for s in _samplings(ocp)])
-        if ocp.in_scaled_time and np.isfinite(solution.xs).all():
-            solution = replace(solution, times=ocp.times_of(solution.xs))
-            if solution.status.code not in STOPPED:
-                unsolved = solution.status.code is StatusCode.MAX_ITERATIONS
-                meta["findings"] += durations_at_bounds(ocp, solution.xs, beyond_only=unsolved)
-        if check and np.abs(solution.xs[-1] - ocp.x0).max() <= START_TOLERANCE:
-            meta["findings"] += tiny_distances(ocp)
-        if check:
-            meta["findings"] += [*tiny_bounds(ocp), *_not_left(solver, ocp, warm.guess, solution)]
-        if solution.status.success and solution.meta.get("margins_rise", 0.0) > NOTABLE_RISE:
-            rise = 100.0 * solution.meta["margins_rise"]
-            meta["findings"].append(
-                f"margins for the motion between the knots raised the cost by {rise:.3g} %: shorter time steps (to.refine, or more "
-                "knots) need smaller ones"
-            )
-        if check and not solution.status.success and solution.status.code is not StatusCode.INTERRUPTED:
-            meta["findings"] += redundancy_notes(ocp)
-        if check and np.isfinite(solution.xs).all():
-            meta["findings"] += [*open_constraints(ocp, solution.xs), *weak_postures(ocp, solution.xs)]
+        meta["findings"] = [*warnings, *_findings(ocp, solver, warm.guess, solution, check=check)]
+        meta["findings"] += [approximated] if approximated else []
         if slow.parts:
             meta["not_compiled"] = slow.sentences(elapsed)
-        if approximated:
-            meta["findings"].append(approximated)
+        if ocp.in_scaled_time and np.isfinite(solution.xs).all():
+            solution = replace(solution, times=ocp.times_of(solution.xs))
         annotations = problem_annotations(ocp) if check else ocp.annotations
         solution = replace(solution, meta=meta, model=ocp.model, annotations=annotations, problem=problem)
         if not check:
             solution = unchecked(solution, scaled_kkt_tolerance(chosen))
             solution = replace(solution, status=with_end_held(ocp, solution.status, solution.xs[-1]))
+    return replace(solution, status=_final_status(ocp, solution, approximated, check=check)), tight
+
+
+def _validated(ocp: OCP, guess: Guess, solver: str, options: Any, check: bool) -> list[str]:
+    """Return the warnings about a problem and a guess; without ``check`` none, and only shapes and requirements are validated.
+
+    Raises InvalidProblem for errors; ValueError for wrong shapes without ``check``.
+    """
+    if check:
+        return [f.message for f in require_solvable(ocp, guess, solver, options)]
+    _require_shapes(ocp, guess)
+    _require(requirement_errors(ocp, solver, options))
+    return []
+
+
+def _findings(ocp: OCP, solver: str, guess: Guess, solution: Solution, *, check: bool) -> Iterator[str]:
+    """Yield findings about a solution; without ``check`` only those about free durations and margins."""
+    status, finite = solution.status, bool(np.isfinite(solution.xs).all())
+    if ocp.in_scaled_time and finite and status.code not in STOPPED:
+        yield from durations_at_bounds(ocp, solution.xs, beyond_only=status.code is StatusCode.MAX_ITERATIONS)
+    if check and np.abs(solution.xs[-1] - ocp.x0).max() <= START_TOLERANCE:
+        yield from tiny_distances(ocp)
+    if check:
+        yield from tiny_bounds(ocp)
+        yield from _not_left(solver, ocp, guess, solution)
+    rise = solution.meta.get("margins_rise", 0.0)
+    if status.success and rise > NOTABLE_RISE:
+        yield (
+            f"margins for the motion between the knots raised the cost by {100.0 * rise:.3g} %: shorter time steps (to.refine, or "
+            "more knots) need smaller ones"
+        )
+    if check and not status.success and status.code is not StatusCode.INTERRUPTED:
+        yield from redundancy_notes(ocp)
+    if check and finite:
+        yield from open_constraints(ocp, solution.xs)
+        yield from weak_postures(ocp, solution.xs)
+
+
+def _final_status(ocp: OCP, solution: Solution, approximated: str, *, check: bool) -> Status:
+    """Return the status of a solution, with the first NaN or infinity named, and advice on the most likely reason of a failure.
+
+    approximated: warning about an approximated Hessian, "" for none.
+    """
     status = explained(solution.status, ocp, solution.xs, solution.us)
     if approximated and status.code is StatusCode.MAX_ITERATIONS:
         status = replace(status, advice=f"{approximated[0].upper()}{approximated[1:]}.")
     if check and status.code in _OF_UNSTABLE_STEPS and (unstable := next(stability_warnings(ocp), "")):
         status = replace(status, advice=f"{unstable[0].upper()}{unstable[1:]}.")
-    return replace(solution, status=status), tight
+    return status
 
 
 _OF_UNSTABLE_STEPS = (
@@ -284,14 +285,51 @@ DETOURS = 8
 class _Solves:
     """Solves by one solver and options.
 
-    run: solver function of the registry. work: returns the record of parts that are not compiled. Attributes: seconds: total time
-    of the solves without checks; work: that record after the last one.
+    work: returns the record of parts that are not compiled. Attributes: seconds: total time of the solves without checks; work:
+    that record after the last one.
     """
 
-    def __init__(self, run: Any, options: Any, callback: Callback | None, work: Callable[[], Any]) -> None:
-        self._run, self._options, self._callback, self._work = run, options, callback, work
+    def __init__(self, solver: str, options: Any, callback: Callback | None, work: Callable[[], Any]) -> None:
+        self._solver, self._options, self._callback, self._work = solver, options, callback, work
         self._records = 0
         self.seconds, self.work = 0.0, work()
+
+    def with_repetitions(self, ocp: OCP, warm: WarmStart, *, check: bool, margins: bool) -> tuple[Solution, OCP, OCP]:
+        """Solve, and repeat the solve as needed; return the solution, its problem, and the problem with margins.
+
+        The repetitions relax goals within their tolerance, add margins between the knots, and for the solver ``auto`` follow a
+        failed check. check, margins: as in :func:`_solved`. The returned problem has relaxed goals or more substeps if these were
+        needed.
+        """
+        options, held = self._options, ocp
+        tolerance = max(2.0 * options.goal_tolerance, getattr(options, "constraint_tolerance", None) or 0.0)
+        if check and (reason := impossible_goal(ocp, tolerance)):
+            solution = replace(not_begun(ocp, warm.guess), status=termination.impossible(reason))
+        else:
+            solution = self.plain(ocp, warm)
+            if self.has_time():
+                solution, held = with_goal_tolerance(ocp, warm, solution, self.plain, options.goal_tolerance)
+        solution, tight = self.with_margins(held, solution) if margins else (solution, held)
+        if not check:
+            return solution, held, tight
+        solution = self.checked(held, solution, tight)
+        if self._solver != DEFAULT_SOLVER:
+            return solution, held, tight
+        return *self._after_failed_check(held, warm.guess, solution), tight
+
+    def _after_failed_check(self, ocp: OCP, guess: Guess, solution: Solution) -> tuple[Solution, OCP]:
+        """Repeat a solve of ``auto`` whose checks failed, with margins, from detours and with more substeps.
+
+        Returns the best solution, checked, and its problem.
+        """
+        solution = self.until_held_between_knots(ocp, solution)
+        usable = solution.status.success or solution.status.code is StatusCode.VIOLATED_BETWEEN_KNOTS
+        if usable and solution.meta.get("margins_at_all_knots"):
+            solution = self.from_detours(ocp, guess, solution)
+        solution, problem = self.until_replayed(ocp, solution)
+        if solution.status.code is StatusCode.DOES_NOT_HOLD and self.may_repeat(ocp, solution):
+            solution = self.from_detours(ocp, guess, solution)
+        return solution, problem
 
     def has_time(self) -> bool:
         """Return True if there is no time limit, or at least the fraction ENOUGH_TIME of it is left."""
@@ -308,7 +346,7 @@ class _Solves:
         if callback is not None and self._records:
             callback = Continued(callback, self._records)
         began = time.perf_counter()
-        solution = _within_limit(self._run, ocp, warm, options, callback)
+        solution = _within_limit(SOLVERS[self._solver][0], ocp, warm, options, callback)
         self.seconds += time.perf_counter() - began
         self._records += len(solution.history)
         self.work = self._work()
@@ -622,8 +660,8 @@ INDIVISIBLE = "its time steps cannot be divided"
 """Reason why there is no replay of a problem with time steps that cannot be divided, such as discrete maps."""
 
 
-def _meta(ocp: OCP, solver: str, options: dict[str, Any], warnings: list[Finding]) -> dict[str, Any]:
-    """Return the metadata of a solution: problem, solver, options, backends, schemes, names, model and warnings."""
+def _meta(ocp: OCP, solver: str, options: dict[str, Any]) -> dict[str, Any]:
+    """Return the metadata of a solution: problem, solver, options, backends, schemes, names and model."""
     samplings = _samplings(ocp)
     model = None if ocp.model is None else {"name": ocp.model.name, "digest": ocp.model.digest}
     return {
@@ -635,7 +673,6 @@ def _meta(ocp: OCP, solver: str, options: dict[str, Any], warnings: list[Finding
         "state_names": list(ocp.state_names),
         "control_names": list(ocp.control_names),
         "model": model,
-        "findings": [f.message for f in warnings],
     }
 
 
