@@ -41,6 +41,7 @@ from trajopt.results.solution import Solution
 from trajopt.results.status import STOPPED, Status, StatusCode
 from trajopt.solvers import termination
 from trajopt.solvers.measures import largest_violation
+from trajopt.solvers.methods.delegation import iterations_of
 from trajopt.solvers.options import AutoOptions
 from trajopt.solvers.time_limits import enough_time, remaining, start_of_solve
 from trajopt.step.sensitivities import has_curvature
@@ -151,9 +152,8 @@ def in_turn(
     return replace(
         best,
         status=_status(end, report, number, limit if out_of_time else None),
-        iterations=sum(t.solution.iterations for t in tried),
-        history=tuple(record for t in tried for record in t.solution.history),
         meta={**best.meta, "attempts": report, "solve_time": sum(entry["seconds"] for entry in report)},
+        **iterations_of(*(t.solution for t in tried)),
     )
 
 

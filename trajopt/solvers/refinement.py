@@ -116,19 +116,17 @@ class _Improving:
         Its status is "interrupted" if Ctrl-C stopped the last solve; the reason why no further solve ran is appended.
         meta["starts"] comes from the first solution, meta["attempts"] from the first and the best one.
         """
-        best, whole = self.best or solutions[0], solutions[0]
-        for solution in solutions[1:]:
-            whole = replace(solution, **iterations_of(whole, solution))
+        best, both = self.best or solutions[0], iterations_of(*solutions)
         status: Status = best.status
         if solutions[-1].status.code is StatusCode.INTERRUPTED:
-            status = termination.interrupted(whole.iterations)
+            status = termination.interrupted(both["iterations"])
         if self.reason:
             status = replace(status, message=f"{status.message} {self.reason}")
         first = {key: solutions[0].meta[key] for key in ("starts", "attempts") if key in solutions[0].meta}
         meta = {**best.meta, **first, key: count}
         if best is not solutions[0] and "attempts" in best.meta:
             meta["attempts"] = [*first.get("attempts", ()), *best.meta["attempts"]]
-        return replace(best, status=status, iterations=whole.iterations, history=whole.history, meta=meta)
+        return replace(best, status=status, meta=meta, **both)
 
 
 class Margins(_Improving):

@@ -114,11 +114,11 @@ def merged_solution(found: Solution, second: Solution, again: Second) -> Solutio
     )
 
 
-def iterations_of(before: Solution, after: Solution) -> dict[str, Any]:
-    """Return ``iterations`` and ``history`` of two consecutive solves, with continuous record numbers."""
-    first = len(before.history)
-    records = (replace(record, iteration=record.iteration + first) for record in after.history)
-    return {"iterations": before.iterations + after.iterations, "history": (*before.history, *records)}
+def iterations_of(*solutions: Solution) -> dict[str, Any]:
+    """Return ``iterations`` and ``history`` of consecutive solves, with continuous record numbers."""
+    records = [record for s in solutions for record in s.history]
+    history = (r if r.iteration == i else replace(r, iteration=i) for i, r in enumerate(records))
+    return {"iterations": sum(s.iterations for s in solutions), "history": tuple(history)}
 
 
 def not_begun(ocp: OCP, guess: Guess) -> Solution:
