@@ -10,7 +10,7 @@ the replay fails, and detours of the guess if margins or substeps do not help (:
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -29,6 +29,7 @@ from trajopt.solvers.competing_starts import (
     MAX_ITERATIONS,
     TIME_SHARE,
     TOLERANCE,
+    Choice,
     choose_starts,
     is_at_rest,
     may_compete,
@@ -49,30 +50,21 @@ SolveAttempt = Callable[[Attempt, WarmStart, AutoOptions, "Callback | None", "fl
 def auto(solve: SolveAttempt, ocp: OCP, warm: WarmStart, options: AutoOptions, callback: Callback | None) -> Solution:
     """Run ``auto``: from competing starts if the guess is at rest (:func:`may_compete`), else from the guess.
 
-    If all end infeasible, other starts follow (:func:`_with_other_starts`). With options.starts = 1, or multipliers or a barrier
-    in the warm start, it runs from the guess alone. Records of all attempts have continuous numbers.
+    If all end infeasible, other starts follow. With options.starts = 1, or multipliers or a barrier in the warm start, it runs from
+    the guess alone. Records of all attempts have continuous numbers.
     """
-    report = None if callback is None else Continued(callback)
-    found = _run_attempts(solve, ocp, warm, options, report)
-    numbered = (r if r.iteration == i else replace(r, iteration=i) for i, r in enumerate(found.history))
-    return replace(found, history=tuple(numbered))
-
-
-def _run_attempts(
-    solve: SolveAttempt, ocp: OCP, warm: WarmStart, options: AutoOptions, callback: Callback | None
-) -> Solution:
-    """Run ``auto`` as in :func:`auto`; each attempt numbers its records in the history from 0."""
+    run = _Auto(solve, ocp, options, None if callback is None else Continued(callback))
     if options.starts == 1 or warm.multipliers or warm.barrier is not None:
-        return _in_turn(solve, ocp, warm, options, callback)
+        return run.from_guess(warm, options)
     competed = may_compete(ocp, warm.guess)
-    found = (_from_best_start if competed else _in_turn)(solve, ocp, warm, options, callback)
+    found = run.from_best_start(warm) if competed else run.from_guess(warm, options)
     stayed = is_at_rest(ocp, warm.guess) and is_unmoved(found, warm.guess)
     if found.status.success and stayed:
-        found = _off_saddle_point(solve, ocp, warm, found, options, callback, "The guess is")
+        found = run.off_saddle_point(warm, found, "The guess is")
     elif found.status.success and found.meta.get("indefinite"):
         own = replace(warm, guess=Guess(found.xs, found.us))
-        found = _off_saddle_point(solve, ocp, own, found, options, callback, "From the guess, solves end at")
-    return _with_other_starts(solve, ocp, warm.guess, found, options, callback)
+        found = run.off_saddle_point(own, found, "From the guess, solves end at")
+    return run.with_other_starts(warm.guess, found)
 
 
 UNMOVED, LOWER, SAME = 1e-6, 1e-6, 1e-6
@@ -86,88 +78,180 @@ def is_unmoved(found: Solution, guess: Guess) -> bool:
     return bool(same or np.abs(found.xs - found.xs[0]).max() <= UNMOVED)
 
 
-def _off_saddle_point(
-    solve: SolveAttempt,
-    ocp: OCP,
-    warm: WarmStart,
-    found: Solution,
-    options: AutoOptions,
-    callback: Callback | None,
-    where: str,
-) -> Solution:
-    """Solve again from a slightly moved guess; return that solution if it is cheaper or unbounded, else ``found``.
-
-    found: a solution that is the guess, or whose Hessian is indefinite. At a symmetric guess gradients may be zero although the
-    cost falls to both sides. where: begins the sentence on the saddle point in the message.
-    """
-    again = _in_turn(solve, ocp, replace(warm, guess=pushed(ocp, warm.guess)), options, callback)
-    both = iterations_of(found, again)
-    if again.status.code is StatusCode.UNBOUNDED:
-        return replace(again, **both)
-    if not (again.status.success and again.cost < found.cost - LOWER * max(1.0, abs(found.cost))):
-        return replace(found, **both)
-    message = f"{again.status.message} {where} a saddle point (cost {found.cost:.4g}): the solve began beside it."
-    return replace(again, status=replace(again.status, message=message), **both)
-
-
-def _with_other_starts(
-    solve: SolveAttempt, ocp: OCP, guess: Guess, found: Solution, options: AutoOptions, callback: Callback | None
-) -> Solution:
-    """Return ``found``, a solution of ``auto``; if it is infeasible, the first feasible one from other starts, if any.
-
-    The starts are x0 at rest, if the guess moves, and then, for a compiled problem, the direct motions of
-    :mod:`~trajopt.solvers.direct_motions`, these with the first attempt only. Ctrl-C and the time limit end them. Iterations,
-    records and attempts are those of all starts; the status names the start that succeeded, or all. No starts without
-    ``fallback`` or constraints, or after a status in _FINAL.
-    """
-
-    def good(s: Solution) -> bool:
-        """True for a success and for a feasible motion."""
-        return s.status.success or is_feasible(ocp, s)
-
-    def starts() -> Iterator[tuple[str, Solution]]:
-        """Solve from one start after the other; yield the name of each start and its solution."""
-        rest = WarmStart(constant_guess(ocp))
-        if not is_at_rest(ocp, guess):
-            run = _from_best_start if may_compete(ocp, rest.guess) else _in_turn
-            yield "x0 at rest", run(solve, ocp, rest, options, callback)
-        once = replace(options, fallback=False)
-        for motion in direct_motions(ocp, rest.guess) if runs_compiled(ocp) else ():
-            yield "a direct motion to the goal", _in_turn(solve, ocp, WarmStart(motion), once, callback)
-
-    first, names = found.status, list[str]()
-    if not (options.fallback and ocp.constraints()) or first.code in _FINAL or good(found):
-        return found
-    others = starts()
-    try:
-        while enough_time(options.time_limit, start_of_solve()) and (other := next(others, None)) is not None:
-            name, again = other
-            names.append(name)
-            attempts = [*found.meta.get("attempts", ()), *again.meta.get("attempts", ())]
-            merged: dict[str, Any] = {
-                "iterations": found.iterations + again.iterations,
-                "history": (*found.history, *again.history),
-                "meta": {**found.meta, "attempts": attempts},
-            }
-            if good(again):
-                message = (
-                    f"{again.status.message} This solve began from {name}, since the given guess led to {first.code}."
-                )
-                merged["meta"] = {**again.meta, "attempts": attempts}
-                return replace(again, status=replace(again.status, message=message), **merged)
-            found = replace(found, status=again.status if again.status.code in STOPPED else found.status, **merged)
-            if found.status.code in STOPPED:
-                return found
-    except KeyboardInterrupt:
-        return replace(found, status=termination.interrupted(found.iterations))
-    if not names:
-        return found
-    message = f"{first.message} Solves from {', '.join(dict.fromkeys(names))} found no feasible motion either."
-    return replace(found, status=replace(first, message=message))
-
-
 _FINAL = (*STOPPED, StatusCode.UNBOUNDED, StatusCode.INFEASIBLE)
 """Statuses after which ``auto`` does not start again."""
+
+
+def _with_sentence(found: Solution, sentence: str) -> Solution:
+    """Return a solution with a sentence at the end of its status message."""
+    return replace(found, status=replace(found.status, message=f"{found.status.message} {sentence}"))
+
+
+def _is_over(solutions: Sequence[Solution]) -> bool:
+    """True if one of the solutions is a success, or was stopped."""
+    return any(s.status.success or s.status.code in STOPPED for s in solutions)
+
+
+def _cheapest(solutions: Sequence[Solution]) -> Solution:
+    """Return the cheapest success, of those that agree to SAME the first; the last solution if none succeeded."""
+    successes = [s for s in solutions if s.status.success]
+    best = successes[0] if successes else solutions[-1]
+    for other in successes[1:]:
+        best = other if other.cost < best.cost - SAME * abs(best.cost) else best
+    return best
+
+
+class _Auto:
+    """Solves of ``auto`` for a problem, from one start or several."""
+
+    def __init__(self, solve: SolveAttempt, ocp: OCP, options: AutoOptions, callback: Callback | None) -> None:
+        self.solve, self.ocp, self.options, self.callback = solve, ocp, options, callback
+
+    def has_time(self) -> bool:
+        """True if the time limit leaves time for another start."""
+        return enough_time(self.options.time_limit, start_of_solve())
+
+    def from_guess(self, warm: WarmStart, options: AutoOptions) -> Solution:
+        """Run the attempts of ``auto`` from a guess, with options in place of those of the solve (:func:`_in_turn`)."""
+        return _in_turn(self.solve, self.ocp, warm, options, self.callback)
+
+    def off_saddle_point(self, warm: WarmStart, found: Solution, where: str) -> Solution:
+        """Solve again from a slightly moved guess; return that solution if it is cheaper or unbounded, else ``found``.
+
+        found: a solution that is the guess, or whose Hessian is indefinite. At a symmetric guess gradients may be zero although
+        the cost falls to both sides. where: begins the sentence on the saddle point in the message.
+        """
+        again = self.from_guess(replace(warm, guess=pushed(self.ocp, warm.guess)), self.options)
+        both = iterations_of(found, again)
+        if again.status.code is StatusCode.UNBOUNDED:
+            return replace(again, **both)
+        if not (again.status.success and again.cost < found.cost - LOWER * max(1.0, abs(found.cost))):
+            return replace(found, **both)
+        sentence = f"{where} a saddle point (cost {found.cost:.4g}): the solve began beside it."
+        return replace(_with_sentence(again, sentence), **both)
+
+    def with_other_starts(self, guess: Guess, found: Solution) -> Solution:
+        """Return ``found``, a solution of ``auto``; if it is infeasible, the first feasible one from :meth:`_other_starts`, if any.
+
+        Ctrl-C and the time limit end them. Iterations, records and attempts are those of all starts; the status names the start
+        that succeeded, or all. No starts without ``fallback`` or constraints, or after a status in _FINAL.
+        """
+        first, names = found.status, list[str]()
+        if not (self.options.fallback and self.ocp.constraints()) or first.code in _FINAL or self._is_usable(found):
+            return found
+        starts = self._other_starts(guess)
+        try:
+            while self.has_time() and (start := next(starts, None)) is not None:
+                name, again = start
+                names.append(name)
+                both = iterations_of(found, again)
+                attempts = [*found.meta.get("attempts", ()), *again.meta.get("attempts", ())]
+                if self._is_usable(again):
+                    sentence = f"This solve began from {name}, since the given guess led to {first.code}."
+                    return replace(_with_sentence(again, sentence), meta={**again.meta, "attempts": attempts}, **both)
+                found = replace(found, meta={**found.meta, "attempts": attempts}, **both)
+                if again.status.code in STOPPED:
+                    return replace(found, status=again.status)
+        except KeyboardInterrupt:
+            return replace(found, status=termination.interrupted(found.iterations))
+        if not names:
+            return found
+        return _with_sentence(found, f"Solves from {', '.join(dict.fromkeys(names))} found no feasible motion either.")
+
+    def _other_starts(self, guess: Guess) -> Iterator[tuple[str, Solution]]:
+        """Solve from one start after the other; yield the name of each start and its solution.
+
+        The starts are x0 at rest, if the guess moves, and then, for a compiled problem, the direct motions of
+        :mod:`~trajopt.solvers.direct_motions`, these with the first attempt only.
+        """
+        rest = WarmStart(constant_guess(self.ocp))
+        if not is_at_rest(self.ocp, guess):
+            competes = may_compete(self.ocp, rest.guess)
+            yield "x0 at rest", self.from_best_start(rest) if competes else self.from_guess(rest, self.options)
+        once = replace(self.options, fallback=False)
+        for motion in direct_motions(self.ocp, rest.guess) if runs_compiled(self.ocp) else ():
+            yield "a direct motion to the goal", self.from_guess(WarmStart(motion), once)
+
+    def _is_usable(self, found: Solution) -> bool:
+        """True for a success and for a feasible motion."""
+        return found.status.success or is_feasible(self.ocp, found)
+
+    def from_best_start(self, warm: WarmStart) -> Solution:
+        """Run ``auto`` from each of the best competing starts, and from the guess if all fail, or if durations are free.
+
+        A second competition on a finer grid needs ``fallback``; it follows if motions are feasible on the coarse grid, but all
+        solves from them fail. No further start follows at a time limit or after Ctrl-C. Ctrl-C in the first competition returns the
+        guess (:func:`not_begun`), in the second one the last solution, as interrupted.
+
+        Returns the cheapest solution (:func:`_cheapest`), with iterations and records of all solves on the problem's grid;
+        meta["starts"] describes the competitions, which took meta["starts_seconds"].
+        """
+        solutions, records, seconds = list[Solution](), list[dict[str, Any]](), 0.0
+        for factor in merge_factors(self.ocp):
+            began = time.perf_counter()
+            choice = self._compete(warm.guess, factor)
+            if choice.interrupted and not solutions:
+                return not_begun(self.ocp, warm.guess)
+            if choice.interrupted:
+                status = termination.interrupted(sum(s.iterations for s in solutions))
+                solutions[-1] = replace(solutions[-1], status=status)
+                break
+            records += [start.record for start in choice.starts]
+            seconds += time.perf_counter() - began
+            solutions += self._from_starts(warm, choice, bool(solutions))
+            if _is_over(solutions) or not (choice.any_feasible and self.options.fallback):
+                break
+        solutions += self._from_the_guess(warm, solutions, choice)
+        best = _cheapest(solutions)
+        meta = {**best.meta, "starts": records, "starts_seconds": seconds} if records else best.meta
+        return replace(best, meta=meta, **iterations_of(*solutions))
+
+    def _compete(self, guess: Guess, factor: int) -> Choice:
+        """Let starts compete on a grid with ``factor`` time steps merged into one, with few iterations and a large tolerance."""
+        o = self.options
+        limit = None if o.time_limit is None else TIME_SHARE * o.time_limit
+        iterations = MAX_ITERATIONS if o.max_iterations is None else min(MAX_ITERATIONS, o.max_iterations)
+        rough = replace(o, max_iterations=iterations, time_limit=limit, fallback=False)
+
+        def solve_roughly(coarse: OCP, guess: Guess, cutoff: Callback | None) -> Solution:
+            """Run ``auto`` on the coarse problem."""
+            return _in_turn(self.solve, coarse, WarmStart(guess), rough, cutoff, TOLERANCE)
+
+        has_time = partial(enough_time, limit, start_of_solve())
+        return choose_starts(self.ocp, guess, o.starts, solve_roughly, has_time, factor)
+
+    def _from_starts(self, warm: WarmStart, choice: Choice, tried: bool) -> Iterator[Solution]:
+        """Yield the solutions from the starts of a competition, until one is stopped or the time limit leaves no time.
+
+        tried: True if other starts were solved before, so that the first one also needs time.
+        """
+        for guess, sentence in choice.guesses:
+            if tried and not self.has_time():
+                return
+            tried, found = True, self.from_guess(replace(warm, guess=guess), self.options)
+            yield _with_sentence(found, sentence) if sentence else found
+            if found.status.code in STOPPED:
+                return
+
+    def _from_the_guess(self, warm: WarmStart, solutions: Sequence[Solution], choice: Choice) -> Iterator[Solution]:
+        """Yield solutions from the guess itself, if the starts were not enough.
+
+        They are not if none was solved or, with ``fallback``, if all failed or durations are free, unless the guess was one of
+        them or a solve was stopped. With free durations the coarse motion of the guess may lead to another optimum than the guess,
+        whose solve then uses no other methods if a start succeeded, and continues if it uses all its iterations and is feasible at
+        a lower cost.
+        """
+        costs = [s.cost for s in solutions if s.status.success]
+        stopped = not choice.starts or any(s.status.code in STOPPED for s in solutions)
+        missing = self.options.fallback and not stopped and (self.ocp.in_scaled_time or not costs)
+        if solutions and not (missing and self.has_time()):
+            return
+        options = replace(self.options, fallback=False) if costs else self.options
+        found, least = self.from_guess(warm, options), min(costs, default=-np.inf)
+        yield found
+        cheaper = found.cost < least - SAME * abs(least)
+        if found.status.code is StatusCode.MAX_ITERATIONS and cheaper and is_feasible(self.ocp, found):
+            yield self.from_guess(WarmStart(Guess(found.xs, found.us)), options)
 
 
 def _in_turn(
@@ -196,74 +280,3 @@ def _in_turn(
     plan = attempts(ocp, relaxed=not near)
     found: Solution = run_alone(in_turn(plan, lambda: ocp, warm.guess, options), answer)
     return found
-
-
-def _from_best_start(
-    solve: SolveAttempt, ocp: OCP, warm: WarmStart, options: AutoOptions, callback: Callback | None
-) -> Solution:
-    """Run ``auto`` from each of the best competing starts, and from the guess if all fail, or if durations are free.
-
-    With free durations the coarse motion of the guess may lead to another optimum than the guess, whose solve then uses no other
-    methods if a start succeeded, and continues if it uses all its iterations and is feasible at a lower cost. This solve, if there
-    are other starts, and a second competition on a finer grid need ``fallback``; the latter follows if motions are feasible on the
-    coarse grid, but all solves from them fail.
-
-    Returns the cheapest success, of those that agree to SAME that of the best start, else the last solution, with iterations and
-    records of all solves on the problem's grid; meta["starts"] describes the competitions, which took meta["starts_seconds"]. No
-    further start follows at a time limit or after Ctrl-C. Ctrl-C in the first competition returns the guess (:func:`not_begun`),
-    in the second one the last solution, as interrupted.
-    """
-    limit = None if options.time_limit is None else TIME_SHARE * options.time_limit
-    iterations = MAX_ITERATIONS if options.max_iterations is None else min(MAX_ITERATIONS, options.max_iterations)
-    rough = replace(options, max_iterations=iterations, time_limit=limit, fallback=False)
-
-    def solve_roughly(coarse: OCP, guess: Guess, cutoff: Callback | None) -> Solution:
-        """Run ``auto`` on the coarse problem with few iterations and a large tolerance."""
-        return _in_turn(solve, coarse, WarmStart(guess), rough, cutoff, TOLERANCE)
-
-    solutions, records, tried, seconds = list[Solution](), list[dict[str, Any]](), False, 0.0
-    for factor in merge_factors(ocp):
-        has_time, began = partial(enough_time, limit, start_of_solve()), time.perf_counter()
-        choice = choose_starts(ocp, warm.guess, options.starts, solve_roughly, has_time, factor)
-        if choice.interrupted and not solutions:
-            return not_begun(ocp, warm.guess)
-        if choice.interrupted:
-            status = termination.interrupted(sum(s.iterations for s in solutions))
-            solutions[-1] = replace(solutions[-1], status=status)
-            break
-        records += [start.record for start in choice.starts]
-        seconds += time.perf_counter() - began
-        for guess, message in choice.guesses:
-            if solutions and not enough_time(options.time_limit, start_of_solve()):
-                break
-            found = _in_turn(solve, ocp, replace(warm, guess=guess), options, callback)
-            if message:
-                found = replace(found, status=replace(found.status, message=f"{found.status.message} {message}"))
-            solutions.append(found)
-            tried = tried or guess is warm.guess
-            if found.status.code in STOPPED:
-                break
-        ended = any(s.status.success or s.status.code in STOPPED for s in solutions)
-        if ended or not (choice.any_feasible and options.fallback):
-            break
-    solved = any(s.status.success for s in solutions)
-    stopped = tried or any(s.status.code in STOPPED for s in solutions)
-    missing = options.fallback and not stopped and (ocp.in_scaled_time or not solved)
-    if not solutions or (missing and enough_time(options.time_limit, start_of_solve())):
-        once = replace(options, fallback=False) if solved else options
-        least = min((s.cost for s in solutions if s.status.success), default=-np.inf)
-        solutions.append(_in_turn(solve, ocp, warm, once, callback))
-        last = solutions[-1]
-        cheaper = last.cost < least - SAME * abs(least)
-        if last.status.code is StatusCode.MAX_ITERATIONS and cheaper and is_feasible(ocp, last):
-            solutions.append(_in_turn(solve, ocp, WarmStart(Guess(last.xs, last.us)), once, callback))
-    successes = [s for s in solutions if s.status.success]
-    best = successes[0] if successes else solutions[-1]
-    for other in successes[1:]:
-        best = other if other.cost < best.cost - SAME * abs(best.cost) else best
-    return replace(
-        best,
-        iterations=sum(s.iterations for s in solutions),
-        history=tuple(record for s in solutions for record in s.history),
-        meta={**best.meta, "starts": records, "starts_seconds": seconds} if records else best.meta,
-    )
