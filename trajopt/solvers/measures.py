@@ -73,6 +73,11 @@ class Measures(NamedTuple):
     kkt: float
     sensitivity: float
 
+    @property
+    def feasible(self) -> bool:
+        """True if the violation is within its tolerance."""
+        return self.violation is None or self.violation.ratio <= 1.0
+
 
 def measures(
     ocp: OCP,

@@ -93,10 +93,9 @@ def assessed(
     found = found or measures(solved or ocp, xs, us, K, solution.multipliers, limit, cost_of_guess(solution))
     if solved is not None and solved is not ocp:
         found = found._replace(violation=largest_violation(ocp, xs, us, limit))
-    feasible = found.violation is None or found.violation.ratio <= 1.0
-    if feasible and (outside := violated_at_end(ocp, xs[-1], limit)):
-        found, feasible = found._replace(violation=Violation(np.inf, outside)), False
-    excess = between() if feasible else None
+    if found.feasible and (outside := violated_at_end(ocp, xs[-1], limit)):
+        found = found._replace(violation=Violation(np.inf, outside))
+    excess = between() if found.feasible else None
     goals, times = goals_of(ocp), np.asarray(ocp.times_of(xs))
     missed = [s for goal in goals for s in goal.missed(xs, times)]
     report = [s for goal in goals for s in goal.report(xs, times)]
@@ -124,13 +123,7 @@ def assessed(
     violated = [excess.sentence()] if excess is not None and not excess.ratio <= 1.0 else []
     broken += open_constraints(ocp, xs, LARGEST_ERROR)
     status = checked_status(solution.status, found, broken, missed, max(STATIONARY, tolerances.kkt), violated)
-    if status.code is StatusCode.VIOLATED_BETWEEN_KNOTS and "margins" in meta:
-        status = replace(status, advice=AFTER_MARGINS)
-    if status.code is StatusCode.DOES_NOT_HOLD and all(_is_accurate(phase.dynamics) for phase in ocp.phases):
-        status = replace(status, advice=SHORTER_STEPS)
-    if status.code is StatusCode.ACCEPTABLE and not status.advice:
-        status = replace(status, advice=_on_large_multipliers(solution))
-    return replace(solution, status=status, meta=meta)
+    return replace(solution, status=replace(status, advice=_advice(ocp, solution, status)), meta=meta)
 
 
 def checked_status(
@@ -153,7 +146,7 @@ def checked_status(
     """
     if reason.code in _UNCHANGED:
         return reason
-    if found.violation is not None and not found.violation.ratio <= 1.0:
+    if found.violation is not None and not found.feasible:
         if not reason.success:
             return reason
         message = f"Not feasible: {found.violation.sentence}. {reason.message}"
@@ -186,6 +179,17 @@ def checked_status(
 
 LARGE = 1e6
 """Multipliers above this multiple of the cost, at least of 1, show that constraints follow from others."""
+
+
+def _advice(ocp: OCP, solution: Solution, status: Status) -> str:
+    """Return the advice of a checked status, more specific where the solution or the dynamics allow it."""
+    if status.code is StatusCode.VIOLATED_BETWEEN_KNOTS and "margins" in solution.meta:
+        return AFTER_MARGINS
+    if status.code is StatusCode.DOES_NOT_HOLD and all(_is_accurate(phase.dynamics) for phase in ocp.phases):
+        return SHORTER_STEPS
+    if status.code is StatusCode.ACCEPTABLE and not status.advice:
+        return _on_large_multipliers(solution)
+    return status.advice
 
 
 def _on_large_multipliers(solution: Solution) -> str:

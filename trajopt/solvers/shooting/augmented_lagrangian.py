@@ -136,20 +136,13 @@ def augmented_lagrangian(
         if inner.code not in _GOES_ON or (met and tolerance <= o.gradient_tolerance):
             return ended(_final_status(inner, _measured(moved, made - 1, o, None if inner.success else problem), o))
         measured = partial(_measured, moved, made - 1, o, problem)
-        slow = [
-            error > max(o.constraint_tolerance, SUFFICIENT * before) for error, before in zip(errors, last, strict=True)
-        ]
+        slow = [e > max(o.constraint_tolerance, SUFFICIENT * before) for e, before in zip(errors, last, strict=True)]
         same = previous is not None and all(map(np.array_equal, (previous.xs, previous.us), (found.xs, found.us)))
         previous, idle = found, idle + 1 if same and not any(slow) else 0
         if idle == IDLE and not inner.success:
             return ended(_final_status(inner, measured(), o))
         if any(grows and own >= largest_penalty(o, cost) for grows, own in zip(slow, rho, strict=True)):
-            # a minimizer is a stationary point of the violation up to the gradient of the cost over the penalty
-            if inner.success:
-                large = o.max_constraint_penalty >= CERTAIN_PENALTY
-                prevails = 0.5 * max(rho) * violation**2 >= abs(cost)
-                return ended(termination.violation_remains(measured(), stationary=large and prevails))
-            return ended(termination.max_penalty(inner.code, measured()))
+            return ended(_at_largest_penalty(moved, measured(), o))
         tolerance, last, updates = max(o.gradient_tolerance, TIGHTENING * tolerance), errors, updates + 1
         if updates >= o.max_outer_iterations:
             advice = "Increase max_outer_iterations or constraint_penalty, or start from a better guess."
@@ -157,6 +150,19 @@ def augmented_lagrangian(
             return ended(termination.max_iterations(limit, measured(), advice, option="max_outer_iterations"))
         if made > o.max_iterations:
             return ended(termination.max_iterations(o.max_iterations, measured()))
+
+
+def _at_largest_penalty(moved: Moved, at: termination.Measured, o: SLQOptions) -> Status:
+    """Return the status of a solve in which a penalty at its maximum would have to rise.
+
+    A minimizer is then a stationary point of the violation, up to the gradient of the cost over the penalty.
+    """
+    inner = moved.solution.status
+    if not inner.success:
+        return termination.max_penalty(inner.code, at)
+    large = o.max_constraint_penalty >= CERTAIN_PENALTY
+    prevails = 0.5 * max(moved.rho) * moved.violation**2 >= abs(moved.cost)
+    return termination.violation_remains(at, stationary=large and prevails)
 
 
 def largest_penalty(options: SLQOptions, cost: float) -> float:
