@@ -39,8 +39,7 @@ from trajopt.problem.guess import Guess
 from trajopt.problem.ocp import OCP
 from trajopt.results.solution import Solution
 from trajopt.results.status import STOPPED, Status, StatusCode
-from trajopt.solvers import termination
-from trajopt.solvers.measures import largest_violation
+from trajopt.solvers import measures, termination
 from trajopt.solvers.methods.delegation import iterations_of
 from trajopt.solvers.options import AutoOptions
 from trajopt.solvers.time_limits import enough_time, remaining, start_of_solve
@@ -53,8 +52,6 @@ ORDINALS = (
     "first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth", "eleventh", "twelfth",
     "thirteenth", "fourteenth",
 )  # fmt: skip
-FEASIBLE = 1e-6
-"""Tolerance on dynamics and constraints for the solution of a failed attempt to count as feasible."""
 LAST_ITERATIONS = 1000
 """Maximum number of iterations of the last attempt, after which nothing follows, unless the options set one."""
 COARSE, LONGER = (10, 20), (1.0, 2.0, 4.0, 8.0, 0.5)
@@ -301,7 +298,7 @@ def start_of_next(ocp: OCP, found: Solution, guess: Guess) -> Guess:
         return guess
     if found.status.success:
         return Guess(found.xs, found.us)
-    before, after = (largest_violation(ocp, *trajectory, 1.0) for trajectory in (guess, (found.xs, found.us)))
+    before, after = (measures.largest_violation(ocp, *trajectory, 1.0) for trajectory in (guess, (found.xs, found.us)))
     grown = after is not None and after.ratio > max(1.0, 0.0 if before is None else before.ratio)
     return guess if grown else Guess(found.xs, found.us)
 
@@ -311,8 +308,7 @@ def leaves_a_start(found: Solution) -> bool:
 
     False after a failed line search, an indefinite Quu, NaN or an unbounded objective.
     """
-    finite = np.isfinite(found.xs).all() and np.isfinite(found.us).all()
-    return bool(finite) and found.status.code not in ASTRAY
+    return measures.is_finite(found.xs, found.us) and found.status.code not in ASTRAY
 
 
 def _report_entry(attempt: Attempt, found: Solution, seconds: float, broken: bool) -> dict[str, Any]:
@@ -387,10 +383,7 @@ def _status(status: Status, report: Sequence[Mapping[str, Any]], number: int, li
 
 def is_feasible(ocp: OCP, s: Solution) -> bool:
     """Return True if a solution is finite and satisfies the dynamics, bounds and constraints of a problem to FEASIBLE."""
-    if not (np.isfinite(s.cost) and np.isfinite(s.xs).all() and np.isfinite(s.us).all()):
-        return False
-    worst = largest_violation(ocp, s.xs, s.us, FEASIBLE)
-    return worst is None or worst.ratio <= 1.0
+    return bool(np.isfinite(s.cost)) and measures.is_feasible(ocp, s.xs, s.us)
 
 
 def _end(attempt: Mapping[str, Any], knots: int) -> str:

@@ -48,7 +48,7 @@ from trajopt.results.solution import Solution
 from trajopt.results.status import StatusCode
 from trajopt.solvers.direct.program_parts import runs_compiled
 from trajopt.solvers.direct_motions import DRAWN, SPREAD, Destinations, displaced_states
-from trajopt.solvers.measures import largest_violation
+from trajopt.solvers.measures import is_feasible, is_finite
 from trajopt.stage.solver_cache import problem_size
 from trajopt.step.sensitivities import SampledSystem
 
@@ -366,9 +366,6 @@ def _sentence(starts: list[Start], chosen: Start, knots: int) -> str:
 
 def _is_feasible(ocp: OCP, found: Solution) -> bool:
     """True if a solution on the coarse grid is finite, and a success or within FEASIBLE of dynamics, bounds and constraints."""
-    if not (np.isfinite(found.cost) and np.isfinite(found.xs).all() and np.isfinite(found.us).all()):
+    if not (np.isfinite(found.cost) and is_finite(found.xs, found.us)):
         return False
-    if found.status.success:
-        return True
-    worst = largest_violation(ocp, found.xs, found.us, FEASIBLE)
-    return worst is None or worst.ratio <= 1.0
+    return found.status.success or is_feasible(ocp, found.xs, found.us, FEASIBLE)

@@ -18,7 +18,7 @@ from trajopt.problem.guess import Guess
 from trajopt.problem.ocp import OCP
 from trajopt.results.solution import Solution
 from trajopt.results.status import STATIONARY, StatusCode
-from trajopt.solvers.measures import largest_violation
+from trajopt.solvers.measures import is_finite, largest_violation
 from trajopt.solvers.methods.delegation import iterations_of
 
 SHARE = 0.9
@@ -71,7 +71,7 @@ def relaxed_problem(ocp: OCP, first: Solution, tolerance: float) -> OCP | None:
     if status.success or not (used or status.code in _FAILED):
         return None
     if status.code is not StatusCode.INFEASIBLE:  # else bounds cross, which relaxation may separate
-        if not (np.isfinite(first.xs).all() and np.isfinite(first.us).all()):
+        if not is_finite(first.xs, first.us):
             return None
         worst = largest_violation(ocp, first.xs, first.us, tolerance)
         if worst is None or worst.ratio * tolerance < MIN_VIOLATION or worst.ratio > NEAR:
@@ -81,8 +81,7 @@ def relaxed_problem(ocp: OCP, first: Solution, tolerance: float) -> OCP | None:
 
 def last_iterate(first: Solution) -> Guess | None:
     """Return the trajectory of the first solve as a guess; None if it is not finite or has no iteration."""
-    finite = np.isfinite(first.xs).all() and np.isfinite(first.us).all() and first.iterations > 0
-    return Guess(first.xs, first.us) if finite else None
+    return Guess(first.xs, first.us) if is_finite(first.xs, first.us) and first.iterations > 0 else None
 
 
 def merged(first: Solution, again: Solution, tolerance: float) -> Solution:

@@ -52,6 +52,8 @@ ZERO = 1e-13
 """Cost that counts as zero, relative to that of the guess."""
 SMALL = 1e-6
 """Errors up to this count without a second sweep, without feedback."""
+FEASIBLE = 1e-6
+"""Tolerance on defects, bounds and constraints, in their units; relative to bounds beyond 1."""
 ACTIVE = 1e-2
 """Largest distance from a bound, as a fraction of the control's range, at which a gradient may be the multiplier of the bound."""
 
@@ -107,6 +109,19 @@ def largest_violation(ocp: OCP, xs: Array, us: Array, tolerance: float) -> Viola
     """
     with np.errstate(all="ignore"):
         return _Measured(ocp, xs, us, {}).violation(tolerance)
+
+
+def is_finite(xs: Array, us: Array) -> bool:
+    """Return True if all states xs (N + 1, nx) and controls us (N, nu) are finite."""
+    return bool(np.isfinite(xs).all() and np.isfinite(us).all())
+
+
+def is_feasible(ocp: OCP, xs: Array, us: Array, tolerance: float = FEASIBLE) -> bool:
+    """Return True if a trajectory is finite and has no violation (:func:`largest_violation`) above the tolerance."""
+    if not is_finite(xs, us):
+        return False
+    worst = largest_violation(ocp, xs, us, tolerance)
+    return worst is None or worst.ratio <= 1.0
 
 
 class _Measured:

@@ -27,7 +27,7 @@ from trajopt.results.status import STOPPED, Status, StatusCode
 from trajopt.solvers import termination
 from trajopt.solvers.direct.program_parts import may_expand_again
 from trajopt.solvers.goal_tolerance import with_goal_tolerance, with_goals_of
-from trajopt.solvers.measures import Measures, largest_violation
+from trajopt.solvers.measures import FEASIBLE, Measures, is_feasible, is_finite
 from trajopt.solvers.methods.delegation import Continued, iterations_of, not_begun
 from trajopt.solvers.options import (
     AutoOptions,
@@ -42,7 +42,6 @@ from trajopt.solvers.options import (
 from trajopt.solvers.shooting import shooting_diagnosis
 from trajopt.solvers.success import (
     AFTER_MARGINS,
-    FEASIBLE,
     Tolerances,
     assessed,
     solver_measures,
@@ -246,10 +245,8 @@ def _may_be_unbounded(ocp: OCP, solution: Solution) -> bool:
     """
     if ocp.control_bounds is not None and np.isfinite(ocp.control_bounds).all():
         return False
-    if not (np.isfinite(solution.xs).all() and np.isfinite(solution.us).all()):
-        return True
-    worst = largest_violation(ocp, solution.xs, solution.us, termination.NEARLY_FEASIBLE)
-    return worst is None or worst.ratio <= 1.0
+    xs, us = solution.xs, solution.us
+    return not is_finite(xs, us) or is_feasible(ocp, xs, us, termination.NEARLY_FEASIBLE)
 
 
 def _not_left(solver: str, ocp: OCP, guess: Guess, solution: Solution) -> Iterator[str]:

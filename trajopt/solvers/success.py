@@ -31,7 +31,7 @@ from trajopt.problem.goals import Goal
 from trajopt.problem.ocp import OCP
 from trajopt.results.solution import Solution
 from trajopt.results.status import STATIONARY, Status, StatusCode
-from trajopt.solvers.measures import Measures, Violation, largest_violation, measures
+from trajopt.solvers.measures import FEASIBLE, Measures, Violation, is_finite, largest_violation, measures
 from trajopt.solvers.rules.cost_size import cost_size
 from trajopt.validation.between_knots import BetweenKnots
 from trajopt.validation.holonomic_constraints import LARGEST_ERROR, open_constraints
@@ -39,8 +39,6 @@ from trajopt.validation.limit_violations import has_links, limit_violations, vio
 from trajopt.validation.reach import goals_of
 from trajopt.validation.replay import Deviation, Replay, broken_constraints
 
-FEASIBLE = 1e-6
-"""Tolerance on defects, bounds and constraints, in their units; relative to bounds beyond 1."""
 SENSITIVE = 1e-2
 """Tolerance on the cost sensitivity (:mod:`trajopt.solvers.measures`), relative to the cost."""
 _UNCHANGED = (
@@ -87,7 +85,7 @@ def assessed(
     meta["between_knots"]: "sentence", "ratio" and "amount" of the worst violation between the knots, if ``between`` returns some.
     """
     xs, us, K = solution.xs, solution.us, solution.K
-    if not (np.isfinite(xs).all() and np.isfinite(us).all() and np.isfinite(K).all()):
+    if not (is_finite(xs, us) and np.isfinite(K).all()):
         return replace(solution, meta={**solution.meta, "replay": {"left_out": "the trajectory is not finite"}})
     limit = max(FEASIBLE, tolerances.constraints)
     found = found or measures(solved or ocp, xs, us, K, solution.multipliers, limit, cost_of_guess(solution))

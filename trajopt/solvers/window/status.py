@@ -11,10 +11,10 @@ from trajopt.lq.lq_solver import shared_lq
 from trajopt.problem.ocp import OCP
 from trajopt.results.status import Status
 from trajopt.solvers import termination
+from trajopt.solvers.measures import FEASIBLE
 from trajopt.solvers.methods.method import SUCCESSES, End, Ended
 from trajopt.solvers.options import MethodOptions, SLQOptions
 from trajopt.solvers.shooting import shooting_diagnosis
-from trajopt.solvers.success import FEASIBLE
 from trajopt.stage.evaluation import Expansion, StageEvaluator
 
 Culprit = tuple[OCP, Array, Expansion]
