@@ -15,7 +15,8 @@ from trajopt.results.solution import Solution
 from trajopt.solvers.direct.program_parts import may_expand_again
 from trajopt.solvers.feedback import tracking_gains
 from trajopt.solvers.options import IPMOptions
-from trajopt.solvers.window.interior import cached_slot, solve_interior
+from trajopt.solvers.window.interior import new_slot, solve_interior
+from trajopt.solvers.window.interior_slot import InteriorSlot
 from trajopt.stage.evaluators import cached_evaluator
 from trajopt.stage.solver_cache import SolverCache, borrowed
 
@@ -37,8 +38,9 @@ def ipm(
     """
     options = options or IPMOptions()
     with borrowed(ocp, cache) as own, np.errstate(all="ignore"):  # the status reports non-finite numbers
-        slot = cached_slot(own, ocp, guess.us, options.hessian)
+        slot = InteriorSlot.reused(own, new_slot, ocp, guess.us, options.hessian)
         found = solve_interior(slot, guess, options, callback, multipliers)
+        slot.close()
         if not may_expand_again(ocp, options.time_limit):
             return found
         final = slot.program.final_equalities(slot.point)

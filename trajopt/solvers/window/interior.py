@@ -22,11 +22,7 @@ from trajopt.solvers.window import interior_status
 from trajopt.solvers.window.alone import run_to_end
 from trajopt.solvers.window.interior_calling import CallingInteriorSlot
 from trajopt.solvers.window.interior_slot import InteriorSlot, serves
-from trajopt.stage.solver_cache import SolverCache
 from trajopt.step.sensitivities import missing_curvature
-
-_NAME = "ipm"
-"""Key of the slot in the solver cache."""
 
 
 def program_of(ocp: OCP, us: Array, hessian: str) -> StageProgram:
@@ -45,20 +41,10 @@ def slot_of(program: StageProgram) -> InteriorSlot:
     return InteriorSlot(program) if serves(program) else CallingInteriorSlot(program)
 
 
-def cached_slot(cache: SolverCache | None, ocp: OCP, us: Array, hessian: str) -> InteriorSlot:
-    """Return the cached slot if it matches the structure of a problem and the option hessian, else a new one.
-
-    It is cached again if its program can load other problems. Arguments as in :func:`program_of`.
-    """
-    known = (
-        None if cache is None else cache.prepared.pop(_NAME, None)
-    )  # remove it first, in case the construction of a new one fails
-    if known is not None and known[0] == hessian and known[1].program.follow(ocp, np.asarray(us, dtype=float)):
-        slot: InteriorSlot = known[1]
-    else:
-        slot = slot_of(program_of(ocp, us, hessian))
-    if cache is not None and slot.program.may_follow:
-        cache.prepared[_NAME] = hessian, slot
+def new_slot(ocp: OCP, us: Array, hessian: str) -> InteriorSlot:
+    """Return a new slot of a problem for the solver cache; arguments as in :func:`program_of`."""
+    slot = slot_of(program_of(ocp, us, hessian))
+    slot.hessian = hessian
     return slot
 
 

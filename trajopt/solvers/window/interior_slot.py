@@ -104,11 +104,14 @@ class InteriorSlot(Slot):
     None if no restoration is available.
     """
 
+    name = "ipm"
+    hessian = ""
+    """Option of this name for which the slot was made."""
     restoration: Restoration | None = None
 
     def __init__(self, program: StageProgram, *, own_workspace: bool = False) -> None:
         super().__init__(SlotData(), own_workspace=own_workspace)
-        self.program, self.z = program, program.multipliers()
+        self.program, self.z, self.may_follow = program, program.multipliers(), program.may_follow
         self.system, self.points = NewtonSystem(program), (Point(program), Point(program))
         self._steps = self.system.empty_step(), self.system.empty_step()
         self._given: Mapping[str, Array] | None = None
@@ -136,6 +139,11 @@ class InteriorSlot(Slot):
         slot = cls(program, own_workspace=True)
         slot.copy_structure()
         return slot
+
+    def serves(self, *given: Any) -> bool:
+        """True if the slot was made for this option hessian and its program can load this problem; then loads it."""
+        ocp, us, hessian = given
+        return self.hessian == hessian and self.program.follow(ocp, np.asarray(us, dtype=float))
 
     def _take_stages(self) -> None:
         """Write stage functions and their workspaces to the struct, and allocate storage of values that second derivatives reuse.

@@ -47,7 +47,7 @@ def solve_newton(
     given: Any = ocp, evaluator, exact
     evaluators = evaluator, exact or evaluator
     if serves(evaluators, exact is not None):
-        slot = NewtonSlot.reused(cache, *given, may_follow=evaluator.may_follow)
+        slot = NewtonSlot.reused(cache, NewtonSlot, *given)
     else:
         slot = CallingNewtonSlot(*given)
     own = method(slot.take(ocp, guess), options, options.max_iterations)

@@ -144,6 +144,7 @@ class NewtonSlot(ArraySlot):
         N, nx, n, m = sizes
         super().__init__(SlotData(), layout(sizes), own_workspace=own_workspace)
         self._evaluators: Any = plain, exact
+        self.may_follow = plain.may_follow
         d = self.data
         d.dims_n, d.dims_m, d.N, d.nx = n, m, N, nx
         d.alike, d.widest = exact is None or exact is plain, 0 if exact is not None else len(FRACTIONS) - 1

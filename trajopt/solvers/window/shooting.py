@@ -39,8 +39,7 @@ def solve_shooting(
     named, corrects = models_of(models, options), corrects_of(ocp, options)
     method = ShootingMethod(named, options, corrects, options.max_iterations)
     if not models and kernels_serve(ocp, evaluator):
-        given = ocp, evaluator, options
-        slot = ShootingSlot.reused(cache, *given, may_follow=evaluator.may_follow)
+        slot = ShootingSlot.reused(cache, ShootingSlot, ocp, evaluator, options)
     else:
         own = tuple(models) or (PlainModel(options.hessian, evaluator),)
         slot = CallingShootingSlot(ocp, evaluator, options, own, curved=named.curved)

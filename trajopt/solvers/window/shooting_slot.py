@@ -167,7 +167,7 @@ class ShootingSlot(ArraySlot):
     ) -> None:
         self.sizes = sizes = sizes_of(ocp, windowed=workspace is not None, modeled=modeled)
         super().__init__(SlotData(), layout(sizes), workspace=workspace, own_workspace=own_workspace)
-        self._evaluator, d = evaluator, self.data
+        self._evaluator, self.may_follow, d = evaluator, evaluator.may_follow, self.data
         self._options = cast("SLQOptions | None", None)
         d.N, d.nx, d.dims_n, d.dims_m = sizes[:4]
         d.shared = workspace is not None

@@ -78,6 +78,12 @@ class Slot:
     problem: int
     request: Any = None
     since = 0
+    name: ClassVar[str]
+    """Key of the slot in the solver cache."""
+    home: SolverCache | None = None
+    """Cache to which the slot returns; None for no cache."""
+    may_follow: bool
+    """True if another solve can reuse the slot: its evaluator or program can load other problems."""
     _put: Callable[[int], None]
     _answers: dict[type, Callable[[Any], Any]]
     """Function that answers each type of request."""
@@ -108,8 +114,26 @@ class Slot:
         function(self.address, *given)
         return read()
 
+    @classmethod
+    def reused(cls, cache: SolverCache | None, make: Callable[..., Self], *given: Any) -> Self:
+        """Take the slot out of the cache; return it if it serves the arguments ``given``, else drop it for ``make(*given)``.
+
+        When closed, the slot returns to the cache if another solve may follow. cache None: the slot is always new, and returns to
+        no cache. See :meth:`serves`, which may also load options.
+        """
+        known: Any = None if cache is None else cache.prepared.pop(cls.name, None)
+        slot: Self = known if known is not None and known.serves(*given) else make(*given)
+        slot.home = cache if slot.may_follow else None
+        return slot
+
+    def serves(self, *given: Any) -> bool:
+        """True if the slot serves these arguments: its own evaluators or program, and a problem of its sizes."""
+        raise NotImplementedError
+
     def close(self) -> None:
-        """Do nothing; slots of the solver cache return to it."""
+        """Return the slot to its cache, if it has one. Later solves overwrite all arrays of the slot."""
+        if self.home is not None:
+            self.home.prepared[self.name], self.home = self, None
 
     def put(self) -> None:
         """Copy the current iterate, states and controls, to the solution arrays of the problem."""
@@ -128,43 +152,15 @@ class Slot:
 
 
 class ArraySlot(Slot, ABC):
-    """Slot whose arrays share one block of memory, for reuse by later solves. home: cache to return to; None for no cache."""
-
-    name: ClassVar[str]
-    """Key of the slot in the solver cache."""
-    home: SolverCache | None
+    """Slot whose arrays share one block of memory, for reuse by later solves."""
 
     def __init__(self, data: Any, layout: Layout, **workspace: Any) -> None:
         """Allocate memory, and write the addresses of the arrays to the struct."""
         super().__init__(data, **workspace)
-        self._places, self.home = layout.places, None
+        self._places = layout.places
         self._memory = aligned(layout.doubles)
         words: Any = np.frombuffer(data, np.int64)
         words[layout.fields] = layout.offsets + address(self._memory)
-
-    @classmethod
-    def reused(cls, cache: SolverCache | None, *given: Any, may_follow: bool) -> Self:
-        """Take the slot out of the cache; return it if it serves the constructor arguments ``given``, else drop it for a new one.
-
-        When closed, a reused slot returns to the cache, a new one only if ``may_follow``: another solve may follow. cache None:
-        the slot is always new, and returns to no cache. See :meth:`serves`, which may also load options.
-        """
-        known: Any = None if cache is None else cache.prepared.pop(cls.name, None)
-        if known is not None and known.serves(*given):
-            known.home = cache
-            return known
-        made = cls(*given)
-        made.home = cache if may_follow else None
-        return made
-
-    @abstractmethod
-    def serves(self, *given: Any) -> bool:
-        """True if the slot serves these constructor arguments: its own evaluators, and a problem of its sizes."""
-
-    def close(self) -> None:
-        """Return the slot to its cache, if it has one. Later solves overwrite all arrays of the slot."""
-        if self.home is not None:
-            self.home.prepared[self.name], self.home = self, None
 
     def view(self, name: str) -> Array:
         """Return an array of the slot by field name, as a view of its memory."""

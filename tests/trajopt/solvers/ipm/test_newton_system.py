@@ -195,7 +195,7 @@ def test_cached_preparations_serve_only_problems_of_the_same_structure():
         start = WarmStart(constant_guess(other), cache=cache)
         mine = to.solve(other, solver="ipm", warm_start=start, check=False)
         own = to.solve(other, solver="ipm", check=False)
-        taken.append(before is not None and cache.prepared["ipm"][1] is before[1])
+        taken.append(before is not None and cache.prepared["ipm"] is before)
         assert mine.status == own.status and mine.iterations == own.iterations
         for a, b in zip((mine.xs, mine.us, mine.K), (own.xs, own.us, own.K), strict=True):
             np.testing.assert_array_equal(a, b)
