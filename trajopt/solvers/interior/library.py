@@ -11,6 +11,7 @@ from dynamics_backends.compiled.runtime.memory import bound, structs_in
 from dynamics_backends.machine.library import kernels
 from trajopt.lq import equality_lq
 from trajopt.lq.equality_lq import allotted
+from trajopt.solvers.rules.regularization import FASTER, FIRST_SHIFT, LOWER, RAISE
 
 ABSENT, INEQUALITY, EQUALITY = 0, 1, 2
 """Kinds of constraint rows."""
@@ -25,9 +26,8 @@ StructureData, PointData, MultiplierData, CondensedData, StepData, SystemData = 
 )
 FLOOR = 1e-8
 """Minimum eigenvalue of a reflected Hessian, relative to its largest eigenvalue."""
-FIRST_SHIFT, MIN_SHIFT, MAX_SHIFT = 1e-4, 1e-20, 1e40
-FASTER, RAISE, LOWER = 100.0, 8.0, 1.0 / 3.0
-"""delta_w_0, delta_w_min, delta_w_max, kappa_w+ (first time and later), kappa_w- of algorithm IC of Waechter and Biegler."""
+MIN_SHIFT, MAX_SHIFT = 1e-20, 1e40
+"""Range of the shift, delta_w_min and delta_w_max of algorithm IC of Waechter and Biegler."""
 CONSTANTS = definitions(
     {
         "REFLECTED_FLOOR": FLOOR,

@@ -51,11 +51,9 @@ from trajopt.solvers.methods.requests import (
 from trajopt.solvers.options import MethodOptions, SLQOptions
 from trajopt.solvers.rules.barrier import first_weight, lowered
 from trajopt.solvers.rules.line_search import Filter, RoundingTest
+from trajopt.solvers.rules.regularization import raised_shift
 from trajopt.solvers.time_limits import start_of_solve
 
-FIRST, LEAP, GROWTH, DECAY = 1e-4, 100.0, 8.0, 1.0 / 3.0
-"""First delta, its growth factors before and after the first accepted delta, and the decay of the next initial delta (Waechter &
-Biegler 2006, algorithm IC)."""
 SMALLEST, LARGEST = 1e-20, 1e20
 """Range of delta, wide enough for a cost in any unit."""
 SHORT = 0.25
@@ -175,7 +173,7 @@ class Newton:
             at = yield FirstGains(delta, self.mu)
             if at.found or not (isfinite(at.cost) and isfinite(at.theta)):
                 break
-            delta = max(FIRST, LEAP * delta)
+            delta = raised_shift(delta, 0.0, SMALLEST)
         if not at.found:
             at = yield FirstGains(None, self.mu)
         if not (at.found and isfinite(at.gradient)) and not (yield IsFinite()):
@@ -309,18 +307,8 @@ class Newton:
                 if abs(step.slope) <= AT_ROUNDING * abs(self.phi) and self.at.defect <= self.options.defect_tolerance:
                     return None
                 first, past = step.fraction, step.fraction + 1
-            delta = self._raised_shift(delta)
+            delta = raised_shift(delta, self.last_delta, SMALLEST)
         return None
-
-    def _raised_shift(self, delta: float) -> float:
-        """Return the next larger multiple of the identity for the Hessian, after a rejected step or a nonconvex LQ problem.
-
-        From 0: a third of the last accepted shift, or FIRST if there was none. Else the shift times GROWTH, or LEAP if none was
-        accepted.
-        """
-        if delta == 0.0:
-            return max(SMALLEST, DECAY * self.last_delta) if self.last_delta else FIRST
-        return delta * (GROWTH if self.last_delta else LEAP)
 
     def _searched(self, place: int, step: Direction, delta: float) -> Generator[Request, Any, Found | None]:
         """Backtracking line search: the first of longest / 2^i, i <= max_backtracks, that the filter accepts, or None."""

@@ -8,6 +8,9 @@ near zero leave directions of little curvature. Steps along them are long, and b
 indefinite, as with products of forces and distances in complementarity constraints, steps become tiny. The shift of Waechter and
 Biegler's algorithm IC avoids this; in other problems it shortens the steps of all knots because of one. Each time reflections fail,
 the shift is used for twice as many steps as the time before.
+
+Shifts, also those of Newton's method and of SQP, grow as in algorithm IC (:func:`raised_shift`): A. Waechter, L. Biegler, Math.
+Program. 106, 2006.
 """
 
 from __future__ import annotations
@@ -16,6 +19,19 @@ from collections import deque
 from typing import NamedTuple
 
 from trajopt.solvers.options import SLQOptions
+
+FIRST_SHIFT, FASTER, RAISE, LOWER = 1e-4, 100.0, 8.0, 1.0 / 3.0
+"""delta_w_0, kappa_w+ (first time and later) and kappa_w- of algorithm IC."""
+
+
+def raised_shift(shift: float, last: float, smallest: float) -> float:
+    """Return the first shift of a series if ``shift`` is 0, else the next larger one.
+
+    last: last shift that was needed, 0 for none: a series begins with LOWER times it, at least ``smallest``.
+    """
+    if shift == 0.0:
+        return max(smallest, LOWER * last) if last else FIRST_SHIFT
+    return shift * (RAISE if last else FASTER)
 
 
 class Regularization(NamedTuple):

@@ -8,8 +8,8 @@ At a regular minimizer, the Hessian H of the Lagrangian is positive definite onl
 The first adds rho_i/2 (a_i'd - b_i)^2 for each equality and each inequality a_i'd <= b_i (or >=) with a multiplier.  This term and
 its gradient vanish for a_i'd = b_i, so neither the solution nor the multipliers of a QP with the right active set change.  By
 Debreu's lemma (G. Debreu, Econometrica 20, 1952), a sufficient rho exists exactly if the reduced Hessian is positive definite.
-Newton's step and its quadratic convergence are then preserved.  The second term is needed only otherwise; delta follows the
-schedule of A. Wächter, L. Biegler, Math. Program. 106, 2006, algorithm IC.
+Newton's step and its quadratic convergence are then preserved.  The second term is needed only otherwise; delta grows as in
+:func:`~trajopt.solvers.rules.regularization.raised_shift`.
 
 delta I ignores the units of the variables. Programs with a semidefinite Gauss-Newton Hessian H_0 use H_0 instead: the largest theta
 of :data:`SHARES` for which theta H + (1 - theta) H_0 is convex. If H_0 has no curvature in some direction, as for an objective of
@@ -32,14 +32,14 @@ from trajopt.solvers.qp.blocks.stage_hessian import StageHessian
 from trajopt.solvers.qp.blocks.stage_jacobian import StageJacobian
 from trajopt.solvers.qp.qp import QP, Hessian, QPSolution, QPSolver, square_lengths
 from trajopt.solvers.qp.scipy_sparse import sp
+from trajopt.solvers.rules.regularization import FIRST_SHIFT, raised_shift
 
 WEIGHTS = (1.0, 1e2, 1e4)
 """Values of rho, in the order of trials."""
 SHARES = (0.5, 0.25, 0.125, 0.0)
 """Values of theta, in the order of trials."""
-FIRST, SMALLEST, LARGEST = 1e-4, 1e-9, 1e40
-"""First, smallest and largest delta (delta_0, delta_min, delta_max)."""
-FIRST_GROWTH, GROWTH, DECAY = 100.0, 8.0, 1.0 / 3.0
+SMALLEST, LARGEST = 1e-9, 1e40
+"""Range of delta (delta_min, delta_max)."""
 CURVED = 1e-12
 """Minimum curvature of H_0 in every direction, as a fraction of its largest entry."""
 ACTIVE = 1e-6
@@ -112,9 +112,9 @@ def convexified(
                 if solver.is_convex(candidate):
                     return Convexified(candidate, solver, smallest, weights, upper, share)
     base, solver = penalized(shifted(base, smallest), weights, upper), solvers[-1]
-    delta, growth = (FIRST, FIRST_GROWTH) if last_delta == 0.0 else (max(SMALLEST, DECAY * last_delta), GROWTH)
+    delta = raised_shift(0.0, last_delta, SMALLEST)
     while not solver.is_convex(candidate := shifted(base, delta)) and delta < LARGEST:
-        delta *= growth
+        delta = raised_shift(delta, last_delta, SMALLEST)
     return Convexified(candidate, solver, smallest + delta, weights, upper, share)
 
 
@@ -166,7 +166,8 @@ def _active(qp: QP, y: Array, z: Array) -> tuple[Array, Array]:
     """Return rho_i for rho = 1, zero for inactive constraints, and True for each positive multiplier, both (m + n,).
 
     Active: equations, and inequalities whose multiplier exceeds the fraction ACTIVE of the largest one (or of 1) and the distance
-    to its bound at d = 0; dynamics of QPs in stages are left out. rho_i is the largest entry of H, at least FIRST, over |a_i|^2.
+    to its bound at d = 0; dynamics of QPs in stages are left out. rho_i is the largest entry of H, at least FIRST_SHIFT, over
+    |a_i|^2.
     """
     both = np.concatenate([y, z])
     lower, upper = qp.bounds
@@ -175,5 +176,5 @@ def _active(qp: QP, y: Array, z: Array) -> tuple[Array, Array]:
     if isinstance(qp.A, StageJacobian):  # dynamics couple stages; solvers of QPs in stages eliminate them exactly
         active[qp.A.places.dynamics] = False
     square = np.concatenate([square_lengths(qp.A), np.ones(len(z))])
-    largest = max(float(np.abs(qp.H.data).max(initial=0.0)), FIRST)
+    largest = max(float(np.abs(qp.H.data).max(initial=0.0)), FIRST_SHIFT)
     return np.where(active & (square > 0.0), largest / np.where(square > 0.0, square, 1.0), 0.0), both > 0.0

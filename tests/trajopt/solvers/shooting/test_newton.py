@@ -17,11 +17,12 @@ from trajopt import OCP, Guess, SampledSystem, StatusCode, control_cost, residua
 from trajopt.lq.lq import LQProblem
 from trajopt.results.status import Status
 from trajopt.solvers.methods.method import Size
-from trajopt.solvers.methods.newton import FAR, FIRST, PLAIN, WIDE, WIDE_SHARE, Newton
+from trajopt.solvers.methods.newton import FAR, PLAIN, WIDE, WIDE_SHARE, Newton
 from trajopt.solvers.methods.requests import FRACTIONS, Direction, Point, Step, Trial
 from trajopt.solvers.options import DDPOptions
 from trajopt.solvers.rules.barrier import first_weight
 from trajopt.solvers.rules.line_search import Filter
+from trajopt.solvers.rules.regularization import FIRST_SHIFT, raised_shift
 from trajopt.solvers.shooting.shooting_diagnosis import no_step
 from trajopt.solvers.termination import Errors, Measured
 from trajopt.stage.evaluators import evaluator_for
@@ -256,10 +257,8 @@ def test_later_defects_stay_below_a_fraction_of_the_travel():
 
 
 def test_damping_starts_below_the_last_one_that_served():
-    method = method_at(1.0)
-    assert method._raised_shift(0.0) == FIRST
-    method.last_delta = 1e-9
-    assert method._raised_shift(0.0) == pytest.approx(1e-9 / 3.0)
+    assert raised_shift(0.0, 0.0, 0.0) == FIRST_SHIFT
+    assert raised_shift(0.0, 1e-9, 0.0) == pytest.approx(1e-9 / 3.0)
 
 
 LIFT_OPTIMUM = 81.45045678417
