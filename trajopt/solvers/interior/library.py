@@ -29,15 +29,10 @@ FLOOR = 1e-8
 MIN_SHIFT, MAX_SHIFT = 1e-20, 1e40
 """Range of the shift, delta_w_min and delta_w_max of algorithm IC of Waechter and Biegler."""
 CONSTANTS = definitions(
-    {
-        "REFLECTED_FLOOR": FLOOR,
-        "FIRST_SHIFT": FIRST_SHIFT,
-        "MIN_SHIFT": MIN_SHIFT,
-        "MAX_SHIFT": MAX_SHIFT,
-        "FASTER": FASTER,
-        "RAISE": RAISE,
-        "LOWER": LOWER,
-    }
+    {"ABSENT": ABSENT, "INEQUALITY": INEQUALITY, "EQUALITY": EQUALITY}
+    | {"NEWTON": NEWTON, "FEASIBILITY": FEASIBILITY, "ESTIMATE": ESTIMATE}
+    | {"REFLECTED_FLOOR": FLOOR, "FIRST_SHIFT": FIRST_SHIFT, "MIN_SHIFT": MIN_SHIFT, "MAX_SHIFT": MAX_SHIFT}
+    | {"FASTER": FASTER, "RAISE": RAISE, "LOWER": LOWER}
 )
 """C text of the constants, the generated header interior_constants.h."""
 

@@ -50,7 +50,10 @@ from trajopt.stage.compiled.library import StagesData
 
 ANSWER = 16
 """Maximum size of an answer, in numbers."""
-CONSTANTS = definitions({"ANSWER": ANSWER, "KAPPA_SIGMA": KAPPA_SIGMA, "LARGEST_ESTIMATE": LARGEST_ESTIMATE})
+CONSTANTS = definitions(
+    {"ANSWER": ANSWER, "KAPPA_SIGMA": KAPPA_SIGMA, "LARGEST_ESTIMATE": LARGEST_ESTIMATE}
+    | {start.name: start.value for start in MultiplierStart}
+)
 """C text of the constants, the generated header interior_slot_constants.h."""
 _KERNELS = "slot.h", "interior_stages.h", "interior_slot.h"
 

@@ -4,10 +4,8 @@
    The primal variables are one vector v = (x (N + 1, n), u (N, m), s (rows)) with bounds lower, upper and their multipliers zl, zu.  A free
    variable has infinite bounds.  The residual of a row is g - s, with the slack s, for an INEQUALITY, and g - target for an EQUALITY. */
 #pragma once
+#include "interior_constants.h"
 #include "../../../lq/kernels/equality_riccati.h"
-
-enum { ABSENT, INEQUALITY, EQUALITY };
-enum { NEWTON, FEASIBILITY, ESTIMATE };
 
 /* Structure of a problem.  row (N + 2): knot k has the rows row[k] .. row[k + 1]; kind (rows).  fixed (fixes): indices of state entries that
    equal bounds fix at the values `at`, for knot k from fix[k] on.  held (N, m): controls that steps do not change. */

@@ -5,7 +5,6 @@
 
    A symmetric matrix of W_ rows stores the entries on and above its diagonal. */
 #pragma once
-#include "interior_constants.h"
 #include "interior_point.h"
 #include "../../../../dynamics_backends/compiled/templates/lanes/rows.h"
 

@@ -8,7 +8,6 @@
 #include "interior_stages.h"
 #include "../../../lq/kernels/lq_functions.h"
 
-enum { COLD, NEAR, GIVEN, AGAIN }; /* MultiplierStart of trajopt/solvers/methods/interior_requests.py */
 enum { TRIAL = 8 }; /* offset of the trial values in the answer of a step */
 
 /* Problem: data of the phases and of the final knot, guess, bounds, targets, values of fixed state entries, and arrays of the solution. */
