@@ -75,7 +75,7 @@ class NewtonSystem:
         self.data = SystemData(p.ref, ctypes.addressof(self._condensed), *lq.parts, *at[4:])
         self._ref, self._rows = ctypes.addressof(self.data), at[4]
         self.equations = p.N * p.n + p.rows + len(p.fixed)
-        self._measured = np.zeros(10)
+        self._measured = np.zeros(9)
         self._measured_at = address(self._measured)
 
     # -- measures -------------------------------------------------------------------------------------------------------

@@ -138,7 +138,7 @@ class Accepted(NamedTuple):
 
 Solve = Generator[Request, Any, Ended]
 _NOWHERE = Violation(nan, nan, nan, nan, nan)
-_UNKNOWN = Optimality(nan, nan, nan, nan, nan, 0.0, nan, 0, nan)
+_UNKNOWN = Optimality(nan, nan, nan, nan, nan, 0.0, 0, nan)
 
 
 class InteriorPoint:

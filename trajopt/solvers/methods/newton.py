@@ -46,10 +46,10 @@ from trajopt.solvers.methods.requests import (
     Step,
     Trial,
     hessian_name,
-    size_of,
 )
 from trajopt.solvers.options import MethodOptions, SLQOptions
 from trajopt.solvers.rules.barrier import first_weight, lowered
+from trajopt.solvers.rules.cost_size import size_of
 from trajopt.solvers.rules.line_search import Filter, RoundingTest
 from trajopt.solvers.rules.regularization import raised_shift
 from trajopt.solvers.time_limits import start_of_solve

@@ -18,13 +18,12 @@ from math import inf, nan
 from typing import NamedTuple
 
 from dynamics_backends.protocol import Array
+from trajopt.solvers.rules.cost_size import size_of
 
 FRACTIONS = (1.0, 0.25, 0.0)
 """Curvature fractions, tried in this order until the LQ problem is convex; more fractions give no better steps."""
 GAUSS_NEWTON = len(FRACTIONS) - 1
 """Index of the fraction 0, without curvature."""
-TINY = 2.2250738585072014e-308
-"""Smallest cost used as a scale of errors."""
 
 
 class Start(NamedTuple):
@@ -188,11 +187,6 @@ def hessian_name(fraction: float | None) -> str:
     if fraction is None or fraction == 1.0:
         return "newton"
     return "gauss_newton" if fraction == 0.0 else "mixed"
-
-
-def size_of(cost: float) -> float:
-    """Return the scale of errors in the unit of the cost: its absolute value, at least TINY."""
-    return max(abs(cost), TINY)
 
 
 class Solved(NamedTuple):

@@ -84,10 +84,6 @@ class QP:
         """Return the bounded values (A w, w), (m + n,)."""
         return np.concatenate([self.A @ w, w])
 
-    def value(self, w: Array) -> float:
-        """Return the objective 1/2 w'Hw + g'w."""
-        return float(w @ (0.5 * (self.H @ w) + self.g))
-
     def without_solution(self, status: QPStatus) -> QPSolution:
         """Return zeros as the solution and multipliers, with this status of failure."""
         m, n = len(self.l), len(self.g)

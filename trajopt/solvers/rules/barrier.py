@@ -22,6 +22,8 @@ from __future__ import annotations
 from collections import deque
 from math import isfinite
 
+from trajopt.solvers.rules.cost_size import size_of
+
 KAPPA_EPS, KAPPA_MU, THETA_MU = 10.0, 0.2, 1.5
 """mu decreases to min(KAPPA_MU mu, mu^THETA_MU) once the error is at most KAPPA_EPS mu (eq. 7)."""
 TAU = 0.99
@@ -43,12 +45,16 @@ SHARE = 0.1
 """Fraction of the cost, divided by the number of control entries, that gives the first mu."""
 SMALLEST = 1e-11
 """Final mu relative to the cost."""
-TINY = 2.2250738585072014e-308
+
+
+def superlinear(mu: float) -> float:
+    """Return min(KAPPA_MU mu, mu^THETA_MU), the next mu of the monotone rule (eq. 7)."""
+    return min(KAPPA_MU * mu, mu**THETA_MU if mu < 1.0 else mu)
 
 
 def first_weight(cost: float, controls: int) -> float:
     """Return the first mu of Newton's method: SHARE times the absolute cost of the guess, per entry of all its controls."""
-    return SHARE * max(abs(cost), TINY) / controls
+    return SHARE * size_of(cost) / controls
 
 
 def lowered(mu: float, error: float, cost: float) -> float | None:
@@ -60,8 +66,7 @@ def lowered(mu: float, error: float, cost: float) -> float | None:
     relative = mu / cost
     if not error <= KAPPA_EPS * relative or relative <= SMALLEST:  # an error may be NaN
         return None
-    fast = relative**THETA_MU if relative < 1.0 else relative
-    return cost * max(SMALLEST, min(KAPPA_MU * relative, fast))
+    return cost * max(SMALLEST, superlinear(relative))
 
 
 FINAL_FRACTION = 0.1
@@ -87,8 +92,7 @@ class Barrier:
 
     def lowered(self) -> float:
         """Return the next mu of monotone steps, min(KAPPA_MU mu, mu^THETA_MU), at least its final value; mu itself stays."""
-        fast = self.mu**THETA_MU if self.mu < 1.0 else self.mu
-        return max(self.min_mu, min(KAPPA_MU * self.mu, fast))
+        return max(self.min_mu, superlinear(self.mu))
 
     def watch(self, error: float, mean: float) -> bool:
         """Choose between free (adaptive) and monotone steps by the error of an iterate; return True if this has set mu.

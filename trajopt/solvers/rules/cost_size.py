@@ -8,9 +8,16 @@ from dynamics_backends.protocol import Array
 
 OF_GUESS, LEAST_SIZE = 1e-6, 1e-12
 """Smallest size of a cost: relative to the cost of the guess, and absolute."""
+TINY = 2.2250738585072014e-308
+"""Smallest cost used as a scale of errors."""
 EFFECT = 1e-2
 """Smallest first-order change of a cost, relative to its size, to which gradients are relative: all terms of a gradient vanish with
 a control that is zero at the optimum."""
+
+
+def size_of(cost: float) -> float:
+    """Return the scale of errors in the unit of the cost: its absolute value, at least TINY."""
+    return max(abs(cost), TINY)
 
 
 def cost_size(cost: float, of_guess: float = 0.0) -> float:

@@ -16,9 +16,7 @@ from trajopt.solvers.nlp.nlp import NLP
 from trajopt.solvers.nlp.scaled_kkt import scaled_kkt
 from trajopt.solvers.options import SQPOptions
 from trajopt.solvers.qp.qp import QP, Hessian, Jacobian, complementarity, largest, violation
-
-MULTIPLIER_SCALE = 100.0
-"""Gradient tolerances grow with the mean multiplier above this value (Wächter & Biegler 2006, eq. 6)."""
+from trajopt.solvers.rules.interior_measures import MULTIPLIER_SCALE
 
 
 class Trial(NamedTuple):

@@ -38,7 +38,7 @@ from trajopt.solvers.methods.requests import (
 )
 from trajopt.solvers.rules import barrier
 from trajopt.solvers.window.memory import PACKAGE, TRIALS, common_source, trials_together
-from trajopt.solvers.window.slots import ArraySlot, Layout, functions, layout_of
+from trajopt.solvers.window.slots import ArraySlot, Layout, functions, layout_of, new_tuple
 from trajopt.stage.compiled.compiled_end import CompiledEnd
 from trajopt.stage.compiled.compiled_stages import CompiledStages
 from trajopt.stage.compiled.library import Library, StagesData
@@ -46,7 +46,6 @@ from trajopt.stage.evaluation import StageEvaluator
 
 ANSWER = 32
 """Maximum size of an answer, in numbers."""
-_new = tuple.__new__  # creates named tuples in a fifth of the time
 CONSTANTS = "\n".join(
     [
         "#include <float.h>",
@@ -251,13 +250,15 @@ class NewtonSlot(ArraySlot):
 
     def _point(self) -> Point:
         """Return the errors of a point, from the last answer of the kernels."""
-        return _new(Point, _POINT_ANSWER.unpack_from(self.data, _ANSWER))
+        return new_tuple(Point, _POINT_ANSWER.unpack_from(self.data, _ANSWER))
 
     def _stepped(self, r: Step) -> Direction | None:
         """Compute a step, store it in its place and roll out its longest length; None if no requested fraction is convex."""
         self._solve_step(self.address, *r)
         fraction, slope, longest, size, *trial = _STEP_ANSWER.unpack_from(self.data, _ANSWER)
-        return None if fraction < 0.0 else _new(Direction, (int(fraction), slope, longest, size, _new(Trial, trial)))
+        if fraction < 0.0:
+            return None
+        return new_tuple(Direction, (int(fraction), slope, longest, size, new_tuple(Trial, trial)))
 
     def _rolled(self, r: Roll) -> list[Trial]:
         """Roll out the step in a place with the lengths longest / 2^i from i = first on; return the trials.
@@ -266,4 +267,4 @@ class NewtonSlot(ArraySlot):
         """
         count = self._try(self.address, *r)
         numbers = _TRIALS_ANSWER[count].unpack_from(self.data, _ANSWER)
-        return [_new(Trial, numbers[3 * i : 3 * i + 3]) for i in range(count)]
+        return [new_tuple(Trial, numbers[3 * i : 3 * i + 3]) for i in range(count)]

@@ -45,7 +45,7 @@ from trajopt.solvers.options import SLQOptions
 from trajopt.solvers.rules.line_search import DOUBLINGS, POLISHED, Trial
 from trajopt.solvers.shooting import iterate
 from trajopt.solvers.window.memory import PACKAGE, TRIALS, common_source, trials_together
-from trajopt.solvers.window.slots import ArraySlot, Layout, functions, layout_of
+from trajopt.solvers.window.slots import ArraySlot, Layout, functions, layout_of, new_tuple
 from trajopt.stage.compiled.compiled_stages import node_flags
 from trajopt.stage.evaluation import Shooting, StageEvaluator
 
@@ -55,7 +55,6 @@ ANSWER = 2 * TRIALS
 """Maximum size of an answer, in numbers."""
 SIDE_BY_SIDE = 2
 """Step lengths that one problem of a window tries together."""
-_new = tuple.__new__  # creates named tuples in a fifth of the time
 CONSTANTS = definitions(
     {
         "GAP_ROUNDING": iterate.GAP_ROUNDING,
@@ -258,7 +257,7 @@ class ShootingSlot(ArraySlot):
             Swap: lambda _: swap(self.address),
             Go: lambda r: go(self.address, r.going),
             Back: lambda _: back(self.address),
-            Kkt: lambda _: _new(Optimality, after(self._pair, kkt)),
+            Kkt: lambda _: new_tuple(Optimality, after(self._pair, kkt)),
             Gains: lambda r: gains(self.address, r.mu),
         }
 
@@ -268,7 +267,7 @@ class ShootingSlot(ArraySlot):
 
     def point(self) -> Point:
         """Return finiteness, cost, gradient, gaps and bound violation of an iterate, from the last answer of the kernels."""
-        return _new(Point, _POINT_ANSWER.unpack_from(self.data, _ANSWER))
+        return new_tuple(Point, _POINT_ANSWER.unpack_from(self.data, _ANSWER))
 
     def step(self) -> Step:
         """Return the step of a search direction, from the last answer of the kernels.
@@ -279,12 +278,12 @@ class ShootingSlot(ArraySlot):
         failed, D1, D2, size, kkt, *trial = _STEP_ANSWER.unpack_from(self.data, _ANSWER)
         if failed >= 0.0:
             return Step(int(failed), 0.0, 0.0, 0.0, 0.0, REFUSED)
-        return _new(Step, (-1, D1, D2, size, kkt, _new(Trial, trial)))
+        return new_tuple(Step, (-1, D1, D2, size, kkt, new_tuple(Trial, trial)))
 
     def trials(self, count: int = 1) -> list[Trial]:
         """Return cost and gap norm of ``count`` trial trajectories, from the last answer of the kernels."""
         numbers = _TRIALS_ANSWER[count].unpack_from(self.data, _ANSWER)
-        return [_new(Trial, numbers[2 * i : 2 * i + 2]) for i in range(count)]
+        return [new_tuple(Trial, numbers[2 * i : 2 * i + 2]) for i in range(count)]
 
 
 @lru_cache(maxsize=16)

@@ -241,7 +241,7 @@ def test_numbers_however_large_or_small_end_no_solve(number, slope):
         low, high = method.barrier.range_of_sigma(number)
         assert not high < low
     method.at = Violation(*5 * [number])
-    method._measure([number] * 5 + [3.0, 2.0] + [number] * 3)  # counts are numbers
+    method._measure([number] * 5 + [3.0, 2.0] + [number] * 2)  # counts are numbers
     method._termination()
 
 

@@ -336,12 +336,12 @@ EXPORT void ipm_values(const ipm_structure *s, const double *v, const double *d,
 }
 
 /* out: largest entry of the gradient of the Lagrangian, and of the complementarity for mu = 0 and for mu; sum of |lambda|, |y|, |f|, and of z;
-   their counts; sum and minimum of the products z (distance); sum of squares of the gradient with its slack part. */
+   their counts; sum of the products z (distance); sum of squares of the gradient with its slack part. */
 EXPORT void ipm_measure(const ipm_structure *s, const ipm_point *p, const ipm_multipliers *z, double scale, double mu, double *out)
 {
     const lq_size dims = s->size;
     const long N = s->N, control = first_control(s), slack = first_slack(s), count = numbers(s);
-    double gradient = 0.0, plain = 0.0, shifted = 0.0, sum_y = 0.0, sum_z = 0.0, total = 0.0, least = HUGE_VAL, squares = 0.0;
+    double gradient = 0.0, plain = 0.0, shifted = 0.0, sum_y = 0.0, sum_z = 0.0, total = 0.0, squares = 0.0;
     long counted_y = N * N_ + s->fixes, counted_z = 0;
     for (long k = 0; k <= N; k++) {
         double x[N_], u[M_];
@@ -385,13 +385,12 @@ EXPORT void ipm_measure(const ipm_structure *s, const ipm_point *p, const ipm_mu
             if (!(distance < HUGE_VAL)) continue;
             const double t = distance * value[i];
             counted_z++, sum_z += value[i], total += t;
-            least = t < least ? t : least;
             plain = fabs(t) > plain ? fabs(t) : plain;
             shifted = fabs(t - mu) > shifted ? fabs(t - mu) : shifted;
         }
     }
     out[0] = gradient, out[1] = plain, out[2] = shifted, out[3] = sum_y, out[4] = sum_z, out[5] = counted_y, out[6] = counted_z;
-    out[7] = total, out[8] = least, out[9] = squares;
+    out[7] = total, out[8] = squares;
 }
 
 /* Move v strictly inside its bounds (Waechter and Biegler, after eq. 35); g: row values that set the slacks first, or NULL. */
