@@ -260,9 +260,9 @@ PUSH = 1e-2
 
 def pushed(ocp: OCP, guess: Guess) -> Guess:
     """Return the guess with controls moved by random amounts up to PUSH, and states along a line to a random one, by up to PUSH."""
-    rng, share = np.random.default_rng(0), np.linspace(0.0, 1.0, len(guess.xs))[:, None]
+    rng, fraction = np.random.default_rng(0), np.linspace(0.0, 1.0, len(guess.xs))[:, None]
     moves = rng.uniform(-PUSH, PUSH, guess.us.shape)
-    away = share * rng.uniform(-PUSH, PUSH, (1, ocp.manifold.ndx))
+    away = fraction * rng.uniform(-PUSH, PUSH, (1, ocp.manifold.ndx))
     xs = np.ascontiguousarray(ocp.manifold.integrate(guess.xs.T, away.T).T)
     return Guess(xs, guess.us + moves * np.maximum(1.0, np.abs(guess.us)))
 

@@ -255,8 +255,8 @@ def direct_motions_through(
     for last, end in zip(knots, points, strict=True):
         t, begin = ocp.times[first : last + 1] - ocp.times[first], move[:, first, positions]
         r = (t / t[-1] if t[-1] > 0.0 else np.ones_like(t))[:, None]
-        share = r**3 * (10.0 - 15.0 * r + 6.0 * r**2)
-        move[:, first : last + 1, positions] = begin[:, None] + (end - begin)[:, None] * share
+        fraction = r**3 * (10.0 - 15.0 * r + 6.0 * r**2)
+        move[:, first : last + 1, positions] = begin[:, None] + (end - begin)[:, None] * fraction
         first = last
     if len(velocities):
         dt = np.diff(ocp.times_of(np.repeat(ocp.x0[None], N + 1, axis=0)))[:, None]

@@ -29,7 +29,7 @@ from trajopt.step.sensitivities import SampledSystem
 from trajopt.validation.between_knots import BetweenKnots, leaves_room, tightened
 
 MARGIN, ROUNDS, ROUNDS_EVERYWHERE = 1.2, 8, 4
-"""Factor from the rise of a violation to its margin, and maximum numbers of solves with margins beside violations, and at all
+"""Factor from the rise of a violation to its margin, and maximum numbers of solves with margins near violations, and at all
 knots."""
 PROGRESS = 0.7
 """Factor on the smallest ratio of a violation to its tolerance so far, to which a solve must reduce it to count as better, and if a
@@ -132,7 +132,7 @@ class _Improving:
 class Margins(_Improving):
     """Check that tightens inequalities violated between the knots.
 
-    measure: returns these violations of a solution. beside: margins beside violations only, none at all knots.
+    measure: returns these violations of a solution. near_only: margins near violations only, none at all knots.
     """
 
     def __init__(
@@ -141,26 +141,26 @@ class Margins(_Improving):
         measure: Callable[[Solution], BetweenKnots | None],
         has_time: Callable[[], bool],
         *,
-        beside: bool = False,
+        near_only: bool = False,
     ) -> None:
         super().__init__(ocp, has_time)
-        self._beside, self._iterations = beside, 0
+        self._near_only, self._iterations = near_only, 0
         self._given, self._measure, self._least = ocp, measure, np.inf
         self._first: tuple[Solution, BetweenKnots] | None = None
         self._local: int | None = None
-        """Number of solves with margins beside violations only, once margins at all knots began."""
+        """Number of solves with margins near violations only, once margins at all knots began."""
         self.rounds = 0
         """Number of solves with margins of the best solution."""
 
     @property
     def everywhere(self) -> bool:
-        """True if margins at all knots were tried, as those beside the violations did not help."""
+        """True if margins at all knots were tried, as those near the violations did not help."""
         return self._local is not None
 
     def __call__(self, solution: Solution) -> Again | None:
         """Return the solve with larger margins, or None if the solution holds between the knots, or after the last solve.
 
-        Margins beside the violations grow until a solve fails or for ROUNDS solves; then those at all knots grow likewise from the
+        Margins near the violations grow until a solve fails or for ROUNDS solves; then those at all knots grow likewise from the
         first solution, for ROUNDS_EVERYWHERE solves. Where bounds leave no room for them, each solve must reduce the violation. The
         best solution is the last one that reduced the violation clearly, relative to its tolerance. None also for a first solution
         that failed, after the iterations of :func:`most_iterations`, and without time left.
@@ -187,7 +187,7 @@ class Margins(_Improving):
             self.reason = "The bounds leave no room for larger margins: the time steps are too long for this motion."
             return None
         self._iterations += solution.iterations if self.solves else 0
-        if not self._beside and self._local is None and (found is None or self.solves == ROUNDS):
+        if not self._near_only and self._local is None and (found is None or self.solves == ROUNDS):
             start, violated = self._first
             self._local = self.solves
             return self._again(start, tightened(self._given, violated, MARGIN, everywhere=True))

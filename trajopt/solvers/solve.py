@@ -362,15 +362,15 @@ class _Solves:
             return solution, ocp
         return self._with_margins(ocp, solution)
 
-    def _with_margins(self, ocp: OCP, solution: Solution, *, beside: bool = False) -> tuple[Solution, OCP]:
+    def _with_margins(self, ocp: OCP, solution: Solution, *, near_only: bool = False) -> tuple[Solution, OCP]:
         """Solve again with larger and larger margins; return the best solution and its problem.
 
-        beside: margins beside violations only, none at all knots.
+        near_only: margins near violations only, none at all knots.
         """
         from trajopt.solvers.refinement import Margins, consecutive_solves, with_near_barrier
 
         margins, options = (
-            Margins(ocp, partial(_between_knots, ocp, self._options), self.has_time, beside=beside),
+            Margins(ocp, partial(_between_knots, ocp, self._options), self.has_time, near_only=near_only),
             with_near_barrier(self._options),
         )
         solutions = consecutive_solves(solution, margins, lambda again: self.plain(again.ocp, again.warm, options))
@@ -380,15 +380,15 @@ class _Solves:
             found, meta={**found.meta, "margins_at_all_knots": margins.everywhere, "margins_rise": float(rise)}
         ), margins.solved
 
-    def until_held_between_knots(self, ocp: OCP, solution: Solution, *, beside: bool = False) -> Solution:
+    def until_held_between_knots(self, ocp: OCP, solution: Solution, *, near_only: bool = False) -> Solution:
         """Solve again with larger and larger margins while a checked solution violates inequalities between the knots only.
 
         The solves end if larger margins do not help. Returns the best solution, checked; the given solution for any other status,
-        or if the option between_knots is set, as margins were then tried before. beside: no margins at all knots.
+        or if the option between_knots is set, as margins were then tried before. near_only: no margins at all knots.
         """
         if solution.status.code is not StatusCode.VIOLATED_BETWEEN_KNOTS or self._options.between_knots:
             return solution
-        found, tight = self._with_margins(ocp, solution, beside=beside)
+        found, tight = self._with_margins(ocp, solution, near_only=near_only)
         if tight is ocp:  # no margin helped
             return replace(found, status=replace(found.status, advice=AFTER_MARGINS))
         return self.checked(ocp, found, tight)
@@ -417,7 +417,7 @@ class _Solves:
             count += 1
             found = self.plain(ocp, WarmStart(detour(ocp, guess, rng)), once)
             if found.status.code is not StatusCode.INTERRUPTED:
-                found = self.until_held_between_knots(ocp, self.checked(ocp, found, ocp), beside=True)
+                found = self.until_held_between_knots(ocp, self.checked(ocp, found, ocp), near_only=True)
             both = iterations_of(solution, found)
             solution = replace(solution, **both)
             if found.status.code is StatusCode.INTERRUPTED:

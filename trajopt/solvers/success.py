@@ -281,13 +281,13 @@ def unchecked_status(status: Status, gradient: float, us: Array, cost: float, to
         return status
     tolerance = max(STATIONARY, tolerance)
     sensitivity = gradient * float(np.abs(us).max(initial=0.0)) / max(1.0, abs(cost))
-    doubts = []
+    reasons = []
     if status.kkt is not None and not status.kkt <= tolerance:
-        doubts.append(f"scaled KKT error {status.kkt:.1e}, tolerance {tolerance:.0e}")
+        reasons.append(f"scaled KKT error {status.kkt:.1e}, tolerance {tolerance:.0e}")
     if sensitivity > SENSITIVE:
-        doubts.append(_sensitive(sensitivity))
-    if doubts:
-        message = f"Feasible, but not yet optimal: {'; '.join(doubts)}. {status.message}"
+        reasons.append(_sensitive(sensitivity))
+    if reasons:
+        message = f"Feasible, but not yet optimal: {'; '.join(reasons)}. {status.message}"
         return replace(status, code=StatusCode.ACCEPTABLE, message=message)
     return replace(status, code=StatusCode.CONVERGED, advice="")
 

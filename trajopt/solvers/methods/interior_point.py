@@ -332,8 +332,8 @@ class InteriorPoint:
         if barrier.free and now.products > 0 and now.mean > 0.0:
             low, high = barrier.range_of_sigma(now.mean)
             dual, primal = now.squares / self.size.numbers, self.at.squares / self.size.equations
-            share = max(TAU, 1.0 - now.error)
-            aim = share, now.mean, dual, primal, low, high
+            tau = max(TAU, 1.0 - now.error)
+            aim = tau, now.mean, dual, primal, low, high
             step = yield Newton(self.scale, reflect, self.hopeful, 0.0, True, *aim)
         else:
             step = yield Newton(self.scale, reflect, self.hopeful, barrier.mu, False, self._boundary_fraction)

@@ -7,7 +7,7 @@ the point          the current iterate: v = (x, u, s), its values, derivatives a
 the trial          the last trial point
 the step           solution of the last Newton system, and its second-order correction
 
-``scale`` is the factor of the objective, ``mu`` the barrier parameter, ``share`` the fraction-to-the-boundary parameter for
+``scale`` is the factor of the objective, ``mu`` the barrier parameter, ``tau`` the fraction-to-the-boundary parameter for
 variables and multipliers (tau of eq. 15 of Waechter & Biegler, Math. Program. 106, 2006).
 """
 
@@ -87,7 +87,7 @@ class Newton(NamedTuple):
     differentiate: bool
     mu: float
     centered: bool
-    share: float
+    tau: float
     mean: float = 0.0
     dual: float = 0.0
     primal: float = 0.0
@@ -130,7 +130,7 @@ class Correct(NamedTuple):
 
     length: float
     first: bool
-    share: float
+    tau: float
 
 
 class Corrected(NamedTuple):

@@ -370,8 +370,8 @@ class Newton:
         The cost may change by the fraction SOLVED; the error may rise to at most SOLVED.
         """
         new = yield OnBounds()
-        spoiled = not abs(new.cost - self.at.cost) <= SOLVED * abs(self.at.cost)
-        if not spoiled and new.kkt() <= max(SOLVED, self.kkt):
+        same_cost = abs(new.cost - self.at.cost) <= SOLVED * abs(self.at.cost)
+        if same_cost and new.kkt() <= max(SOLVED, self.kkt):
             yield AcceptOnBounds()
             self._arrive(new)
 

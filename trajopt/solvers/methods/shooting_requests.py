@@ -8,7 +8,7 @@ the direction              the last policy and its linear step (dx, du); the gai
                            define the scaled KKT error
 the trials                 trajectories of the last step lengths, by row
 the next iterate           the trial expanded last
-the kept direction         another direction, with its next iterate, if several models are used
+the other direction        that of another model, with its next iterate, if several models are used
 
 N knots, states of dimension n (tangent), m controls. ``model``: index of the model of the direction
 (:mod:`trajopt.solvers.shooting.ddp_model`), 0 for a single model. ``mu``: its damping.
@@ -87,7 +87,7 @@ class Rate(NamedTuple):
 
 
 class Swap(NamedTuple):
-    """Exchange the direction, with its next iterate, and the kept one. No answer (None)."""
+    """Exchange the direction, with its next iterate, and the other one. No answer (None)."""
 
 
 class Go(NamedTuple):

@@ -29,7 +29,7 @@ from trajopt.lq.lq_solver import shared_lq, tensor_curvatures
 from trajopt.solvers.shooting.iterate import Iterate
 from trajopt.stage.evaluation import StageEvaluator
 
-MIXED_SHARES = (1.0, 0.5, 0.25, 0.125, 0.0)
+CURVATURE_FRACTIONS = (1.0, 0.5, 0.25, 0.125, 0.0)
 """Curvature fractions of MixedModel, tried in this order until the LQ problem is convex."""
 
 
@@ -141,8 +141,8 @@ class MixedModel:
             H = self.evaluator.curvature(at.xs, at.us, costates[1:])
             self._last = at, expanded(at, self.plain), with_curvature(exact, H)
         _, plain, exact = self._last
-        for share in MIXED_SHARES:
-            lq = mixed(plain, exact, share)
+        for fraction in CURVATURE_FRACTIONS:
+            lq = mixed(plain, exact, fraction)
             policy = shared_lq().solve_riccati(lq, damping.mu, damping.regularize)
             if policy.failed_at is None and np.isfinite(policy.Vxx).all():
                 self._gains = policy.K
@@ -175,11 +175,11 @@ class TrueModel:
         return Problem(lq, policy.failed_at)
 
 
-def mixed(one: LQProblem, other: LQProblem, share: float) -> LQProblem:
-    """Return LQ problem ``one`` with Q, S and R interpolated toward ``other``; share: 0 for ``one``, 1 for ``other`` itself."""
-    if share in (0.0, 1.0):
-        return other if share else one
-    blocks = {key: getattr(one, key) + share * (getattr(other, key) - getattr(one, key)) for key in ("Q", "S", "R")}
+def mixed(one: LQProblem, other: LQProblem, fraction: float) -> LQProblem:
+    """Return LQ problem ``one`` with Q, S and R interpolated toward ``other``; fraction: 0 for ``one``, 1 for ``other`` itself."""
+    if fraction in (0.0, 1.0):
+        return other if fraction else one
+    blocks = {key: getattr(one, key) + fraction * (getattr(other, key) - getattr(one, key)) for key in ("Q", "S", "R")}
     return one._replace(**blocks)
 
 

@@ -12,9 +12,9 @@ Newton's step and its quadratic convergence are then preserved.  The second term
 :func:`~trajopt.solvers.rules.regularization.raised_shift`.
 
 delta I ignores the units of the variables. Programs with a semidefinite Gauss-Newton Hessian H_0 use H_0 instead: the largest theta
-of :data:`SHARES` for which theta H + (1 - theta) H_0 is convex. If H_0 has no curvature in some direction, as for an objective of
-the last state alone, delta I is used. With H_0 the first term applies to equations only: it would keep inequalities in the active
-set.
+of :data:`FRACTIONS` for which theta H + (1 - theta) H_0 is convex. If H_0 has no curvature in some direction, as for an objective
+of the last state alone, delta I is used. With H_0 the first term applies to equations only: it would keep inequalities in the
+active set.
 
 Solvers require convexity on different spaces: osqp and the active-set methods on the whole space, the interior-point method on the
 null space of the equalities.  If the first solver rejects a QP, the second one is used.
@@ -36,7 +36,7 @@ from trajopt.solvers.rules.regularization import FIRST_SHIFT, raised_shift
 
 WEIGHTS = (1.0, 1e2, 1e4)
 """Values of rho, in the order of trials."""
-SHARES = (0.5, 0.25, 0.125, 0.0)
+FRACTIONS = (0.5, 0.25, 0.125, 0.0)
 """Values of theta, in the order of trials."""
 SMALLEST, LARGEST = 1e-9, 1e40
 """Range of delta (delta_min, delta_max)."""
@@ -51,7 +51,7 @@ class Convexified:
     """A convex QP, a solver that accepts it, its diagonal shift delta, and the penalty weights rho_i of its active constraints.
 
     weights: rho_i of the rows and the bounds (m + n,), zero if inactive; second-order corrections use them for QPs with other
-    bounds. upper (m + n,): True if the upper bound is active. share: theta, 1 if H is unchanged.
+    bounds. upper (m + n,): True if the upper bound is active. fraction: theta, 1 if H is unchanged.
     """
 
     qp: QP
@@ -59,7 +59,7 @@ class Convexified:
     delta: float
     weights: Array
     upper: Array
-    share: float = 1.0
+    fraction: float = 1.0
 
     def unpenalized(self, found: QPSolution) -> QPSolution:
         """Return the solution d with multipliers y_i + rho_i (a_i'd - b_i): those of the QP without its penalty terms.
@@ -79,43 +79,43 @@ def convexified(
     last_delta: float = 0.0,
     smallest: float = 0.0,
     semidefinite: Callable[[], Hessian] | None = None,
-    last_share: float = 1.0,
+    last_fraction: float = 1.0,
 ) -> Convexified:
     """Make ``qp`` convex for the first of the solvers that accepts it; the last solver accepts any QP with a large delta.
 
     Tried in this order: the QP without and with penalties rho_i/2 (a_i'd - b_i)^2 of active rows and bounds, rho growing as
-    WEIGHTS; blends theta H + (1 - theta) H_0 with a semidefinite Hessian H_0, theta falling as SHARES; and a growing delta I, at
-    most about LARGEST. With H_0, only equations are penalized, with the first rho. If last_share is below SHARES[0], blends come
-    first; if H_0 lacks curvature in a direction, it is not used.
+    WEIGHTS; blends theta H + (1 - theta) H_0 with a semidefinite Hessian H_0, theta falling as FRACTIONS; and a growing delta I, at
+    most about LARGEST. With H_0, only equations are penalized, with the first rho. If last_fraction is below FRACTIONS[0], blends
+    come first; if H_0 lacks curvature in a direction, it is not used.
 
     y (m,), z (n,): multipliers, which identify the active constraints. last_delta: delta of the last QP that needed one.
-    smallest: lower bound of delta, which all of these QPs have. semidefinite: function that returns H_0, or None. last_share:
-    theta of the last QP; the theta of a blend is at most twice as large, or SHARES[-2].
+    smallest: lower bound of delta, which all of these QPs have. semidefinite: function that returns H_0, or None. last_fraction:
+    theta of the last QP; the theta of a blend is at most twice as large, or FRACTIONS[-2].
     """
     shape, upper = _active(qp, y, z)
     if semidefinite is not None:  # inequalities must be able to leave the active set; H_0 convexifies their directions
         shape = np.where(_equal(qp), shape, 0.0)
     rhos = WEIGHTS if semidefinite is None else WEIGHTS[:1]
-    for solver in solvers if last_share >= SHARES[0] else ():
+    for solver in solvers if last_fraction >= FRACTIONS[0] else ():
         for weights in (0.0 * shape, *(rho * shape for rho in rhos if shape.any())):
             if solver.is_convex(candidate := penalized(shifted(qp, smallest), weights, upper)):
                 return Convexified(candidate, solver, smallest, weights, upper)
-    share, weights, base = 1.0, WEIGHTS[0] * shape, qp
+    fraction, weights, base = 1.0, WEIGHTS[0] * shape, qp
     if semidefinite is not None:
         other = semidefinite()
         if not _curved(replace(qp, H=other), solvers):
             return convexified(qp, y, z, solvers, last_delta, smallest)
-        for share in (s for s in SHARES if s <= max(2.0 * last_share, SHARES[-2])):
-            base = replace(qp, H=share * qp.H + (1.0 - share) * other)
+        for fraction in (s for s in FRACTIONS if s <= max(2.0 * last_fraction, FRACTIONS[-2])):
+            base = replace(qp, H=fraction * qp.H + (1.0 - fraction) * other)
             candidate = penalized(shifted(base, smallest), weights, upper)
             for solver in solvers:
                 if solver.is_convex(candidate):
-                    return Convexified(candidate, solver, smallest, weights, upper, share)
+                    return Convexified(candidate, solver, smallest, weights, upper, fraction)
     base, solver = penalized(shifted(base, smallest), weights, upper), solvers[-1]
     delta = raised_shift(0.0, last_delta, SMALLEST)
     while not solver.is_convex(candidate := shifted(base, delta)) and delta < LARGEST:
         delta = raised_shift(delta, last_delta, SMALLEST)
-    return Convexified(candidate, solver, smallest + delta, weights, upper, share)
+    return Convexified(candidate, solver, smallest + delta, weights, upper, fraction)
 
 
 def _curved(qp: QP, solvers: Sequence[QPSolver]) -> bool:

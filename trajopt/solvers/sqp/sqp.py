@@ -288,7 +288,7 @@ class SQPLoop:
         if self.options.hessian != "exact" and not solvers[0].is_convex(qp):
             floor = max(floor, SEMIDEFINITE_SHIFT * max(1.0, float(np.abs(qp.H.data).max(initial=0.0))))
         other = self._timed(semidefinite_at(at, self.options, damping.scale))
-        convex = convexified(qp, *guess, solvers, damping.delta, floor, other, damping.share)
+        convex = convexified(qp, *guess, solvers, damping.delta, floor, other, damping.fraction)
         damping.store(convex, floor)
         return convex
 

@@ -38,12 +38,12 @@ SCALE_RISE, unless H is exact."""
 class Damping:
     """Damping of steps by a multiple sigma of the Hessian (``scale``), and by the convexification of the last QP.
 
-    delta, share: diagonal shift and blend theta of :mod:`trajopt.solvers.sqp.convexify`. used: number in records.
+    delta, fraction: diagonal shift and blend theta of :mod:`trajopt.solvers.sqp.convexify`. used: number in records.
     """
 
     scale: float = 1.0
     delta: float = 0.0
-    share: float = 1.0
+    fraction: float = 1.0
     used: float = 0.0
 
     def grow(self, first: float, attempt: int) -> None:
@@ -70,7 +70,7 @@ class Damping:
         floor: the shift of the Hessian that was prescribed.
         """
         self.delta = convex.delta - floor or self.delta
-        self.used, self.share = convex.delta + 1.0 - convex.share, convex.share
+        self.used, self.fraction = convex.delta + 1.0 - convex.fraction, convex.fraction
 
 
 @dataclass

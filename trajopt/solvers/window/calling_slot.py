@@ -26,21 +26,21 @@ class CallingSlot(Slot):
     view: Callable[[str], Array]
     sizes: Any
 
-    def _multipliers_kept(self) -> list[Array]:
+    def _restored_arrays(self) -> list[Array]:
         """Return the arrays, besides the struct, that a failed request must leave as they were."""
         raise NotImplementedError
 
     def answer(self, request: Any) -> Any:
         """Return the answer of the kernels to a request. Raises an exception of a function that they called."""
-        arrays = self._multipliers_kept()
-        before, kept = bytes(self.data), [a.copy() for a in arrays]
+        arrays = self._restored_arrays()
+        before, copies = bytes(self.data), [a.copy() for a in arrays]
         try:
             return super().answer(request)
         finally:
             error, self._error = self._error, None
             if error is not None:
                 ctypes.memmove(self.address, before, len(before))
-                for array, values in zip(arrays, kept, strict=True):
+                for array, values in zip(arrays, copies, strict=True):
                     array[:] = values
                 raise error
 

@@ -27,7 +27,7 @@ class CallingInteriorSlot(CallingSlot, InteriorSlot):
         """Return (None, None): the kernels read no data of stages."""
         return None, None
 
-    def _multipliers_kept(self) -> list[Array]:
+    def _restored_arrays(self) -> list[Array]:
         """Return all multipliers."""
         return list(self.z.arrays)
 

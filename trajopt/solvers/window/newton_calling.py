@@ -27,7 +27,7 @@ class CallingNewtonSlot(CallingSlot, NewtonSlot):
         """Return None for all data: the kernels read no data of stages."""
         return [None] * 5
 
-    def _multipliers_kept(self) -> list[Array]:
+    def _restored_arrays(self) -> list[Array]:
         """Return the multipliers of the bounds."""
         return [self.view("z")]
 

@@ -53,7 +53,7 @@ class CallingShootingSlot(CallingSlot, ShootingSlot):
         """Return TRIALS step lengths that are rolled out together, and the single one of a direction."""
         return TRIALS, 1
 
-    def _multipliers_kept(self) -> list[Array]:
+    def _restored_arrays(self) -> list[Array]:
         """Return no arrays: a failed request leaves the iterate, which the struct chooses among several."""
         return []
 

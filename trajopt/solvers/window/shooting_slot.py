@@ -53,7 +53,7 @@ SLOTS = 3
 """Number of iterates; one more if models compete for the step."""
 ANSWER = 2 * TRIALS
 """Maximum size of an answer, in numbers."""
-SIDE_BY_SIDE = 2
+TRIALS_IN_WINDOW = 2
 """Step lengths that one problem of a window tries together."""
 CONSTANTS = definitions(
     {
@@ -106,7 +106,7 @@ def sizes_of(ocp: OCP, *, windowed: bool = False, modeled: bool = False) -> Size
 
     windowed: the slot belongs to a window, which tries fewer step lengths together.
     """
-    manifold, trials = ocp.manifold, SIDE_BY_SIDE if windowed else TRIALS
+    manifold, trials = ocp.manifold, TRIALS_IN_WINDOW if windowed else TRIALS
     return Sizes(
         ocp.horizon, manifold.nx, manifold.ndx, ocp.nu, trials, ocp.control_bounds is not None, windowed, modeled
     )
@@ -117,7 +117,7 @@ def layout(s: Sizes) -> Layout:
     """Return the memory layout of the arrays of a slot of these sizes (cached).
 
     With bounds it has the workspace of box QPs; in a window the iterates share their derivative blocks; models have memory for
-    their Hessian, a parabola and a kept direction.
+    their Hessian, a parabola and another direction.
     """
     N, nx, n, m, L, bounded, windowed, modeled = s
     own = {
@@ -131,8 +131,8 @@ def layout(s: Sizes) -> Layout:
     shapes |= {f"policy_{k}": v for k, v in policy.items()} | {f"spare_{k}": policy[k] for k in ("K", "k")}
     shapes |= {f"{of}_{k}": v for of in ("step", "current", "extra") for k, v in step.items()}
     if modeled:
-        shapes |= {f"kept_{k}": policy[k] for k in ("K", "k")} | {f"m{k}": own[k] for k in ("Q", "S", "R")}
-        shapes |= {f"{of}_{k}": v for of in ("kept_step", "bend") for k, v in step.items()}
+        shapes |= {f"other_{k}": policy[k] for k in ("K", "k")} | {f"m{k}": own[k] for k in ("Q", "S", "R")}
+        shapes |= {f"{of}_{k}": v for of in ("other_step", "bend") for k, v in step.items()}
     if windowed:
         shapes |= {f"early_to_{k}": v for k, v in step.items()}
     shapes |= {"X": (L, N + 1, nx), "U": (L, N, m), "D": (L, N, n), "cost": (L,), "part_cost": (L * N + L,)}
@@ -198,7 +198,7 @@ class ShootingSlot(ArraySlot):
         """
         stages: Any = self._evaluator.stages[:-1]
         lanes = max(own.library.lanes for own in stages)
-        together = SIDE_BY_SIDE if self.sizes.windowed else trials_together(parts, lanes)
+        together = TRIALS_IN_WINDOW if self.sizes.windowed else trials_together(parts, lanes)
         return together, max(1, min(together, -(-parts // lanes) * lanes // parts))
 
     def serves(self, *given: Any) -> bool:

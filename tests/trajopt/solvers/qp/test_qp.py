@@ -321,7 +321,7 @@ def test_a_second_semidefinite_hessian_makes_convex_without_regard_to_units():
     qp = QP(H, np.ones(2), sp.csc_matrix((0, 2)), nothing, nothing, np.full(2, -np.inf), np.full(2, np.inf))
     none = np.zeros(0), np.zeros(2)
     found = convexified(qp, *none, (make_qp_solver("interior_point"),), semidefinite=lambda: abs(H))
-    assert found.share == 0.25
+    assert found.fraction == 0.25
     np.testing.assert_allclose(found.qp.H.toarray(), np.diag([1e3, 0.5e-3]))
 
 
@@ -333,5 +333,5 @@ def test_a_second_hessian_without_curvature_is_not_mixed_in(curvature, mixed):
     other = sp.csc_matrix(np.diag([curvature, 1.0]))
     solvers = (make_qp_solver("interior_point"),)
     found = convexified(qp, np.zeros(0), np.zeros(2), solvers, semidefinite=lambda: other)
-    assert (found.share < 1.0) == mixed
+    assert (found.fraction < 1.0) == mixed
     assert (found.delta > 1.0) != mixed

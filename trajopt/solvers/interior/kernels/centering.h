@@ -4,10 +4,10 @@
 #include "interior_point.h"
 #include "../../../../dynamics_backends/compiled/templates/lanes/rows.h"
 
-/* Inputs of the choice of sigma.  share: fraction of a distance that a step may use; mean: mean complementarity; dual, primal: mean squares of
+/* Inputs of the choice of sigma.  tau: fraction of a distance that a step may use; mean: mean complementarity; dual, primal: mean squares of
    the gradient of the Lagrangian and of the violation; low, high: range of sigma. */
 typedef struct {
-    double share, mean, dual, primal, low, high;
+    double tau, mean, dual, primal, low, high;
 } ipm_aim;
 
 /* Data of the bounds for the quality function, one entry per bound.  product: z (distance).  at, by: step for mu = 0, and its change for
@@ -29,8 +29,7 @@ typedef struct {
     }
 
 /* Fill the data of the bounds from the steps for mu = 0 and for mu = mean. */
-static void look_at_bounds(const ipm_condensed *c, const ipm_multipliers *z, const ipm_step *zero, const ipm_step *mean, long count,
-                           ipm_oracle *o)
+static void fill_bounds(const ipm_condensed *c, const ipm_multipliers *z, const ipm_step *zero, const ipm_step *mean, long count, ipm_oracle *o)
 {
     long n = 0;
     SIDE(+, c->below, z->zl, zero->z.zl, mean->z.zl)
@@ -48,7 +47,7 @@ static double quality(const ipm_oracle *o, double sigma)
         primal = t > primal ? t : primal;
         dual = u > dual ? u : dual;
     }
-    const double a = reach(primal, o->aim->share), b = reach(dual, o->aim->share);
+    const double a = reach(primal, o->aim->tau), b = reach(dual, o->aim->tau);
     for (long i = 0; i < o->count; i++) {
         const double t = product[i] * (1.0 + a * (at[i] + sigma * by[i])) * (1.0 + b * (at_z[i] + sigma * by_z[i]));
         left += t * t;

@@ -266,8 +266,8 @@ EXPORT void ipm_residuals(const ipm_structure *s, const double *v, const double 
     residuals(s, v, g, rows, fixes);
 }
 
-/* Step length, at most 1, that uses at most the fraction `share` of each distance to a bound; ratio: the largest of step / distance. */
-ALWAYS_INLINE double reach(double ratio, double share) { return ratio > share ? share / ratio : 1.0; }
+/* Step length, at most 1, that uses at most the fraction `tau` of each distance to a bound; ratio: the largest of step / distance. */
+ALWAYS_INLINE double reach(double ratio, double tau) { return ratio > tau ? tau / ratio : 1.0; }
 
 /* Update z by alpha dz, clipped to within a factor of mu / (distance from the bound): Waechter and Biegler, eq. 16. */
 EXPORT void ipm_move_duals(const ipm_structure *s, const double *restrict v, const ipm_multipliers *dz, double alpha, double mu,
@@ -394,7 +394,7 @@ EXPORT void ipm_measure(const ipm_structure *s, const ipm_point *p, const ipm_mu
 }
 
 /* Move v strictly inside its bounds (Waechter and Biegler, after eq. 35); g: row values that set the slacks first, or NULL. */
-EXPORT void ipm_push(const ipm_structure *s, const double *g, double push, double share, double *v)
+EXPORT void ipm_push(const ipm_structure *s, const double *g, double push, double fraction, double *v)
 {
     const long slack = first_slack(s), count = numbers(s);
     for (long i = 0; g && i < s->rows; i++) v[slack + i] = s->kind[i] == INEQUALITY ? g[i] : 0.0;
@@ -402,8 +402,8 @@ EXPORT void ipm_push(const ipm_structure *s, const double *g, double push, doubl
         const double l = s->lower[i], u = s->upper[i], width = u - l;
         double low = push * (fabs(l) > 1.0 ? fabs(l) : 1.0), high = push * (fabs(u) > 1.0 ? fabs(u) : 1.0);
         if (width < HUGE_VAL) {
-            low = low < share * width ? low : share * width;
-            high = high < share * width ? high : share * width;
+            low = low < fraction * width ? low : fraction * width;
+            high = high < fraction * width ? high : fraction * width;
         }
         if (l > -HUGE_VAL && v[i] < l + low) v[i] = l + low;
         if (u < HUGE_VAL && v[i] > u - high) v[i] = u - high;

@@ -42,7 +42,7 @@ typedef struct {
     V *blocks[3], *H;
     double *zeros, *unused;
     reflecting_t workspace;
-} side_by_side_t;
+} knot_lanes_t;
 
 /* Workspace of a thread, reused by later calls; NULL if the allocation fails. */
 static double *thread_memory(long doubles)
@@ -57,7 +57,7 @@ static double *thread_memory(long doubles)
 }
 
 /* Allocate memory for knots in lanes; returns 0 if the allocation fails. */
-static int take_side_by_side(side_by_side_t *b, lq_size dims)
+static int allocate_lanes(knot_lanes_t *b, lq_size dims)
 {
     const long whole = W_ * W_, sizes[3] = {N_ * N_, M_ * N_, M_ * M_};
     V *end = (V *)thread_memory(LANES * (sizes[0] + sizes[1] + sizes[2] + 3 * whole + 3 * W_) + 2 * whole);
@@ -78,7 +78,7 @@ static double *block_of(const knot_t *knot, int i, long size)
 }
 
 /* Reflect the Hessians of the knots in lanes: replace eigenvalues by their absolute values. */
-static void reflect_lanes(side_by_side_t *b, lq_size dims)
+static void reflect_lanes(knot_lanes_t *b, lq_size dims)
 {
     V *Q = b->blocks[0], *S = b->blocks[1], *R = b->blocks[2];
     for (int i = 0; i < 3; i++) {
@@ -110,7 +110,7 @@ static void reflect_lanes(side_by_side_t *b, lq_size dims)
 }
 
 /* Write the Hessians in the lanes first .. end back to their knots. */
-static void leave_lanes(side_by_side_t *b, long first, long end)
+static void unpack_lanes(knot_lanes_t *b, long first, long end)
 {
     for (int i = 0; i < 3; i++) {
         double *to[LANES];
@@ -124,7 +124,7 @@ static void leave_lanes(side_by_side_t *b, long first, long end)
 
 /* Reflect the Hessians of the knots first .. end, except non-finite ones.  Free lanes hold earlier knots, most of which later calls need: b
    caches their Hessians, with knot *top in its first lane (-1: empty cache). */
-static void reflect_knots(const ipm_condensed *c, long N, long first, long end, side_by_side_t *b, long *top, lq_size dims)
+static void reflect_knots(const ipm_condensed *c, long N, long first, long end, knot_lanes_t *b, long *top, lq_size dims)
 {
     for (long k = end - 1; k >= first;) {
         if (*top < k || k <= *top - LANES) {
@@ -132,7 +132,7 @@ static void reflect_knots(const ipm_condensed *c, long N, long first, long end, 
             reflect_lanes(b, dims), *top = k;
         }
         const long last = *top - LANES + 1 > first ? *top - LANES + 1 : first;
-        leave_lanes(b, *top - k, *top - last + 1);
+        unpack_lanes(b, *top - k, *top - last + 1);
         k = last - 1;
     }
 }
@@ -166,8 +166,8 @@ EXPORT int ipm_factor(ipm_system *o, int reflections)
     const lq_size dims = o->structure->size;
     o->shift = 0.0, o->reflected = 0;
     long top = -1, end = o->structure->N + 1, failed = factored(o, 0.0, 0.0);
-    side_by_side_t b;
-    if (!reflections || failed < 0 || !take_side_by_side(&b, dims)) return failed < 0 || factor_shifted(o);
+    knot_lanes_t b;
+    if (!reflections || failed < 0 || !allocate_lanes(&b, dims)) return failed < 0 || factor_shifted(o);
     while (failed >= 0 && failed < end) {
         reflect_knots(o->condensed, o->structure->N, failed, end, &b, &top, dims);
         o->reflected += end - failed;
@@ -177,9 +177,9 @@ EXPORT int ipm_factor(ipm_system *o, int reflections)
     return failed < 0 || factor_shifted(o);
 }
 
-/* Compute the steps of zl and zu from that of v, and the maximum step lengths; returns the part phi'step of the slope.  share: fraction of a
+/* Compute the steps of zl and zu from that of v, and the maximum step lengths; returns the part phi'step of the slope.  tau: fraction of a
    distance that a step may use. */
-static double recover_bounds(ipm_system *o, const ipm_multipliers *z, double share, const ipm_step *to)
+static double recover_bounds(ipm_system *o, const ipm_multipliers *z, double tau, const ipm_step *to)
 {
     const ipm_condensed *c = o->condensed;
     const double *restrict below = c->below, *restrict above = c->above, *restrict phi = c->phi, *restrict zl = z->zl, *restrict zu = z->zu;
@@ -196,7 +196,7 @@ static double recover_bounds(ipm_system *o, const ipm_multipliers *z, double sha
         dual = rl > dual ? rl : dual;
         dual = ru > dual ? ru : dual;
     }
-    o->alpha = reach(primal, share), o->alpha_z = reach(dual, share);
+    o->alpha = reach(primal, tau), o->alpha_z = reach(dual, tau);
     return slope;
 }
 
@@ -213,7 +213,7 @@ static double objective_slope(const ipm_system *o, const ipm_point *p, const dou
 }
 
 /* Recover the slack steps, the new multipliers y and f, the steps of zl and zu, the step lengths and the slope, from dx, du and row residuals. */
-static void recover(ipm_system *o, const ipm_point *p, const ipm_multipliers *z, const double *rows, double share, const ipm_step *to)
+static void recover(ipm_system *o, const ipm_point *p, const ipm_multipliers *z, const double *rows, double tau, const ipm_step *to)
 {
     const lq_size dims = o->structure->size;
     const ipm_structure *s = o->structure;
@@ -245,11 +245,11 @@ static void recover(ipm_system *o, const ipm_point *p, const ipm_multipliers *z,
         for (long i = s->fix[k]; i < s->fix[k + 1]; i++)
             to->z.f[i] = soft > 0.0 ? (p->v[k * N_ + s->fixed[i]] - s->at[i] + dx[s->fixed[i]]) / soft + center(&o->settings, z->f[i]) : y[at++];
     }
-    o->slope = objective_slope(o, p, step) + recover_bounds(o, z, share, to);
+    o->slope = objective_slope(o, p, step) + recover_bounds(o, z, tau, to);
 }
 
-/* Solve for the step of the condensed vectors, with the given row residuals; share: fraction of the distance to a bound that it may use. */
-EXPORT void ipm_solve(ipm_system *o, const ipm_point *p, const ipm_multipliers *z, const double *rows, double share, const ipm_step *to)
+/* Solve for the step of the condensed vectors, with the given row residuals; tau: fraction of the distance to a bound that it may use. */
+EXPORT void ipm_solve(ipm_system *o, const ipm_point *p, const ipm_multipliers *z, const double *rows, double tau, const ipm_step *to)
 {
     const lq_size dims = o->structure->size;
     const ipm_structure *s = o->structure;
@@ -259,7 +259,7 @@ EXPORT void ipm_solve(ipm_system *o, const ipm_point *p, const ipm_multipliers *
     memcpy(to->v, found->dx, sizeof(double) * (s->N + 1) * N_);
     memcpy(to->v + first_control(s), found->du, sizeof(double) * s->N * M_);
     memcpy(to->z.lambda, found->lambda, sizeof(double) * s->N * N_);
-    recover(o, p, z, rows, share, to);
+    recover(o, p, z, rows, tau, to);
 }
 
 /* Recompute the vectors of the system for other residuals, those of a second-order correction. */
@@ -284,12 +284,12 @@ EXPORT void ipm_centered(ipm_system *o, const ipm_point *p, const ipm_multiplier
     const long count = numbers(s);
     double *workspace = o->workspace;
     ipm_oracle oracle = {workspace, workspace + 2 * count, workspace + 4 * count, workspace + 6 * count, workspace + 8 * count, aim, 0};
-    ipm_solve(o, p, z, o->rows, aim->share, to);
+    ipm_solve(o, p, z, o->rows, aim->tau, to);
     o->settings.mu = aim->mean;
     barrier_gradient(s, o->condensed, aim->mean);
     vectors(s, p, z, p->d, o->rows, o->fixes, &o->settings, o->condensed);
-    ipm_solve(o, p, z, o->rows, aim->share, other);
-    look_at_bounds(o->condensed, z, to, other, count, &oracle);
+    ipm_solve(o, p, z, o->rows, aim->tau, other);
+    fill_bounds(o->condensed, z, to, other, count, &oracle);
     const double sigma = centering(&oracle);
     o->settings.mu = o->mu_of_step = sigma * aim->mean;
     between(to->v, other->v, sigma, count);
@@ -297,5 +297,5 @@ EXPORT void ipm_centered(ipm_system *o, const ipm_point *p, const ipm_multiplier
     between(to->z.y, other->z.y, sigma, s->rows);
     between(to->z.f, other->z.f, sigma, s->fixes);
     barrier_gradient(s, o->condensed, o->settings.mu);
-    o->slope = objective_slope(o, p, to->v) + recover_bounds(o, z, aim->share, to);
+    o->slope = objective_slope(o, p, to->v) + recover_bounds(o, z, aim->tau, to);
 }

@@ -201,17 +201,17 @@ static void try_length(interior_t *o, double alpha, int differentiate, double *a
 
 /* Compute the Newton step and, if it is found, evaluate its trial point; a centered request lets the quality function choose mu.  answer: see
    write_step, then the trial values. */
-EXPORT void interior_newton(interior_t *o, double scale, int reflect, int differentiate, double mu, int centered, double share, double mean,
+EXPORT void interior_newton(interior_t *o, double scale, int reflect, int differentiate, double mu, int centered, double tau, double mean,
                             double dual, double primal, double low, double high)
 {
-    const ipm_aim aim = {share, mean, dual, primal, low, high};
+    const ipm_aim aim = {tau, mean, dual, primal, low, high};
     const ipm_point at = to_read(here(o));
     find_second_here(o, scale);
     o->system->settings = (ipm_settings){mu, scale, 1.0, 0.0, NEWTON};
     ipm_build(o->system, &at, &o->z);
     const int found = ipm_factor(o->system, reflect);
     if (found && centered) ipm_centered(o->system, &at, &o->z, &aim, o->steps[1], o->steps[0]);
-    else if (found) ipm_solve(o->system, &at, &o->z, o->system->rows, share, o->steps[0]);
+    else if (found) ipm_solve(o->system, &at, &o->z, o->system->rows, tau, o->steps[0]);
     write_step(o, found, found && centered ? o->system->mu_of_step : mu);
     lap(o, BACKWARD);
     if (found) try_length(o, o->system->alpha, differentiate, o->answer + TRIAL);
@@ -226,7 +226,7 @@ EXPORT void interior_try(interior_t *o, double alpha)
 
 /* Compute the second-order correction of a step, after its trial at this length, and evaluate its trial point; first: correct the Newton step,
    else the last correction.  answer: alpha, alpha_z, size, objective, violation. */
-EXPORT void interior_correct(interior_t *o, double length, int first, double share)
+EXPORT void interior_correct(interior_t *o, double length, int first, double tau)
 {
     const lq_size dims = o->structure.size;
     const ipm_structure *s = &o->structure;
@@ -244,7 +244,7 @@ EXPORT void interior_correct(interior_t *o, double length, int first, double sha
     for (long j = 0; j < s->fixes; j++) o->fixes[j] = length * o->fixes[j] + o->new_fixes[j];
     lap(o, ROLLOUT);
     ipm_vectors(o->system, &start, &o->z, o->d, o->rows, o->fixes);
-    ipm_solve(o->system, &start, &o->z, o->rows, share, o->steps[1]);
+    ipm_solve(o->system, &start, &o->z, o->rows, tau, o->steps[1]);
     lap(o, BACKWARD);
     o->answer[0] = o->system->alpha, o->answer[1] = o->system->alpha_z;
     o->answer[2] = largest(o->steps[1]->v, numbers(s), 0.0);

@@ -2,7 +2,7 @@
    the knots of the problem in lanes.  The method that decides is trajopt/solvers/methods/shooting.py.
 
    A slot has three iterates (the current, the next and the best one), the last step and the last trial trajectories; if several models compete
-   for the step, also a kept step with its next iterate.  In a window (shooting_window.h), the iterates of a slot share the memory of their blocks,
+   for the step, also another step with its next iterate.  In a window (shooting_window.h), the iterates of a slot share the memory of their blocks,
    which saves memory. */
 #pragma once
 #include "knots.h"
@@ -50,7 +50,7 @@ typedef struct {
 /* Slot.  alphas: 2^DOUBLINGS, 2^(DOUBLINGS - 1), ..., 1, 1/2, ...; at, fresh, best: indices of the current, the next and the best iterate;
    spare_K, spare_k: memory for the next gains; lower_du, upper_du: bounds on the step, masked: gains without those of controls on a bound,
    bounded: workspace of lq_bounded; size, lambda, g: of the last call of kkt; zero_k: a feedforward of zero; X, U, D, cost, part_cost, start,
-   stop, trial: trial trajectories and their parts.  mQ, mS, mR: Hessian of the LQ problem of a model.  kept_K, kept_k, kept_step, kept: gains,
+   stop, trial: trial trajectories and their parts.  mQ, mS, mR: Hessian of the LQ problem of a model.  other_K, other_k, other_step, other: gains,
    step and index of the next iterate of another direction, NULL and NONE without several models.  bend: parabola of the step, and bent: 1 if it has
    one.  nodes: number of shooting nodes; together: step lengths tried together; in_lanes: step lengths
    that take no longer than one; on_state: 1 if mu is added to V'xx, else to Quu; shared: 1 if iterates share the memory of their blocks, which
@@ -67,13 +67,13 @@ typedef struct {
     const double *alphas, *lower, *upper;
     iterate_t slots[4];
     lq_policy policy;
-    double *spare_K, *spare_k, *kept_K, *kept_k, *mQ, *mS, *mR;
-    lq_step step, current, extra, kept_step, bend;
+    double *spare_K, *spare_k, *other_K, *other_k, *mQ, *mS, *mR;
+    lq_step step, current, extra, other_step, bend;
     double *lower_du, *upper_du, *masked, *size, *lambda, *g, *zero_k, *bounded;
     double *X, *U, *D, *cost, *part_cost;
     long *start, *stop, *trial;
     const shooting_problem_t *problem;
-    long at, fresh, best, kept, bent;
+    long at, fresh, best, other, bent;
     double kkt;
     early_direction_t early;
     rolling_t rolling;
@@ -148,7 +148,7 @@ static int measure(shooting_t *s, iterate_t *e)
 /* Set the index of the next iterate to one that is not in use. */
 static void find_fresh(shooting_t *s)
 {
-    for (s->fresh = 0; s->fresh == s->at || s->fresh == s->best || s->fresh == s->kept; s->fresh++) {}
+    for (s->fresh = 0; s->fresh == s->at || s->fresh == s->best || s->fresh == s->other; s->fresh++) {}
 }
 
 /* Make the next iterate the current one; MARK: remember the previous one as the best; STAY: no effect. */
@@ -183,14 +183,14 @@ static const double *free_gains(const shooting_t *s, const iterate_t *e)
     return s->masked;
 }
 
-/* Derivative of the cost along the step as the fraction `share` of the defects `gaps` closes: sum_k g_k'(du - K dx)_k + lambda_(k+1)'d_k, with
+/* Derivative of the cost along the step as the fraction `closed` of the defects `gaps` closes: sum_k g_k'(du - K dx)_k + lambda_(k+1)'d_k, with
    the costates and the gradient under K of the last call of kkt.  This form avoids the cancellation in q'dx + r'du and the growth of open-loop
    costates on unstable motions. */
-static double slope(const shooting_t *s, const iterate_t *e, const double *gaps, double share)
+static double slope(const shooting_t *s, const iterate_t *e, const double *gaps, double closed)
 {
     const long n = s->dims.n, m = s->dims.m;
     const double *K = free_gains(s, e);
-    double sum = share * dot(s->lambda + n, gaps, s->N * n);
+    double sum = closed * dot(s->lambda + n, gaps, s->N * n);
     for (long i = 0; i < s->N; i++)
         for (long a = i * m; a < (i + 1) * m; a++) sum += s->g[a] * (s->step.du[a] - dot(K + a * n, s->step.dx + i * n, n));
     return sum;
@@ -334,7 +334,7 @@ static void take(shooting_t *s, const shooting_problem_t *p)
     s->problem = p, s->lower = p->lower, s->upper = p->upper;
     for (long i = 0; p->stages && i < s->count; i++) s->phases[i].stages = p->stages + i;
     if (p->end) s->end.end = p->end;
-    s->at = 0, s->fresh = 1, s->best = s->holder = NONE, s->kept = s->kept_K ? 3 : NONE, s->kkt = HUGE_VAL, s->early.of = NULL;
+    s->at = 0, s->fresh = 1, s->best = s->holder = NONE, s->other = s->other_K ? 3 : NONE, s->kkt = HUGE_VAL, s->early.of = NULL;
     iterate_t *e = here(s);
     copy(e->xs, p->xs, (N + 1) * s->nx);
     copy(e->xs, p->x0, s->nx);
@@ -549,14 +549,14 @@ EXPORT void shooting_rate(shooting_t *s, double alpha)
 
 EXPORT void shooting_go(shooting_t *s, long going) { go(s, going); }
 
-/* Exchange the direction, with its next iterate, and the kept one. */
+/* Exchange the direction, with its next iterate, and the other one. */
 EXPORT void shooting_swap(shooting_t *s)
 {
     double *K = s->policy.K, *k = s->policy.k;
     const lq_step step = s->step;
     const long fresh = s->fresh;
-    s->policy.K = s->kept_K, s->policy.k = s->kept_k, s->step = s->kept_step, s->fresh = s->kept;
-    s->kept_K = K, s->kept_k = k, s->kept_step = step, s->kept = fresh;
+    s->policy.K = s->other_K, s->policy.k = s->other_k, s->step = s->other_step, s->fresh = s->other;
+    s->other_K = K, s->other_k = k, s->other_step = step, s->other = fresh;
 }
 
 EXPORT void shooting_back(shooting_t *s)
