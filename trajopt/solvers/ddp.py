@@ -49,7 +49,7 @@ def ddp(
     with borrowed(ocp, cache) as own:
         evaluator = cached_evaluator(own, ocp)
         require_contractions(ocp)
-        modifies, convex = options.indefinite == "modify", options.hessian == "gauss_newton"
+        convex = options.hessian == "gauss_newton"
         exact = evaluator if convex else cached_evaluator(own, ocp, options.hessian)
         Curved = NewtonModel if options.curvature == "newton" else TrueModel
 
@@ -61,7 +61,7 @@ def ddp(
             if options.search == "curve":
                 models: Sequence[Model] = (plain, MixedModel(exact, evaluator))
             else:
-                models = plain, Curved(exact, evaluator, modifies)
+                models = plain, Curved(exact, evaluator)
             return solve_shooting(ocp, guess, options, callback, evaluator, models)
 
         found = solve_twice(run, options, callback)
@@ -69,11 +69,8 @@ def ddp(
 
 
 def by_newton(ocp: OCP, options: DDPOptions) -> bool:
-    """Return True if the options select Newton's method with a filter.
-
-    They do if :func:`~trajopt.solvers.window.newton.filtered` is true, curvature = "newton" and indefinite = "modify".
-    """
-    return filtered(ocp, options) and options.curvature == "newton" and options.indefinite == "modify"
+    """Return True for Newton's method with a filter: :func:`~trajopt.solvers.window.newton.filtered`, and curvature = "newton"."""
+    return filtered(ocp, options) and options.curvature == "newton"
 
 
 def require_contractions(ocp: OCP) -> None:

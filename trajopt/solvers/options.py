@@ -189,22 +189,20 @@ class DDPOptions(SLQOptions):
 
     hessian: second derivatives of the cost, as in SLQ; the default "exact" gives quadratic convergence also for nonzero
     residuals. globalization: "filter", Newton's method (:mod:`trajopt.solvers.methods.newton`), with shooting = "all", gaps =
-    "linear", curvature = "newton" and indefinite = "modify"; with other values of these, and with "merit", the method is SLQ
-    with second derivatives, and only then ``search``, ``switch`` and the initial regularization count.
+    "linear" and curvature = "newton"; with other values of these, and with "merit", the method is SLQ with second derivatives, and
+    only then ``search``, ``switch`` and the initial regularization count.
     search: "line", or, with globalization = "merit", "curve" for narrow valleys
     (:mod:`trajopt.solvers.shooting.parabola`): once progress is slower than ``switch``, every iteration tries a Gauss-Newton
-    step and a step with the largest convex curvature fraction, in place of ``curvature`` and ``indefinite``. It
+    step and a step with the largest convex curvature fraction, in place of ``curvature``. It
     needs fewer iterations, each at two to three times the cost. curvature: costates in the second derivatives of the
-    dynamics: those of an adjoint pass ("newton"), or V'x of the backward pass ("true"). indefinite: treatment of an
-    indefinite Quu: "modify" its eigenvalues, or "regularize" by mu. switch: curvature is used after an iteration that
-    decreased the merit by less than this fraction; 1: from the first iteration on.
+    dynamics: those of an adjoint pass ("newton"), or V'x of the backward pass ("true"). switch: curvature is used after an
+    iteration that decreased the merit by less than this fraction; 1: from the first iteration on.
     """
 
     hessian: Literal["gauss_newton", "exact"] = "exact"
     globalization: Literal["merit", "filter"] = "filter"
     search: Literal["line", "curve"] = "line"
     curvature: Literal["newton", "true"] = "newton"
-    indefinite: Literal["modify", "regularize"] = "modify"
     switch: float = 0.2
 
     def __post_init__(self) -> None:

@@ -93,9 +93,10 @@ class NewtonModel:
     """
 
     name = "newton"
+    modifies = True
 
-    def __init__(self, evaluator: StageEvaluator, dynamics: StageEvaluator, modifies: bool = True) -> None:
-        self.evaluator, self.dynamics, self.modifies = evaluator, dynamics, modifies
+    def __init__(self, evaluator: StageEvaluator, dynamics: StageEvaluator) -> None:
+        self.evaluator, self.dynamics = evaluator, dynamics
         self._last: tuple[Iterate, LQProblem] | None = None
 
     def problem(self, at: Iterate, damping: Damping, definite: bool = False) -> Problem:
@@ -157,9 +158,10 @@ class TrueModel:
     """
 
     name = "true"
+    modifies = True
 
-    def __init__(self, evaluator: StageEvaluator, dynamics: StageEvaluator, modifies: bool = True) -> None:
-        self.evaluator, self.dynamics, self.modifies = evaluator, dynamics, modifies
+    def __init__(self, evaluator: StageEvaluator, dynamics: StageEvaluator) -> None:
+        self.evaluator, self.dynamics = evaluator, dynamics
 
     def problem(self, at: Iterate, damping: Damping, definite: bool = False) -> Problem:
         """Return the LQ problem with the curvature contracted with the value gradient of its backward sweep.
