@@ -50,7 +50,7 @@ def curvature_along(lq: LQProblem, step: LQStep) -> float:
 class At(NamedTuple):
     """Trajectory with its expansion, reduced gradient (N, m) and costates (N + 1, n).
 
-    evaluator: computed the expansion. gradient, defect: largest entries of the projected gradient and of the gaps. gap: l1 norm
+    evaluator: computed the expansion. gradient, defect: largest entries of the projected gradient and of the gaps. theta: l1 norm
     of the gaps, 0 at rounding level. others: LQ problems of other evaluators, for models.
     """
 
@@ -62,7 +62,7 @@ class At(NamedTuple):
     costates: Array
     gradient: float
     defect: float
-    gap: float
+    theta: float
     others: dict[StageEvaluator, LQProblem]
 
     @property
@@ -236,7 +236,7 @@ class ShootingNumpy(Answering):
         bounds, violation = self.ocp.control_bounds, 0.0
         if bounds is not None:
             violation = float(np.maximum(bounds[0] - at.us, at.us - bounds[1]).max(initial=0.0))
-        return Point(True, float(at.cost), at.gradient, at.defect, at.gap, violation)
+        return Point(True, float(at.cost), at.gradient, at.defect, at.theta, violation)
 
     def _expand(self, r: Expand) -> Point:
         self._next = self._expanded(self._trials.xs[r.row], self._trials.us[r.row])

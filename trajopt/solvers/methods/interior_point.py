@@ -519,7 +519,7 @@ class InteriorPoint:
             gradient=now.gradient / self.scale,
             regularization=self.shift,
             step_norm=alpha * size,
-            defect=at.gap,
+            defect=at.defect,
             constraint_violation=at.largest,
             step_length=alpha,
             hessian="mixed" if self.reflected else self.hessian,

@@ -210,7 +210,7 @@ class ShootingMethod:
             return End.CONVERGED
         if self.nearly and self.at.defect <= o.defect_tolerance and (yield from self._measured()) <= o.kkt_tolerance:
             return End.OPTIMAL
-        if self.at.cost < self.bottom and (not self.at.gap or self.at.defect <= o.defect_tolerance):
+        if self.at.cost < self.bottom and (not self.at.theta or self.at.defect <= o.defect_tolerance):
             return End.UNBOUNDED
         if self.iteration >= self.max_iterations:
             return End.MOST_ITERATIONS
@@ -233,7 +233,7 @@ class ShootingMethod:
         self._update_best(chosen)
         open_gaps = self.corrects and at.defect > self.options.defect_tolerance
         alpha = 0.0 if new is None else chosen.found.alpha
-        self.drift = self.drift.after(alpha, at.gap) if open_gaps else STEADY
+        self.drift = self.drift.after(alpha, at.theta) if open_gaps else STEADY
         given_up = self.idle > MAX_IDLE or self.drift.over or (new is None and self.regularization.saturated)
         if self.report is not None:
             self._report(chosen)
@@ -305,11 +305,8 @@ class ShootingMethod:
         if step is None:
             return End.NOT_POSITIVE_DEFINITE
         at = self.at
-        merit = at.cost + self.penalty * at.gap
-        if (
-            kkt <= SOLVED
-            or relative_decrease(expected_decrease(self.penalty, 1.0, step.D1, step.D2, at.gap), merit) <= NEAR_ROUNDING
-        ):
+        expected = expected_decrease(self.penalty, 1.0, step.D1, step.D2, at.theta)
+        if kkt <= SOLVED or relative_decrease(expected, at.cost + self.penalty * at.theta) <= NEAR_ROUNDING:
             return End.ROUNDED
         return End.GAPS_OPEN if self.drift.over else End.NO_STEP
 
@@ -344,9 +341,9 @@ class ShootingMethod:
         if step is None:
             return None
         at = self.at
-        self.penalty = penalty = adapted(self.penalty, step.D1, step.D2, at.gap)
+        self.penalty = penalty = adapted(self.penalty, step.D1, step.D2, at.theta)
         start, regularization = reference(self.last, penalty), self.regularization
-        expected = expected_decrease(penalty, 1.0, step.D1, step.D2, at.gap)
+        expected = expected_decrease(penalty, 1.0, step.D1, step.D2, at.theta)
         promise = relative_decrease(expected, start)
         found, new, kkt = None, None, nan
         if promise > ROUNDING:
@@ -397,7 +394,7 @@ class ShootingMethod:
 
     def _is_slow(self, found: Found) -> bool:
         """True if a step decreased the merit by less than the fraction ``switch`` of its magnitude."""
-        return found.actual < self.models.switch * abs(self.at.cost + self.penalty * self.at.gap)
+        return found.actual < self.models.switch * abs(self.at.cost + self.penalty * self.at.theta)
 
     # -- searches -----------------------------------------------------------------------------------------------------------
     def _line_search(self, step: Step, start: float, expected: float) -> Generator[Request, Any, Found]:
@@ -409,8 +406,8 @@ class ShootingMethod:
         that reduces the merit more. A full step that gains much more than expected is lengthened: the Gauss-Newton Hessian omits
         curvature of either sign, and if the omitted part is negative its steps are too short.
         """
-        ratio, actual = self.options.accept_ratio, decrease(start, self.penalty, step.trial, self.at.gap)
-        risen = start - (self.at.cost + self.penalty * self.at.gap)
+        ratio, actual = self.options.accept_ratio, decrease(start, self.penalty, step.trial, self.at.theta)
+        risen = start - (self.at.cost + self.penalty * self.at.theta)
         best = Found(actual >= ratio * expected > 0.0, 0, 1.0, expected, actual, step.trial)
         if best.accepted:
             if actual - risen >= TOO_MUCH * expected:
@@ -429,7 +426,7 @@ class ShootingMethod:
         while first <= 0:
             trials = yield Roll(first, 1 - first, False)
             for row, trial in enumerate(trials):
-                actual = decrease(start, self.penalty, trial, self.at.gap)
+                actual = decrease(start, self.penalty, trial, self.at.theta)
                 if best is full or actual >= best.actual:  # of equal ones the shortest
                     best = Found(True, row, 0.5 ** (first + row), full.expected, actual, trial)
                     last = first
@@ -457,7 +454,7 @@ class ShootingMethod:
             if full.actual == -inf:
                 break
             trial = yield Correct(number > 0)
-            before, actual = full.actual, decrease(start, self.penalty, trial, self.at.gap)
+            before, actual = full.actual, decrease(start, self.penalty, trial, self.at.theta)
             full = full._replace(accepted=actual >= ratio * full.expected > 0.0, actual=actual, trial=trial)
             if full.accepted:
                 return full
@@ -480,8 +477,8 @@ class ShootingMethod:
             trials = yield Roll(first, o.max_backtracks + 1 - first, False)
             for row, trial in enumerate(trials):
                 alpha = 0.5 ** (first + row)
-                expected = expected_decrease(penalty, alpha, step.D1, step.D2, at.gap)
-                actual = decrease(start, penalty, trial, self.at.gap)
+                expected = expected_decrease(penalty, alpha, step.D1, step.D2, at.theta)
+                actual = decrease(start, penalty, trial, self.at.theta)
                 accepted = actual >= o.accept_ratio * expected > 0.0
                 looking = not best.accepted or actual > best.actual
                 if not looking:
@@ -503,7 +500,7 @@ class ShootingMethod:
         It is accepted if it realizes the fraction ``accept_ratio`` of the decrease expected for its length, or for 1 if it is
         longer.
         """
-        o, gap = self.options, self.at.gap
+        o, theta = self.options, self.at.theta
         best, number, parabolic, stored = None, 0, False, False
         for first, past, curved in (
             (-STRETCHED, o.max_backtracks + 1, False),
@@ -515,10 +512,10 @@ class ShootingMethod:
                     break
                 stored = False  # these trials have overwritten the rows of earlier ones
                 for row, trial in enumerate(trials):
-                    actual = decrease(start, self.penalty, trial, self.at.gap)
+                    actual = decrease(start, self.penalty, trial, self.at.theta)
                     if best is None or actual > best.actual:
                         alpha, number, parabolic, stored = 0.5 ** (first + row), first + row, curved, True
-                        expected = expected_decrease(self.penalty, min(alpha, 1.0), step.D1, step.D2, gap)
+                        expected = expected_decrease(self.penalty, min(alpha, 1.0), step.D1, step.D2, theta)
                         accepted = actual >= o.accept_ratio * expected > 0.0
                         best = Found(accepted, row, alpha, expected, actual, trial)
                 first += len(trials)
@@ -544,12 +541,12 @@ class ShootingMethod:
             if i == first + len(trials):
                 first, trials = i, (yield Roll(i, POLISHED - i, False))
             trial, alpha = trials[i - first], 0.5**i
-            expected = expected_decrease(penalty, alpha, step.D1, step.D2, at.gap)
+            expected = expected_decrease(penalty, alpha, step.D1, step.D2, at.theta)
             new: Point = yield Expand(i - first, model, self.regularization.mu)
             actual, good, kkt = -inf, False, nan
             if new.finite:
                 kkt, slope = yield Rate(alpha)
-                actual = -0.5 * alpha * (step.D1 + slope) + penalty * alpha * at.gap
+                actual = -0.5 * alpha * (step.D1 + slope) + penalty * alpha * at.theta
                 sufficient = actual >= o.accept_ratio * expected > 0.0
                 closed = new.defect <= max(at.defect, o.defect_tolerance)
                 risen = trial.cost - at.cost > 10.0 * ROUNDING * abs(start)
@@ -573,7 +570,7 @@ class ShootingMethod:
         self.report(
             iteration=self.iteration,
             cost=at.cost,
-            merit=at.cost + self.penalty * at.gap,
+            merit=at.cost + self.penalty * at.theta,
             stop=self.stop,
             gradient=at.gradient,
             regularization=mu,
@@ -598,7 +595,7 @@ def is_no_better(trial: Trial, penalty: float, by: TrialStep) -> bool:
     if by.new is None:
         return False
     penalty, own = max(by.penalty, penalty), by.found.trial
-    return own.cost + penalty * own.gap <= trial.cost + penalty * trial.gap
+    return own.cost + penalty * own.theta <= trial.cost + penalty * trial.theta
 
 
 def better(one: TrialStep | None, other: TrialStep | None) -> TrialStep | None:

@@ -117,15 +117,15 @@ class Gains(NamedTuple):
 class Point(NamedTuple):
     """Errors of an iterate; finite: True if its expansion is finite, else the other fields are undefined.
 
-    gradient: largest entry of the reduced gradient (open loop) projected on the bounds. defect: largest gap. gap: l1 norm of the
-    gaps, 0 if they are at rounding level. violation: largest violation of the control bounds.
+    gradient: largest entry of the reduced gradient (open loop) projected on the bounds. defect, theta: largest defect and l1 norm
+    of the defects, 0 if they are at rounding level. violation: largest violation of the control bounds.
     """
 
     finite: bool
     cost: float
     gradient: float
     defect: float
-    gap: float
+    theta: float
     violation: float
 
 

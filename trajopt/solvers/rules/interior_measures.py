@@ -14,13 +14,13 @@ MULTIPLIER_SCALE = 100.0
 class Violation(NamedTuple):
     """Residual norms of a point, NaN if not finite.
 
-    theta: l1 norm of all residuals. largest: largest residual. gap: largest defect. barrier: minus the sum of the logarithms of the
-    distances to bounds. squares: sum of squares of the residuals.
+    theta: l1 norm of all residuals. largest: largest residual. defect: largest defect of the dynamics. barrier: minus the sum of
+    the logarithms of the distances to bounds. squares: sum of squares of the residuals.
     """
 
     theta: float
     largest: float
-    gap: float
+    defect: float
     barrier: float
     squares: float
 

@@ -46,7 +46,7 @@ class Trial(NamedTuple):
     """Trial trajectory: its cost, and the l1 norm of its gaps, infinite if a state is not finite."""
 
     cost: float
-    gap: float
+    theta: float
 
 
 class Found(NamedTuple):
@@ -70,15 +70,15 @@ class Found(NamedTuple):
         return self.alpha > LOWER_AT and self.actual >= LOWER_RATIO * self.expected
 
 
-def adapted(penalty: float, D1: float, D2: float, gap: float) -> float:
-    """Return the penalty, raised if needed for a step with cost derivatives D1, D2 that closes gaps of l1 norm ``gap`` to be a
+def adapted(penalty: float, D1: float, D2: float, theta: float) -> float:
+    """Return the penalty, raised if needed for a step with cost derivatives D1, D2 that closes gaps of l1 norm ``theta`` to be a
     descent direction of the merit.
 
     The penalty only rises (Nocedal & Wright, eq. 18.36 and the remark after it), and stays without gaps. A penalty above the
     multipliers would also work in theory. With contacts, multipliers are a thousand times larger, and the merit would reject all
     but the shortest steps. It is 1 if neither cost nor penalty would count, as at a cost of zero.
     """
-    closed = (1.0 - PENALTY_MARGIN) * gap
+    closed = (1.0 - PENALTY_MARGIN) * theta
     if closed == 0.0:
         return penalty
     rise = D1 + 0.5 * max(D2, 0.0)
@@ -88,11 +88,11 @@ def adapted(penalty: float, D1: float, D2: float, gap: float) -> float:
     return needed if needed > penalty else penalty
 
 
-def expected_decrease(penalty: float, alpha: float, D1: float, D2: float, gap: float) -> float:
+def expected_decrease(penalty: float, alpha: float, D1: float, D2: float, theta: float) -> float:
     """Return the predicted decrease of the merit for alpha times a step that closes the gaps: -(alpha D1 + alpha^2/2 D2) + alpha
-    penalty gap.
+    penalty theta.
     """
-    return -(alpha * D1 + 0.5 * alpha * alpha * D2) + alpha * penalty * gap
+    return -(alpha * D1 + 0.5 * alpha * alpha * D2) + alpha * penalty * theta
 
 
 class HasMerit(Protocol):
@@ -101,12 +101,12 @@ class HasMerit(Protocol):
     @property
     def cost(self) -> float: ...
     @property
-    def gap(self) -> float: ...
+    def theta(self) -> float: ...
 
 
 def reference(last: Iterable[HasMerit], penalty: float) -> float:
-    """Return the reference merit of a nonmonotone search: the largest merit, cost + penalty gap, of the last iterates."""
-    return max([at.cost + penalty * at.gap for at in last])
+    """Return the reference merit of a nonmonotone search: the largest merit, cost + penalty theta, of the last iterates."""
+    return max([at.cost + penalty * at.theta for at in last])
 
 
 LOST = 1e10
@@ -114,13 +114,13 @@ LOST = 1e10
 digit of a sweep remains. The penalty alone does not exclude it, as it is zero until gaps open."""
 
 
-def decrease(start: float, penalty: float, trial: Trial, gap: float) -> float:
+def decrease(start: float, penalty: float, trial: Trial, theta: float) -> float:
     """Return the decrease of the merit of a trial, with this penalty, from the reference merit ``start``.
 
-    It is -inf if it is not finite, or if the trial is lost. gap: l1 norm of the gaps of the iterate.
+    It is -inf if it is not finite, or if the trial is lost. theta: l1 norm of the gaps of the iterate.
     """
-    actual = start - (trial.cost + penalty * trial.gap)
-    return actual if isfinite(actual) and trial.gap < LOST * max(1.0, gap) else -inf
+    actual = start - (trial.cost + penalty * trial.theta)
+    return actual if isfinite(actual) and trial.theta < LOST * max(1.0, theta) else -inf
 
 
 def relative_decrease(decrease: float, merit: float) -> float:
@@ -129,20 +129,20 @@ def relative_decrease(decrease: float, merit: float) -> float:
 
 
 class Drift(NamedTuple):
-    """Count of consecutive short steps with open gaps; gap: l1 norm of the gaps at the start of the count."""
+    """Count of consecutive short steps with open gaps; theta: l1 norm of the gaps at the start of the count."""
 
     steps: int = 0
-    gap: float = 0.0
+    theta: float = 0.0
 
-    def after(self, alpha: float, gap: float) -> Drift:
+    def after(self, alpha: float, theta: float) -> Drift:
         """Return the count after a step of length alpha (0: rejected) from an iterate whose open gaps have this l1 norm.
 
         A step longer than DRIFTING resets the count to zero. Gaps below CLOSING times those at its start restart it at 1.
         """
         if alpha > DRIFTING:
             return STEADY
-        if self.steps == 0 or gap < CLOSING * self.gap:
-            return Drift(1, gap)
+        if self.steps == 0 or theta < CLOSING * self.theta:
+            return Drift(1, theta)
         return self._replace(steps=self.steps + 1)
 
     @property

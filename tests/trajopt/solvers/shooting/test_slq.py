@@ -213,7 +213,7 @@ def test_gaps_of_rounding_ask_for_no_penalty(fraction, counts):
     d = np.full_like(expansion.lq.d, fraction * (1.0 + np.abs(guess.xs).max()))
     noisy = expansion._replace(lq=expansion.lq._replace(d=d))
     at = measured(*guess, noisy, evaluator, None)
-    assert (adapted(0.0, 1.0, 0.0, at.gap) > 0.0) is counts
+    assert (adapted(0.0, 1.0, 0.0, at.theta) > 0.0) is counts
     assert at.defect == d.max()
 
 

@@ -306,14 +306,14 @@ EXPORT void ipm_values(const ipm_structure *s, const double *v, const double *d,
     const lq_size dims = s->size;
     const double *slack = v + first_slack(s);
     const long count = numbers(s);
-    double sum = 0.0, most = 0.0, gap = 0.0, logarithms = 0.0, squares = 0.0;
+    double sum = 0.0, most = 0.0, defect = 0.0, logarithms = 0.0, squares = 0.0;
     for (long i = 0; i < s->N * N_; i++) {
         const double t = fabs(d[i]);
         sum += t, squares += t * t;
-        gap = t > gap ? t : gap;
+        defect = t > defect ? t : defect;
     }
     int bad = !(sum < HUGE_VAL);
-    most = gap;
+    most = defect;
     for (long i = 0; i < s->rows; i++) {
         if (s->kind[i] == ABSENT) continue;
         const double t = fabs(g[i] - (s->kind[i] == INEQUALITY ? slack[i] : s->target[i]));
@@ -332,7 +332,7 @@ EXPORT void ipm_values(const ipm_structure *s, const double *v, const double *d,
         const double below = v[i] - s->lower[i], above = s->upper[i] - v[i];
         logarithms += (below < HUGE_VAL ? log(below) : 0.0) + (above < HUGE_VAL ? log(above) : 0.0);
     }
-    out[0] = bad ? NAN : sum, out[1] = bad ? NAN : most, out[2] = gap, out[3] = -logarithms, out[4] = squares;
+    out[0] = bad ? NAN : sum, out[1] = bad ? NAN : most, out[2] = defect, out[3] = -logarithms, out[4] = squares;
 }
 
 /* out: largest entry of the gradient of the Lagrangian, and of the complementarity for mu = 0 and for mu; sum of |lambda|, |y|, |f|, and of z;

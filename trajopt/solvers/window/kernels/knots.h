@@ -28,11 +28,11 @@ typedef struct {
 } lq_step;
 
 /* Iterate: a trajectory with its expansion, costs (N + 1,) by knot, defects d (N, n), costates lambda (N + 1, n) and gradient g (N, m).
-   defect, gap: largest entry and l1 norm of the defects; scaled: largest gradient relative to the size of its terms; plain: 1 if Q, S and R
+   defect, theta: largest entry and l1 norm of the defects; scaled: largest gradient relative to the size of its terms; plain: 1 if Q, S and R
    are those of Gauss-Newton. */
 typedef struct {
     double *xs, *us, *x_next, *costs, *A, *B, *d, *Q, *q, *S, *R, *r, *lambda, *g;
-    double cost, gradient, scaled, defect, gap;
+    double cost, gradient, scaled, defect, theta;
     long plain;
 } iterate_t;
 

@@ -146,7 +146,7 @@ static void newton_measure(newton_t *o, iterate_t *e)
         lq.r = o->mr;
     }
     lq_stationarity(&lq, o->has_policy ? o->last->K : NULL, e->lambda, e->g, o->size);
-    e->gradient = largest(e->g, N * m), e->defect = largest(e->d, N * n), e->gap = l1(e->d, N * n);
+    e->gradient = largest(e->g, N * m), e->defect = largest(e->d, N * n), e->theta = l1(e->d, N * n);
     e->scaled = 0.0;
     for (long i = 0; i < N * m; i++)
         if (o->size[i % m] > 0.0) e->scaled = larger(e->scaled, fabs(e->g[i]) / o->size[i % m]);
@@ -169,7 +169,7 @@ static void answer_point(newton_t *o, const iterate_t *e, int found)
 {
     double least = HUGE_VAL, greatest = -HUGE_VAL, logs = 0.0;
     if (o->bounded) barrier_products(&o->barrier, e->us, &least, &greatest), logs = barrier_logs(&o->barrier, e->us);
-    const double answer[] = {e->cost, e->gradient, e->scaled, e->defect, e->gap, travel_of(o, e), least, greatest, logs, found};
+    const double answer[] = {e->cost, e->gradient, e->scaled, e->defect, e->theta, travel_of(o, e), least, greatest, logs, found};
     copy(o->answer, answer, sizeof answer / sizeof *answer);
 }
 
@@ -300,7 +300,7 @@ EXPORT void newton_start(newton_t *o, const newton_problem_t *problem)
     memset(o->seconds, 0, sizeof o->seconds);
     copy(at->xs, problem->xs, (N + 1) * o->nx), copy(at->xs, problem->x0, o->nx), copy(at->us, problem->us, N * m);
     if (o->bounded) barrier_interior(&o->barrier, at->us);
-    at->gradient = at->scaled = at->defect = at->gap = NAN;
+    at->gradient = at->scaled = at->defect = at->theta = NAN;
     newton_expand(o, at, 0);
     o->answer[0] = at->cost;
 }

@@ -106,7 +106,7 @@ static void recall(shooting_t *s, iterate_t *e)
 {
     if (!s->shared || s->holder == e - s->slots) return;
     expand(s, e);
-    if (e->gap == 0.0) memset(e->d, 0, sizeof(double) * s->N * s->dims.n);
+    if (e->theta == 0.0) memset(e->d, 0, sizeof(double) * s->N * s->dims.n);
 }
 
 /* Largest entry of the projected gradient us - P(us - g), with P the projection on the bounds. */
@@ -123,7 +123,7 @@ static double projected(const shooting_t *s, const iterate_t *e)
 static void note_residuals(const shooting_t *s, iterate_t *e)
 {
     e->gradient = all_finite(e->g, s->N * s->dims.m) ? projected(s, e) : NAN;
-    e->gap = l1(e->d, s->N * s->dims.n);
+    e->theta = l1(e->d, s->N * s->dims.n);
 }
 
 /* Expand about an iterate and compute its residuals; returns 0 if its cost or LQ problem is not finite.  Gaps at the level of rounding errors
@@ -166,7 +166,7 @@ static void answer_point(shooting_t *s, const iterate_t *e, int finite)
     for (long i = 0; finite && s->lower && i < s->N * s->dims.m; i++)
         most = fmax(most, fmax(s->lower[i] - e->us[i], e->us[i] - s->upper[i]));
     double *to = s->answer;
-    to[0] = finite, to[1] = e->cost, to[2] = e->gradient, to[3] = e->defect, to[4] = e->gap, to[5] = most;
+    to[0] = finite, to[1] = e->cost, to[2] = e->gradient, to[3] = e->defect, to[4] = e->theta, to[5] = most;
 }
 
 /* -- measures --------------------------------------------------------------------------------------------------------------- */
