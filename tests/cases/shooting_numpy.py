@@ -33,7 +33,7 @@ from trajopt.solvers.methods.shooting_requests import (
 from trajopt.solvers.options import SLQOptions
 from trajopt.solvers.rules.line_search import Trial
 from trajopt.solvers.shooting.ddp_model import Damping, PlainModel
-from trajopt.solvers.shooting.iterate import FALLEN, GAP_ROUNDING, HOLDING
+from trajopt.solvers.window.shooting_slot import FALLEN, GAP_ROUNDING, HOLDING
 from trajopt.stage.evaluation import Candidates, Direction as Along, Expansion, Shooting, StageEvaluator
 
 REFUSED = Trial(np.inf, np.inf)

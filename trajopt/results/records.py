@@ -50,7 +50,7 @@ class IterationRecord:
     used. step_norm: largest entry of the change (dx, du), 0 for a rejected step. expected_decrease, actual_decrease: of the merit.
     step_length: alpha, 0 for a rejected step. hessian: second derivatives in the quadratic model of the step: the value of
     that option, "newton" or "true" if DDP added the curvature of the dynamics with these costates, or "mixed".
-    times: seconds by phase. kkt: scaled KKT error (:mod:`trajopt.solvers.shooting.iterate`, for nonlinear programs
+    times: seconds by phase. kkt: scaled KKT error (:mod:`trajopt.solvers.rules.cost_size`, for nonlinear programs
     :mod:`trajopt.solvers.nlp.scaled_kkt`), NaN if the solver has none. iterate: for callbacks, a function without arguments that
     returns copies of the states (N + 1, nx) and controls (N, nu) of the iterate; it raises RuntimeError after the callback has
     returned. None in the history of a solution.

@@ -69,7 +69,7 @@ class Status:
     """Status of a solution.
 
     message: one sentence with the decisive numbers. knot, component: location of the failure, if it has one.
-    advice: what to try, empty on success. kkt: final scaled KKT error (:mod:`trajopt.solvers.shooting.iterate`), if the solver
+    advice: what to try, empty on success. kkt: final scaled KKT error (:mod:`trajopt.solvers.rules.cost_size`), if the solver
     has one.
     """
 

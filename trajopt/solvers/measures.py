@@ -8,7 +8,7 @@ Stationarity: the gradient of the Lagrangian in the controls, with the multiplie
     q_k = l_x + g_x'y + z_x        r_k = l_u + g_u'y + z_u
     lambda_N = q_N,   lambda_k = q_k + A'lambda_(k+1) + K'g_k,   g_k = r_k + B'lambda_(k+1)
 
-with the feedback gains K of the solution (:mod:`trajopt.solvers.shooting.iterate`), which keep the costates of unstable dynamics
+with the feedback gains K of the solution (:mod:`trajopt.solvers.rules.cost_size`), which keep the costates of unstable dynamics
 small, and, if the result is not small, with K = 0, since large gains amplify rounding errors. Any K certifies a solution: the
 smaller result counts. The gradient yields two numbers without units:
 

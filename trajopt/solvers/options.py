@@ -102,7 +102,7 @@ class SLQOptions(CommonOptions):
     (:mod:`trajopt.solvers.methods.newton`). The filter is more robust; regularization, accept_ratio, penalty and nonmonotone
     apply to the merit only. gradient_tolerance: tolerance on the largest entry of the projected reduced gradient.
     defect_tolerance: tolerance on the largest defect. kkt_tolerance: tolerance on the scaled KKT error
-    (:mod:`trajopt.solvers.shooting.iterate`), which stops a solve too. cost_tolerance: the solve stops if the relative
+    (:mod:`trajopt.solvers.rules.cost_size`), which stops a solve too. cost_tolerance: the solve stops if the relative
     decrease of the cost in an accepted step is smaller and the defects meet their tolerance; 0 disables this test.
 
     regularize: add mu to the diagonal of Quu ("control") or of V'xx ("state"; Tassa 2012, eq. 10). initial_regularization:

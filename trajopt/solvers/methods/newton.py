@@ -9,7 +9,7 @@ problem is convex on the linearized dynamics; the Riccati sweep tests this.  Far
 the next steps then start with zero too.  delta shortens rejected steps, in the states as well as in the controls.  This limits
 the defects, which grow with the square of the step in the states.  If most of the cost is the force that holds a weight, defects
 lower the cost far below the optimum; defects are therefore limited to a fraction of the travel of the states, which has the same
-unit. Multipliers of the dynamics are costates under feedback (:mod:`trajopt.solvers.shooting.iterate`). Bounds on the controls
+unit. Multipliers of the dynamics are costates under feedback (:mod:`trajopt.solvers.rules.cost_size`). Bounds on the controls
 are a barrier (window/kernels/barrier.h), and a filter accepts or rejects steps
 (:mod:`trajopt.solvers.rules.line_search`). If the filter accepts no step, the trajectory is restored by a rollout from x0 under
 the last policy, which has no defects.

@@ -123,7 +123,7 @@ class Point(NamedTuple):
     """Errors of a point: cost, gradient, defects and products of bound multipliers and slacks.
 
     gradient: largest entry of the Lagrangian's gradient in the controls under the last gains; scaled: the same, with each entry
-    divided by the size of its terms (:mod:`trajopt.solvers.shooting.iterate`); both are NaN if the expansion is not finite.
+    divided by the size of its terms (:mod:`trajopt.solvers.rules.cost_size`); both are NaN if the expansion is not finite.
     defect, theta: largest defect of the dynamics, and l1 norm of all defects. travel: l1 norm of the differences between the
     states of neighboring knots. min_product, max_product: smallest and largest product of a bound multiplier and its slack;
     infinity and minus infinity without bounds. logs: the barrier with mu = 1. found: 1 or 0, see the request.

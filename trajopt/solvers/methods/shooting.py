@@ -531,7 +531,7 @@ class ShootingMethod:
 
         In the latter case the largest gap must not grow beyond its tolerance. Without such a step returns the last trial, None
         and NaN; else the trial, its iterate and its KKT error. Errors are under the policy of the step
-        (:mod:`trajopt.solvers.shooting.iterate`). The trapezoidal rule on the slope of the cost avoids the cancellation in a
+        (:mod:`trajopt.solvers.rules.cost_size`). The trapezoidal rule on the slope of the cost avoids the cancellation in a
         difference of costs. The cost itself may rise only within rounding error (compare the approximate Wolfe conditions of W.
         Hager, H. Zhang, SIAM J. Optim. 16, 2005, eq. 4.1).
         """

@@ -1,6 +1,6 @@
 """Scaled KKT error of a nonlinear program, without units.
 
-It corresponds to :mod:`trajopt.solvers.shooting.iterate` and is the largest of
+It corresponds to :mod:`trajopt.solvers.rules.cost_size` and is the largest of
 
     |L_i| / s_i               L = grad f + J'y + z, the gradient of the Lagrangian
                               s_i = max (|grad f| + |J|'|y| + |z|) over the variables of a kind, the size of the terms that cancel,

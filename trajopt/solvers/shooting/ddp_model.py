@@ -26,11 +26,24 @@ import numpy as np
 from dynamics_backends.protocol import Array, Hessians
 from trajopt.lq.lq import Bounds, LQProblem
 from trajopt.lq.lq_solver import shared_lq, tensor_curvatures
-from trajopt.solvers.shooting.iterate import Iterate
 from trajopt.stage.evaluation import StageEvaluator
 
 CURVATURE_FRACTIONS = (1.0, 0.5, 0.25, 0.125, 0.0)
 """Curvature fractions of MixedModel, tried in this order until the LQ problem is convex."""
+
+
+class Iterate(NamedTuple):
+    """Trajectory xs, us with its LQ problem by an evaluator, and open-loop costates (N + 1, n).
+
+    others: cache of the LQ problems of other evaluators.
+    """
+
+    xs: Array
+    us: Array
+    lq: LQProblem
+    evaluator: StageEvaluator
+    costates: Array
+    others: dict[StageEvaluator, LQProblem]
 
 
 class Damping(NamedTuple):
@@ -119,7 +132,7 @@ class MixedModel:
 
     evaluator: with the Hessian of the cost to which the curvature is added. plain: with the one for fraction 0. Costates are
     those under the gains of the last sweep that found a convex problem, open-loop ones before
-    (:mod:`trajopt.solvers.shooting.iterate`).
+    (:mod:`trajopt.solvers.rules.cost_size`).
     """
 
     name = "mixed"

@@ -11,8 +11,7 @@ from dynamics_backends.protocol import Array
 from trajopt.lq.lq import LQProblem, LQStep
 from trajopt.problem.ocp import OCP
 from trajopt.solvers.options import DDPOptions, SLQOptions
-from trajopt.solvers.shooting.ddp_model import Damping, Model, PlainModel
-from trajopt.solvers.shooting.iterate import Iterate
+from trajopt.solvers.shooting.ddp_model import Damping, Iterate, Model, PlainModel
 from trajopt.solvers.shooting.parabola import parabola_of
 from trajopt.solvers.window.calling_slot import CallingSlot, array_at
 from trajopt.solvers.window.memory import TRIALS

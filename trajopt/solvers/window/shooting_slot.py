@@ -43,7 +43,6 @@ from trajopt.solvers.methods.shooting_requests import (
 )
 from trajopt.solvers.options import SLQOptions
 from trajopt.solvers.rules.line_search import DOUBLINGS, POLISHED, Trial
-from trajopt.solvers.shooting import iterate
 from trajopt.solvers.window.memory import PACKAGE, TRIALS, common_source, trials_together
 from trajopt.solvers.window.slots import ArraySlot, Layout, functions, layout_of, new_tuple
 from trajopt.stage.compiled.compiled_stages import node_flags
@@ -55,11 +54,19 @@ ANSWER = 2 * TRIALS
 """Maximum size of an answer, in numbers."""
 TRIALS_IN_WINDOW = 2
 """Step lengths that one problem of a window tries together."""
+FALLEN = 2.0
+"""A guess is rolled out with feedback if its open-loop rollout costs more than this multiple of its own cost (at least 1), and
+feedback less."""
+HOLDING = 1e-6
+"""Regularization of the gains for the rollout of a guess."""
+GAP_ROUNDING = 2e-13
+"""Gaps below this fraction of the states are rounding errors. A penalty computed from such gaps would be the expected decrease
+divided by noise, and would let the cost rise."""
 CONSTANTS = definitions(
     {
-        "GAP_ROUNDING": iterate.GAP_ROUNDING,
-        "FALLEN": iterate.FALLEN,
-        "HOLDING": iterate.HOLDING,
+        "GAP_ROUNDING": GAP_ROUNDING,
+        "FALLEN": FALLEN,
+        "HOLDING": HOLDING,
         "DOUBLINGS": DOUBLINGS,
         "ANSWER": ANSWER,
         "STAY": STAY,

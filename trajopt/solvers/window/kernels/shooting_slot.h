@@ -205,7 +205,7 @@ static double inward(const shooting_t *s, const iterate_t *e, long i)
     return g;
 }
 
-/* Scaled KKT error under the gains of the policy: see trajopt/solvers/shooting/iterate.py.  A window may have found it with the
+/* Scaled KKT error under the gains of the policy: see trajopt/solvers/rules/cost_size.py.  A window may have found it with the
    direction.  `g` then holds the gradient under these gains. */
 static double kkt(shooting_t *s, iterate_t *e)
 {
