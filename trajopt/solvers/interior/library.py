@@ -43,7 +43,6 @@ class Kernels:
     def __init__(self) -> None:
         library = kernels()
         self.build = bound(library, "ipm_build", "ppp")
-        self.factor = bound(library, "ipm_factor", "pi", ctypes.c_int)
         self.factor_damped = bound(library, "ipm_factor_damped", "pdd", ctypes.c_long)
         self.solve = bound(library, "ipm_solve", "pppp dp")
         self.residuals = bound(library, "ipm_residuals", "ppppp")

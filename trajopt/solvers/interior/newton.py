@@ -62,7 +62,7 @@ LARGEST_ESTIMATE = 1e3
 
 
 class NewtonSystem:
-    """Newton system of a program's barrier problem in v = (x, u, slacks), with its workspace: condense, factor, solve."""
+    """Newton system of a program's barrier problem in v = (x, u, slacks), with its workspace: condense and solve."""
 
     def __init__(self, program: StageProgram) -> None:
         p = self.program = program
@@ -108,14 +108,6 @@ class NewtonSystem:
         o.settings_mu, o.settings_scale, o.settings_soft, o.settings_weight = mu, scale, soft, 1.0
         o.settings_mode = mode
         self.kernels.build(self._ref, p.ref, z.ref)
-
-    def factor(self, *, reflect: bool = True) -> bool:
-        """Factor the condensed system, modified if its reduced Hessian is not positive definite.
-
-        Returns False if no modification helps. With ``reflect``, negative eigenvalues of Hessian blocks change their sign;
-        otherwise, and as last resort, a growing shift is added to the diagonal.
-        """
-        return bool(self.kernels.factor(self._ref, reflect))
 
     def solve(self, p: Point, z: Multipliers, tau: float, to: Step) -> Step:
         """Solve the factored system for the step, written into the arrays of ``to``; returns it with its step lengths and slope.

@@ -261,11 +261,6 @@ class StageProgram:
         return Multipliers((self.N, self.n, self.rows, self.numbers, len(self.fixed)))
 
     # -- evaluation -----------------------------------------------------------------------------------------------------
-    def place(self, point: Point, xs: Array, us: Array) -> None:
-        """Write a trajectory into a point; x_0 of the problem and the values of held controls replace those of the trajectory."""
-        point.xs[:], point.us[:] = xs, np.where(self.held, self.held_at, us)
-        point.xs[0] = self.ocp.x0
-
     def move(self, point: Point, alpha: float, step: Array, to: Point) -> None:
         """Set to = point (+) alpha step, step (numbers,); on a Lie group the states move by the retraction."""
         np.multiply(step, alpha, out=to.v)

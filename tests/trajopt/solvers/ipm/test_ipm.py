@@ -7,6 +7,7 @@ import pytest
 import textbook_systems as textbook
 from direct_cases import SparseProgram, mass, sampled, swing_up
 from hock_schittkowski import HOCK_SCHITTKOWSKI, Problem, TextbookNLP
+from interior_cases import factored, set_trajectory
 
 import trajopt as to
 from dynamics_backends.protocol import FunctionMap, Hessians
@@ -217,7 +218,7 @@ def test_a_step_is_that_of_the_dense_system():
     rng, mu, tau = np.random.default_rng(0), 0.3, 0.995
     program = StageProgram(ocp, np.zeros((3, 1)), "exact")
     system, p, z = NewtonSystem(program), Point(program), program.multipliers()
-    program.place(p, ocp.x0 + 0.1 * rng.standard_normal((4, 4)), 0.2 * rng.standard_normal((3, 1)))
+    set_trajectory(program, p, ocp.x0 + 0.1 * rng.standard_normal((4, 4)), 0.2 * rng.standard_normal((3, 1)))
     program.first(p)
     p.v[program.s] = rng.uniform(-0.5, 0.5, program.rows)
     z.lam[:], z.y[:] = 0.01 * rng.standard_normal(z.lam.shape), 0.01 * rng.standard_normal(z.y.shape)
@@ -225,7 +226,7 @@ def test_a_step_is_that_of_the_dense_system():
     z.zl[low], z.zu[high] = rng.uniform(0.5, 2.0, low.sum()), rng.uniform(0.5, 2.0, high.sum())
     program.second(p, 1.0, z)
     system.condense(p, z, mu, 1.0)
-    assert system.factor() and not system.data.reflected
+    assert factored(system) and not system.data.reflected
     step = system.solve(p, z, tau, system.empty_step())
 
     t = SparseProgram(ocp, Guess(p.xs, p.us))  # the same rows and Hessian, in the order of the transcription

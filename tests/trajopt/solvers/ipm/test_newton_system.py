@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import textbook_systems as textbook
+from interior_cases import factored, set_trajectory
 from stage_cases import close, pendulum, problem
 
 import trajopt as to
@@ -43,7 +44,7 @@ def test_points_have_second_derivatives_of_their_own():
         z.lam[:], z.y[:] = rng.standard_normal(z.lam.shape), rng.standard_normal(z.y.shape)
         for point in (p, other):
             shape = (ocp.horizon + 1, ocp.manifold.nx), (ocp.horizon, ocp.nu)
-            program.place(point, *(rng.standard_normal(s) for s in shape))
+            set_trajectory(program, point, *(rng.standard_normal(s) for s in shape))
         objective = program.first(p)
         program.first(other)
         program.values(other)
@@ -57,7 +58,7 @@ def test_reflected_hessians_have_the_sizes_of_the_eigenvalues():
     ocp, rng = with_engine("numpy"), np.random.default_rng(2)
     program = StageProgram(ocp, np.zeros((ocp.horizon, ocp.nu)), "exact")
     system, p, z = NewtonSystem(program), Point(program), program.multipliers()
-    program.place(p, rng.standard_normal((14, 4)), rng.standard_normal((13, 2)))
+    set_trajectory(program, p, rng.standard_normal((14, 4)), rng.standard_normal((13, 2)))
     program.first(p)
     p.v[program.s] = rng.uniform(0.0, 1.0, program.rows)
     z.lam[:] = 30.0 * rng.standard_normal(z.lam.shape)
@@ -65,7 +66,7 @@ def test_reflected_hessians_have_the_sizes_of_the_eigenvalues():
     system.condense(p, z, 0.1, 1.0)
     lq = system.lq
     before, last = hessians(lq), lq.Q[-1].copy()
-    assert system.factor() and system.data.reflected > 1 and system.data.shift == 0.0
+    assert factored(system) and system.data.reflected > 1 and system.data.shift == 0.0
     changed = [k for k, (a, b) in enumerate(zip(before, hessians(lq), strict=True)) if not np.array_equal(a, b)]
     assert len(changed) > 1 and min(changed) >= 14 - system.data.reflected
     for k in changed:
@@ -234,7 +235,7 @@ def test_bounds_however_far_leave_the_objective_finite(far, horizon):
     ocp = OCP.single_phase(dynamics, np.zeros(2), horizon, 0.1, [control_cost(1)], u_lower=[-far], u_upper=[far])
     program = StageProgram(ocp, np.zeros((horizon, 1)), "gauss_newton")
     p, out = Point(program), np.zeros(5)
-    program.place(p, np.zeros((horizon + 1, 2)), np.zeros((horizon, 1)))
+    set_trajectory(program, p, np.zeros((horizon + 1, 2)), np.zeros((horizon, 1)))
     program.values(p)
     Kernels().values(program.ref, *(a.ctypes.data for a in (p.v, p.d, p.g, out)))
     assert out[3] == pytest.approx(-2 * np.log(program.upper[program.u]).sum(), rel=1e-12)
@@ -253,7 +254,7 @@ def test_a_small_violation_is_restored_without_a_way_to_the_middle_of_the_bounds
     ocp = OCP.single_phase(dynamics, np.zeros(2), 40, 0.05, [control_cost(1)], terminal_constraints=[goal], **bounds)
     program = StageProgram(ocp, us, "exact")
     system, p = NewtonSystem(program), Point(program)
-    program.place(p, xs, us)
+    set_trajectory(program, p, xs, us)
     program.first(p)
     at = system.violation(p)
     assert 5e-5 < at.largest < 2e-4
