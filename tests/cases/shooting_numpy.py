@@ -27,8 +27,8 @@ from trajopt.solvers.methods.shooting_requests import (
     Point,
     Rate,
     Roll,
+    SolveLQ,
     Start,
-    Step,
 )
 from trajopt.solvers.options import SLQOptions
 from trajopt.solvers.rules.line_search import Trial
@@ -182,7 +182,7 @@ class ShootingNumpy(Answering):
         self._next: At | None = None
         self._answers = {
             Start: lambda _: self._start(),
-            Direction: self._direction,
+            SolveLQ: self._direction,
             Roll: lambda r: self._rolled(self._step, 0.5 ** np.arange(r.first, r.first + r.count, dtype=float)),
             Correct: self._correct,
             Expand: self._expand,
@@ -266,7 +266,7 @@ class ShootingNumpy(Answering):
         limits, us = self.ocp.control_bounds, self.at.us
         return None if limits is None else (limits[0] - us, limits[1] - us)
 
-    def _direction(self, r: Direction) -> Step:
+    def _direction(self, r: SolveLQ) -> Direction:
         self._go(r.going)
         at, regularize, bounds = self.at, self.options.regularize, self._bounds()
         lq = self._model.problem(at, Damping(r.mu, regularize, bounds), r.definite).lq
@@ -277,11 +277,11 @@ class ShootingNumpy(Answering):
             policy, linear = shared_lq().solve_bounded(lq, bounds, r.mu, regularize)
             D2 = curvature_along(lq, linear)
         if policy.failed_at is not None:
-            return Step(policy.failed_at, 0.0, 0.0, 0.0, 0.0, REFUSED)
+            return Direction(policy.failed_at, 0.0, 0.0, 0.0, 0.0, REFUSED)
         self._policy, self._step = policy, step_of(at, policy, linear, D2)
         size = max(float(np.abs(part).max(initial=0.0)) for part in linear)
         trial = self._rolled(self._step, np.ones(1))[0] if r.rolled else REFUSED
-        return Step(-1, self._step.D1, float(D2), size, self._optimality(at, policy).kkt, trial)
+        return Direction(-1, self._step.D1, float(D2), size, self._optimality(at, policy).kkt, trial)
 
     def _rolled(self, step: OneStep, alphas: Array) -> list[Trial]:
         at = self.at

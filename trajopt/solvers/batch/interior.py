@@ -24,14 +24,14 @@ from trajopt.solvers.direct.program_parts import with_rows
 from trajopt.solvers.feedback import tracking_gains
 from trajopt.solvers.interior.stage_program import StageProgram
 from trajopt.solvers.methods.driver import ProgressCallback
-from trajopt.solvers.methods.interior_point import End, Ended, InteriorPoint
+from trajopt.solvers.methods.interior_point import InteriorEnd, InteriorEnded, InteriorPoint
 from trajopt.solvers.options import IPMOptions
 from trajopt.solvers.problem_batch import Batch
 from trajopt.solvers.window import interior_status
 from trajopt.solvers.window.interior import program_of
 from trajopt.solvers.window.interior_slot import InteriorSlot, serves
 
-_REFERRED = (End.NOT_FINITE, End.REFERRED)
+_REFERRED = (InteriorEnd.NOT_FINITE, InteriorEnd.REFERRED)
 """Terminations after which a single solve repeats the problem."""
 
 
@@ -98,7 +98,7 @@ class InteriorBatch(SlotBatch):
         """Return the interior-point method for the problem in a slot; number: unused."""
         return InteriorPoint(slot.size, self.options)
 
-    def _cost(self, slot: Any, ended: Ended) -> float:
+    def _cost(self, slot: Any, ended: InteriorEnded) -> float:
         """Return the objective at the end of a solve."""
         return ended.objective
 
@@ -131,10 +131,10 @@ class InteriorBatch(SlotBatch):
 
     def status(self, i: int) -> Status:
         """Return the status of problem i, equal to that of a single solve; "interrupted" if it was not solved here."""
-        ended: Ended | None = self.ended[i]
+        ended: InteriorEnded | None = self.ended[i]
         if ended is None or ended.end in _REFERRED:
             return termination.not_started()
-        program = self._program(i) if ended.end is End.STOPPED else self.program
+        program = self._program(i) if ended.end is InteriorEnd.STOPPED else self.program
         return interior_status.status_of(ended, self.options, program, Guess(self.xs[i], self.us[i]))
 
 

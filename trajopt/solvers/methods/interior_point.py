@@ -37,12 +37,12 @@ from trajopt.solvers.methods.interior_requests import (
     Measure,
     Multipliers,
     MultiplierStart,
-    Newton,
     Request,
     RestorationEnd,
     Restore,
     Restored,
     Return,
+    SolveNewton,
     Start,
     Take,
     Trial,
@@ -79,7 +79,7 @@ ACCEPTABLE = 1e-6
 """Below this error, a search without an acceptable step has reached the limit of double precision (acceptable_tol)."""
 
 
-class End(IntEnum):
+class InteriorEnd(IntEnum):
     """Reason why a solve ended.
 
     STOPPED: iteration or time limit. PRECISION: double precision allows no further progress. LEAST_VIOLATION: stationary point of
@@ -99,14 +99,14 @@ class End(IntEnum):
     STALLED = 9
 
 
-class Ended(NamedTuple):
+class InteriorEnded(NamedTuple):
     """Reason of the end, and errors of the final iterate.
 
     gradient and complementarity include only the factor ``scale`` of the objective; error: E_0 of eq. 5. After an unsuccessful
     restoration all errors but the violation are NaN.
     """
 
-    end: End
+    end: InteriorEnd
     iterations: int
     objective: float
     gradient: float
@@ -116,7 +116,7 @@ class Ended(NamedTuple):
     scale: float
 
 
-class Size(NamedTuple):
+class InteriorSize(NamedTuple):
     """Problem size: numbers: length of v; equations: number of residuals; given: True if the guess has multipliers."""
 
     numbers: int
@@ -136,7 +136,7 @@ class Accepted(NamedTuple):
     at: Violation
 
 
-Solve = Generator[Request, Any, Ended]
+Solve = Generator[Request, Any, InteriorEnded]
 _NOWHERE = Violation(nan, nan, nan, nan, nan)
 _UNKNOWN = Optimality(nan, nan, nan, nan, nan, 0.0, 0, nan)
 
@@ -154,7 +154,7 @@ class InteriorPoint:
     hessian = "exact"
     monotone_since: int | None
 
-    def __init__(self, size: Size, options: IPMOptions) -> None:
+    def __init__(self, size: InteriorSize, options: IPMOptions) -> None:
         self.size, self.options = size, options
         self.scale, self.objective, self.at, self.now = 1.0, nan, _NOWHERE, _UNKNOWN
         self.iteration = self.reports = 0
@@ -190,16 +190,16 @@ class InteriorPoint:
         """Return the result of a solve interrupted by the caller; no request is needed."""
         assert not gains
         yield from ()
-        return self.ended(End.INTERRUPTED)
+        return self.ended(InteriorEnd.INTERRUPTED)
 
-    def ended(self, end: End) -> Ended:
+    def ended(self, end: InteriorEnd) -> InteriorEnded:
         """Return the result: the given reason, with iterations, objective and errors of the current iterate."""
         now = self.now
         errors = now.gradient, now.violation, now.complementarity, now.error
-        return Ended(end, self.iteration, self.objective, *errors, self.scale)
+        return InteriorEnded(end, self.iteration, self.objective, *errors, self.scale)
 
     # -- the start ----------------------------------------------------------------------------------------------------------
-    def _start(self) -> Generator[Request, Any, End | None]:
+    def _start(self) -> Generator[Request, Any, InteriorEnd | None]:
         """Move the guess into its bounds, set the objective's scale and initialize the multipliers (section 3.6).
 
         Returns NOT_FINITE if objective or violation is not finite, else None.
@@ -207,7 +207,7 @@ class InteriorPoint:
         near = self.options.barrier < NEAR
         self.objective, self.at, steepest = yield Start(NEAR_PUSH if near else PUSH)
         if not isfinite(self.objective + self.at.theta):
-            return End.NOT_FINITE
+            return InteriorEnd.NOT_FINITE
         self.begun, self.bottom = True, -UNBOUNDED_BELOW * max(1.0, abs(self.objective))
         self.scale = min(1.0, STEEPEST / steepest) if 0.0 < steepest < inf else 1.0
         self.filter.scale = max(1.0, self.at.theta)
@@ -220,7 +220,7 @@ class InteriorPoint:
         self.now = optimality(sums, self.at.largest)
 
     # -- an iteration ---------------------------------------------------------------------------------------------------------
-    def _iterate(self) -> Generator[Request, Any, End | None]:
+    def _iterate(self) -> Generator[Request, Any, InteriorEnd | None]:
         """Run one iteration: termination test, barrier update, Newton step, line search.
 
         Return the reason if it is the last, else None. If multipliers have grown without bound, restarts from the guess instead,
@@ -254,28 +254,28 @@ class InteriorPoint:
             if crept or self.now.error > ACCEPTABLE:
                 return (yield from self._restore(crept=crept))
             self._report(0.0, 0.0)
-            return End.CONVERGED if self._is_optimal else End.PRECISION
+            return InteriorEnd.CONVERGED if self._is_optimal else InteriorEnd.PRECISION
         self.curvature.watch(self.now.error, accepted.alpha, self.indefinite)
         self._report(accepted.alpha, accepted.size)
         yield from self._take(accepted)
         return None
 
-    def _termination(self) -> End | None:
+    def _termination(self) -> InteriorEnd | None:
         """Return the reason if the iterate is optimal, not finite or unbounded, or if iterations or time are used up; else None.
 
         At a limit the reason is STOPPED, or LEAST_VIOLATION or STALLED if the problem seems infeasible.
         """
         o, now = self.options, self.now
         if not isfinite(now.error):
-            return End.NOT_FINITE
+            return InteriorEnd.NOT_FINITE
         feasible = now.violation <= o.constraint_tolerance
         at_limit = self.iteration >= o.max_iterations or time.perf_counter() > self._deadline
         if self._is_optimal and (at_limit or now.error <= self._tolerance):
-            return End.CONVERGED
+            return InteriorEnd.CONVERGED
         if at_limit:
-            return self._not_feasible if not feasible and (self.hopeless or self._restarted) else End.STOPPED
+            return self._not_feasible if not feasible and (self.hopeless or self._restarted) else InteriorEnd.STOPPED
         if self.objective < self.bottom and feasible:
-            return End.UNBOUNDED
+            return InteriorEnd.UNBOUNDED
         return None
 
     @property
@@ -334,9 +334,9 @@ class InteriorPoint:
             dual, primal = now.squares / self.size.numbers, self.at.squares / self.size.equations
             tau = max(TAU, 1.0 - now.error)
             aim = tau, now.mean, dual, primal, low, high
-            step = yield Newton(self.scale, reflect, self.hopeful, 0.0, True, *aim)
+            step = yield SolveNewton(self.scale, reflect, self.hopeful, 0.0, True, *aim)
         else:
-            step = yield Newton(self.scale, reflect, self.hopeful, barrier.mu, False, self._boundary_fraction)
+            step = yield SolveNewton(self.scale, reflect, self.hopeful, barrier.mu, False, self._boundary_fraction)
         self.shift, self.reflected = step.shift, step.reflected
         if not step.found:
             return None
@@ -449,7 +449,7 @@ class InteriorPoint:
         return None
 
     # -- restoration ----------------------------------------------------------------------------------------------------------
-    def _restore(self, *, crept: bool) -> Generator[Request, Any, End | None]:
+    def _restore(self, *, crept: bool) -> Generator[Request, Any, InteriorEnd | None]:
         """Run the restoration phase; return None if the solve continues, else the reason of its end.
 
         crept: True after short steps, False after a failed search. The solve continues with new multipliers if the restored point
@@ -469,7 +469,7 @@ class InteriorPoint:
         max_steps = max(self.options.max_iterations - self.iteration, 1)
         found = yield Restore(self.at, self.barrier.mu, self.scale, self.filter, max_steps, self._deadline, to_feasible)
         if found is None:
-            return End.REFERRED
+            return InteriorEnd.REFERRED
         self.iteration += found.iterations
         self.objective, self.at = found.objective, found.at
         self._report(0.0, 0.0)
@@ -487,7 +487,7 @@ class InteriorPoint:
         self._measure((yield Multipliers(MultiplierStart.AGAIN, self.barrier.mu, self.scale)))
         return None
 
-    def _not_restored(self, found: Restored) -> End:
+    def _not_restored(self, found: Restored) -> InteriorEnd:
         """Return the reason of the end after a failed restoration, and set all errors except the violation to NaN.
 
         LEAST_VIOLATION at a stationary point of the violation; STOPPED at a limit, or an infeasible end if the problem seems
@@ -495,15 +495,15 @@ class InteriorPoint:
         """
         self.now = _UNKNOWN._replace(violation=found.at.largest)
         if found.end == RestorationEnd.LEAST_VIOLATION:
-            return End.LEAST_VIOLATION
+            return InteriorEnd.LEAST_VIOLATION
         if found.end == RestorationEnd.LIMIT and (self.hopeless or self._restarted):
             return self._not_feasible
-        return End.STOPPED if found.end == RestorationEnd.LIMIT else End.NO_STEP
+        return InteriorEnd.STOPPED if found.end == RestorationEnd.LIMIT else InteriorEnd.NO_STEP
 
     @property
-    def _not_feasible(self) -> End:
+    def _not_feasible(self) -> InteriorEnd:
         """Reason of an infeasible end: LEAST_VIOLATION if restoration ended where the violation is stationary, else STALLED."""
-        return End.LEAST_VIOLATION if self.stationary else End.STALLED
+        return InteriorEnd.LEAST_VIOLATION if self.stationary else InteriorEnd.STALLED
 
     # -- records ----------------------------------------------------------------------------------------------------------------
     def _report(self, alpha: float, size: float) -> None:

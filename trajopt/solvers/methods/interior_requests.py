@@ -73,7 +73,7 @@ class Trial(NamedTuple):
     at: Violation
 
 
-class Newton(NamedTuple):
+class SolveNewton(NamedTuple):
     """Compute second derivatives, solve the Newton system (eq. 13), and evaluate the trial at the largest step length.
 
     reflect: True to reflect negative eigenvalues if the system is not convex; if False, or if that fails, the whole diagonal is
@@ -205,4 +205,4 @@ class Return(NamedTuple):
     """Return to the point at which :class:`Restore` started, and differentiate there. Answer: :class:`Trial`."""
 
 
-Request = Start | Multipliers | Measure | Newton | Try | Correct | Take | Restore | Return
+Request = Start | Multipliers | Measure | SolveNewton | Try | Correct | Take | Restore | Return

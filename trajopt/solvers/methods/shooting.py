@@ -37,8 +37,8 @@ from trajopt.solvers.methods.shooting_requests import (
     Rate,
     Request,
     Roll,
+    SolveLQ,
     Start,
-    Step,
     Swap,
 )
 from trajopt.solvers.options import SLQOptions
@@ -98,7 +98,7 @@ class TrialStep(NamedTuple):
 
     model: int
     mu: float
-    step: Step
+    step: Direction
     found: Found
     polished: bool
     new: Point | None
@@ -311,7 +311,7 @@ class ShootingMethod:
         return End.GAPS_OPEN if self.drift.over else End.NO_STEP
 
     # -- steps ------------------------------------------------------------------------------------------------------------------
-    def _direction(self, model: int, definite: bool) -> Generator[Request, Any, Step | None]:
+    def _direction(self, model: int, definite: bool) -> Generator[Request, Any, Direction | None]:
         """Solve a model's LQ problem, raising the regularization until Quu can be factorized; None at the largest regularization.
 
         A model that can make Quu positive definite returns None at the first failure, because other models are tried first.
@@ -320,7 +320,7 @@ class ShootingMethod:
         rolled = not self.models.curved
         while True:
             going, self.going = self.going, STAY
-            step: Step = yield Direction(model, definite, self.regularization.mu, going, rolled)
+            step: Direction = yield SolveLQ(model, definite, self.regularization.mu, going, rolled)
             if step.failed < 0:
                 return step
             self.failed_at = step.failed
@@ -397,7 +397,7 @@ class ShootingMethod:
         return found.actual < self.models.switch * abs(self.at.cost + self.penalty * self.at.theta)
 
     # -- searches -----------------------------------------------------------------------------------------------------------
-    def _line_search(self, step: Step, start: float, expected: float) -> Generator[Request, Any, Found]:
+    def _line_search(self, step: Direction, start: float, expected: float) -> Generator[Request, Any, Found]:
         """Backtracking line search on the merit, over the lengths 1, 1/2, 1/4, ...; expected: decrease of the full step.
 
         The full step is tried alone, then, if linear gaps allow it, with second-order corrections while they help, then the
@@ -464,7 +464,7 @@ class ShootingMethod:
                 break
         return best
 
-    def _shortened(self, step: Step, best: Found, start: float) -> Generator[Request, Any, Found]:
+    def _shortened(self, step: Direction, best: Found, start: float) -> Generator[Request, Any, Found]:
         """Return the first accepted step of 1/2, 1/4, ..., or a shorter one while that reduces the merit more.
 
         best: result for the full step. If it is accepted, it takes part in this comparison. Shorter steps are tried until one is
@@ -494,7 +494,7 @@ class ShootingMethod:
             return (yield from self._rolled_again(number, best))
         return best
 
-    def _curve_search(self, step: Step, start: float, expected: float) -> Generator[Request, Any, Found]:
+    def _curve_search(self, step: Direction, start: float, expected: float) -> Generator[Request, Any, Found]:
         """Return the step with the lowest merit along the line (lengths 4, 2, 1, 1/2, ...) and the parabola (1 to 1/8).
 
         It is accepted if it realizes the fraction ``accept_ratio`` of the decrease expected for its length, or for 1 if it is
@@ -525,7 +525,7 @@ class ShootingMethod:
         return best
 
     def _polished(
-        self, model: int, step: Step, start: float
+        self, model: int, step: Direction, start: float
     ) -> Generator[Request, Any, tuple[Found, Point | None, float]]:
         """Return the longest of a few steps that reduces the scaled KKT error, or the merit computed from gradients at both ends.
 

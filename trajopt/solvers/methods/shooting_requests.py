@@ -33,10 +33,10 @@ class Start(NamedTuple):
     mu: float
 
 
-class Direction(NamedTuple):
+class SolveLQ(NamedTuple):
     """Solve the LQ problem of a model, after the move ``going`` of the slot; the result becomes the direction.
 
-    definite: True to make Quu positive definite. rolled: True to roll out the full step. Answer: a :class:`Step`.
+    definite: True to make Quu positive definite. rolled: True to roll out the full step. Answer: a :class:`Direction`.
     """
 
     model: int
@@ -136,7 +136,7 @@ class Optimality(NamedTuple):
     gradient: float
 
 
-class Step(NamedTuple):
+class Direction(NamedTuple):
     """Search direction. failed: the knot where Quu could not be factorized (other fields are then undefined), else -1.
 
     The predicted cost change is alpha D1 + alpha^2/2 D2. size: largest absolute entry of (dx, du). kkt: scaled KKT error of the
@@ -151,4 +151,4 @@ class Step(NamedTuple):
     trial: Trial
 
 
-Request = Start | Direction | Roll | Correct | Expand | Rate | Swap | Go | Back | Kkt | Gains
+Request = Start | SolveLQ | Roll | Correct | Expand | Rate | Swap | Go | Back | Kkt | Gains

@@ -80,7 +80,7 @@ class Moved(NamedTuple):
     cost: float
 
 
-class Ended(NamedTuple):
+class Outcome(NamedTuple):
     """Final status, iterations, and the last answer (None if no inner solve was started).
 
     iterations: sum of the inner solves, plus 1 for each inner solve but the first.
@@ -102,7 +102,7 @@ _GOES_ON = (
 
 def augmented_lagrangian(
     problem: Callable[[], OCP], options: SLQOptions, constraints: int, violation: float
-) -> Generator[Inner, Moved | None, Ended]:
+) -> Generator[Inner, Moved | None, Outcome]:
     """Run inner solves of a problem until its constraints are satisfied: yield requests, and return status and last answer.
 
     From one inner solve to the next, the gradient tolerance falls, and penalties rise where errors fell too slowly. The solve
@@ -122,10 +122,10 @@ def augmented_lagrangian(
         answer = yield Inner(slow, SolveRequest(_with_tolerance(o, tolerance), left, seconds))
         if answer is None:
             n = max(0, made - 1)
-            return Ended(termination.interrupted(n) if made else termination.not_started(), n, moved)
+            return Outcome(termination.interrupted(n) if made else termination.not_started(), n, moved)
         found, errors, violation, rho, cost = moved = answer
         made += found.iterations + 1
-        inner, ended = found.status, partial(Ended, iterations=made - 1, moved=moved)
+        inner, ended = found.status, partial(Outcome, iterations=made - 1, moved=moved)
         if not (np.isfinite(found.cost) and np.isfinite(violation) and np.isfinite(found.xs).all()):
             culprit = non_finite_constraint(problem(), found.xs, found.us)  # penalties of NaN may be zero
             return ended(inner if culprit is None else termination.non_finite(culprit))
@@ -239,7 +239,7 @@ class Rounds:
         self.penalty, self.seconds = np.zeros(n), np.zeros(n)
         self.largest = np.full(n, options.max_constraint_penalty)
 
-    def methods(self) -> list[Generator[Inner, Moved | None, Ended]]:
+    def methods(self) -> list[Generator[Inner, Moved | None, Outcome]]:
         """Return the augmented Lagrangian generator of each problem."""
         given = self.options, len(self.parts)
         rows = enumerate(self.violation.tolist())
@@ -303,7 +303,7 @@ class Rounds:
         )
         return [Moved(*row) for row in zip(found, *rows, strict=True)]
 
-    def solution(self, i: int, ended: Ended) -> Solution | Status:
+    def solution(self, i: int, ended: Outcome) -> Solution | Status:
         """Return the solution of problem i without setting its multipliers, or the status if no inner solve was started.
 
         Its cost excludes the penalty terms; it is recomputed if these are much larger than the cost.
@@ -347,7 +347,7 @@ def solve_constrained(
         records.extend(renumbered(r, first + k) for k, r in enumerate(found.history))
         return [found]
 
-    ended: Ended = run_alone(rounds.methods()[0], lambda request: rounds.answer([0], [request], solve)[0])
+    ended: Outcome = run_alone(rounds.methods()[0], lambda request: rounds.answer([0], [request], solve)[0])
     found = rounds.solution(0, ended)
     assert isinstance(found, Solution)
     if records and found.status.code is not StatusCode.INTERRUPTED:  # record of the returned point, without penalties

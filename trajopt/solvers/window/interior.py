@@ -16,7 +16,7 @@ from trajopt.results.status import Status
 from trajopt.solvers.interior.feasibility import Restoration
 from trajopt.solvers.interior.named_multipliers import by_name, initial_state_multiplier
 from trajopt.solvers.interior.stage_program import StageProgram
-from trajopt.solvers.methods.interior_point import Ended, InteriorPoint
+from trajopt.solvers.methods.interior_point import InteriorEnded, InteriorPoint
 from trajopt.solvers.options import IPMOptions
 from trajopt.solvers.window import interior_status
 from trajopt.solvers.window.alone import run_to_end
@@ -65,7 +65,7 @@ def solve_interior(
     method = InteriorPoint(slot.take(guess, multipliers), options)
     method.hessian = program.hessian
 
-    def status_of(ended: Ended) -> Status:
+    def status_of(ended: InteriorEnded) -> Status:
         """Return the status of a termination; of non-finite values in the guess if the method never started."""
         if not method.begun:
             return interior_status.non_finite(program, guess)

@@ -22,7 +22,7 @@ from trajopt.solvers.interior.feasibility import Restoration
 from trajopt.solvers.interior.named_multipliers import from_names
 from trajopt.solvers.interior.newton import LARGEST_ESTIMATE, NewtonSystem
 from trajopt.solvers.interior.stage_program import EXACT, MIXED, Point, StageProgram
-from trajopt.solvers.methods.interior_point import Size
+from trajopt.solvers.methods.interior_point import InteriorSize
 from trajopt.solvers.methods.interior_requests import (
     Begun,
     Correct,
@@ -31,10 +31,10 @@ from trajopt.solvers.methods.interior_requests import (
     Measure,
     Multipliers,
     MultiplierStart,
-    Newton,
     Restore,
     Restored,
     Return,
+    SolveNewton,
     Start,
     Take,
     Trial,
@@ -117,7 +117,7 @@ class InteriorSlot(Slot):
         self.system, self.points = NewtonSystem(program), (Point(program), Point(program))
         self._steps = self.system.empty_step(), self.system.empty_step()
         self._given: Mapping[str, Array] | None = None
-        self.size = Size(program.numbers, self.system.equations, False)
+        self.size = InteriorSize(program.numbers, self.system.equations, False)
         self._stages = list[Any](program.stages)
         self._work = [
             aligned(max(size, 1)) for size in (program.N * program.n, *2 * (program.rows, len(program.fixed)))
@@ -188,7 +188,7 @@ class InteriorSlot(Slot):
             setattr(d, f"structure_{name}", getattr(program.structure, name))
         d.program_still = address(program.still_read) if program.any_read else None
 
-    def take(self, guess: Guess, multipliers: Mapping[str, Array] | None = None) -> Size:
+    def take(self, guess: Guess, multipliers: Mapping[str, Array] | None = None) -> InteriorSize:
         """Load the problem of the program with a guess, and optionally multipliers by constraint name; return its sizes.
 
         The states start at the problem's x0; held controls have their fixed values instead of those of the guess.
@@ -247,7 +247,7 @@ class InteriorSlot(Slot):
             Start: lambda r: after(self._begun, start, self.problem, r.push),
             Multipliers: self._found_multipliers,
             Measure: lambda r: after(sums, measure, *r),
-            Newton: lambda r: after(self._direction, newton, *r),
+            SolveNewton: lambda r: after(self._direction, newton, *r),
             Try: lambda r: after(self._trial, try_length, r.alpha),
             Correct: lambda r: after(self._correction, correct, *r),
             Take: lambda r: after(sums, take, *r),

@@ -12,13 +12,13 @@ from trajopt.results.status import Status
 from trajopt.solvers import termination
 from trajopt.solvers.direct.transcription import Transcription
 from trajopt.solvers.interior.stage_program import Point, StageProgram
-from trajopt.solvers.methods.interior_point import End, Ended
+from trajopt.solvers.methods.interior_point import InteriorEnd, InteriorEnded
 from trajopt.solvers.nlp import nlp_diagnosis
 from trajopt.solvers.options import IPMOptions
 from trajopt.solvers.termination import Errors, Measured
 
 
-def status_of(ended: Ended, o: IPMOptions, program: StageProgram, p: Point | Guess) -> Status:
+def status_of(ended: InteriorEnded, o: IPMOptions, program: StageProgram, p: Point | Guess) -> Status:
     """Return the status, with errors and tolerances, for the reason why a solve ended; p: its final point.
 
     KKT error and gradient are omitted if unknown. If the solve ended because constraints stay violated, the status names the
@@ -30,21 +30,21 @@ def status_of(ended: Ended, o: IPMOptions, program: StageProgram, p: Point | Gue
     gradient = ended.gradient / ended.scale if known else None
     errors = Errors(ended.error if known else None, gradient, violation=ended.violation)
     at = Measured(n, errors, o.tolerances)
-    if end is End.CONVERGED:
+    if end is InteriorEnd.CONVERGED:
         return termination.converged(at)
-    if end is End.STOPPED:
+    if end is InteriorEnd.STOPPED:
         return _stopped(at, o, program, p)
-    if end is End.PRECISION:
+    if end is InteriorEnd.PRECISION:
         return termination.precision_limit(at)
-    if end is End.INTERRUPTED:
+    if end is InteriorEnd.INTERRUPTED:
         return termination.interrupted(n)
-    if end is End.UNBOUNDED:
+    if end is InteriorEnd.UNBOUNDED:
         return termination.unbounded(n, ended.objective)
-    if end in (End.LEAST_VIOLATION, End.STALLED, End.NO_STEP):  # no step: restoration failed
+    if end in (InteriorEnd.LEAST_VIOLATION, InteriorEnd.STALLED, InteriorEnd.NO_STEP):  # no step: restoration failed
         nlp = _named(program, Guess(p.xs, p.us))
         w = nlp.variables(p.xs, p.us)
         cause = nlp_diagnosis.cause_of_violation(nlp, w, nlp.simulated(w))
-        at, least = at._replace(worst=cause.worst), end is End.LEAST_VIOLATION
+        at, least = at._replace(worst=cause.worst), end is InteriorEnd.LEAST_VIOLATION
         return termination.violation_remains(at, stationary=least, in_rollout=cause.in_rollout)
     return non_finite(program, Guess(p.xs, p.us))
 

@@ -37,8 +37,8 @@ from trajopt.solvers.methods.shooting_requests import (
     Point,
     Rate,
     Roll,
+    SolveLQ,
     Start,
-    Step,
     Swap,
 )
 from trajopt.solvers.options import SLQOptions
@@ -256,7 +256,7 @@ class ShootingSlot(ArraySlot):
         self._put = function("put", "p")
         self._answers = {
             Start: lambda _: after(point, start, self.problem),
-            Direction: lambda r: after(self.step, direction, r.mu, r.going, r.rolled),
+            SolveLQ: lambda r: after(self.step, direction, r.mu, r.going, r.rolled),
             Roll: lambda r: self.trials(roll(self.address, *r)),
             Correct: lambda r: after(self.trials, correct, r.again)[0],
             Expand: lambda r: after(point, expand, r.row),
@@ -276,7 +276,7 @@ class ShootingSlot(ArraySlot):
         """Return finiteness, cost, gradient, gaps and bound violation of an iterate, from the last answer of the kernels."""
         return new_tuple(Point, _POINT_ANSWER.unpack_from(self.data, _ANSWER))
 
-    def step(self) -> Step:
+    def step(self) -> Direction:
         """Return the step of a search direction, from the last answer of the kernels.
 
         If Quu could not be factorized at a knot, it contains that knot, zeros, and an infinite trial. The trial is undefined if
@@ -284,8 +284,8 @@ class ShootingSlot(ArraySlot):
         """
         failed, D1, D2, size, kkt, *trial = _STEP_ANSWER.unpack_from(self.data, _ANSWER)
         if failed >= 0.0:
-            return Step(int(failed), 0.0, 0.0, 0.0, 0.0, REFUSED)
-        return new_tuple(Step, (-1, D1, D2, size, kkt, new_tuple(Trial, trial)))
+            return Direction(int(failed), 0.0, 0.0, 0.0, 0.0, REFUSED)
+        return new_tuple(Direction, (-1, D1, D2, size, kkt, new_tuple(Trial, trial)))
 
     def trials(self, count: int = 1) -> list[Trial]:
         """Return cost and gap norm of ``count`` trial trajectories, from the last answer of the kernels."""

@@ -16,7 +16,7 @@ from dynamics_backends.compiled.runtime.memory import address, aligned, bound, c
 from dynamics_backends.machine.library import kernels, lanes as lanes_in_use
 from trajopt.problem.ocp import OCP
 from trajopt.solvers.methods.driver import WAIT
-from trajopt.solvers.methods.shooting_requests import Correct, Direction, Expand, Roll, Start
+from trajopt.solvers.methods.shooting_requests import Correct, Expand, Roll, SolveLQ, Start
 from trajopt.solvers.options import SLQOptions
 from trajopt.solvers.window.memory import PACKAGE
 from trajopt.solvers.window.shooting_slot import ShootingSlot, reads_linear_steps
@@ -71,7 +71,7 @@ class ShootingWindow:
         serve = function("serve", "ppll", None)
         self._asks: dict[type, Callable[[ShootingSlot, Any], int]] = {
             Start: lambda s, r: start(at, s.address, s.problem, r.mu),
-            Direction: lambda s, r: direction(at, s.address, r.mu, r.going, r.rolled),
+            SolveLQ: lambda s, r: direction(at, s.address, r.mu, r.going, r.rolled),
             Roll: lambda s, r: roll(at, s.address, r.first, r.count),
             Correct: lambda s, r: correct(at, s.address, r.again),
             Expand: lambda s, r: expand(at, s.address, r.row, r.mu),
@@ -154,7 +154,7 @@ class ShootingWindow:
 
 _ANSWERS: dict[type, Callable[[ShootingSlot], Any]] = {
     **dict.fromkeys((Start, Expand), ShootingSlot.point),
-    Direction: ShootingSlot.step,
+    SolveLQ: ShootingSlot.step,
     Roll: lambda slot: slot.trials(slot.data.rolling_count),
     Correct: lambda slot: slot.trials()[0],
 }

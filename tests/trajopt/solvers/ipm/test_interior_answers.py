@@ -11,7 +11,7 @@ from trajopt import Guess, StatusCode, WarmStart
 from trajopt.results.records import NUMBERS
 from trajopt.solvers.interior.feasibility import Restoration
 from trajopt.solvers.methods import interior_point
-from trajopt.solvers.methods.interior_point import BLOCKED, End, InteriorPoint, Size
+from trajopt.solvers.methods.interior_point import BLOCKED, InteriorEnd, InteriorPoint, InteriorSize
 from trajopt.solvers.methods.interior_requests import RestorationEnd, Restored, Take
 from trajopt.solvers.options import IPMOptions
 from trajopt.solvers.rules.interior_measures import Violation
@@ -203,7 +203,7 @@ def test_a_filter_that_shortens_step_after_step_is_emptied(in_numpy, monkeypatch
 
 
 def test_only_steps_in_a_row_that_the_filter_shortens_empty_it():
-    method = InteriorPoint(Size(1, 1, False), IPMOptions())
+    method = InteriorPoint(InteriorSize(1, 1, False), IPMOptions())
     method.filter.add((1e-3, 2.0))
     for matched in [True] * (BLOCKED - 1) + [False] + [True] * (BLOCKED - 1):
         method.matched = matched
@@ -215,10 +215,10 @@ def test_only_steps_in_a_row_that_the_filter_shortens_empty_it():
 
 
 @pytest.mark.parametrize("crept", [False, True])
-@pytest.mark.parametrize(("slow", "end"), [(False, End.STOPPED), (True, End.STALLED)])
+@pytest.mark.parametrize(("slow", "end"), [(False, InteriorEnd.STOPPED), (True, InteriorEnd.STALLED)])
 def test_restoration_at_its_limit_reports_if_more_iterations_would_help(slow, end, crept):
     """The solve ends at the final point of the restoration."""
-    method, at = InteriorPoint(Size(1, 1, False), IPMOptions()), Violation(*5 * [2.0])
+    method, at = InteriorPoint(InteriorSize(1, 1, False), IPMOptions()), Violation(*5 * [2.0])
     steps = method._restore(crept=crept)
     next(steps)
     with pytest.raises(StopIteration) as ended:
@@ -230,7 +230,7 @@ def test_restoration_at_its_limit_reports_if_more_iterations_would_help(slow, en
 @pytest.mark.parametrize("slope", [0.0, -5e-324, -1e-200, -1.0, -1e300, -np.inf, np.nan])
 def test_numbers_however_large_or_small_end_no_solve(number, slope):
     """Python rules raise no exceptions for extreme numbers, for which C arithmetic yields infinity."""
-    method = InteriorPoint(Size(1, 1, False), IPMOptions())
+    method = InteriorPoint(InteriorSize(1, 1, False), IPMOptions())
     for problem in (method.filter, replace(method.filter, scale=1e300)):
         assert problem.least_length(number, slope) > 0.0
         assert problem.accepts((number, 1.0), (number, 1.0), slope) in (True, False)

@@ -8,7 +8,7 @@ from shooting_numpy import slope
 from trajopt.lq.lq import LQProblem
 from trajopt.solvers.methods.driver import run_alone
 from trajopt.solvers.methods.shooting import Models, ShootingMethod
-from trajopt.solvers.methods.shooting_requests import Point, Step
+from trajopt.solvers.methods.shooting_requests import Direction, Point
 from trajopt.solvers.options import SLQOptions
 from trajopt.solvers.rules.line_search import ADRIFT, Drift, Found, Trial, reference
 
@@ -27,7 +27,7 @@ def searched(cost, before=()) -> tuple[Found, list[float]]:
     method = ShootingMethod(Models(("gauss_newton",)), SLQOptions(), False, 1)
     method.at = Point(True, cost(0.0), 1.0, 0.0, 0.0, 0.0)
     start = reference([Trial(value, 0.0) for value in (*before, cost(0.0))], method.penalty)
-    search = method._line_search(Step(-1, -1.0, 1.0, 1.0, 1.0, trial(1.0)), start, 0.5)
+    search = method._line_search(Direction(-1, -1.0, 1.0, 1.0, 1.0, trial(1.0)), start, 0.5)
     return run_alone(search, lambda r: [trial(0.5**i) for i in range(r.first, r.first + r.count)]), tried
 
 

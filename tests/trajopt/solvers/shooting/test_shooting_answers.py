@@ -12,7 +12,7 @@ from dynamics_backends import scalar as sm
 from dynamics_backends.protocol import FunctionMap
 from trajopt import OCP, Phase, SLQOptions, StatusCode, control_cost, state_cost
 from trajopt.guesses.guesses import constant_guess
-from trajopt.solvers.methods.shooting_requests import Direction
+from trajopt.solvers.methods.shooting_requests import SolveLQ
 from trajopt.solvers.slq import slq
 from trajopt.solvers.window import shooting
 from trajopt.solvers.window.shooting_slot import ShootingSlot
@@ -45,11 +45,11 @@ def in_python(monkeypatch):
 
 @pytest.fixture
 def directions(monkeypatch):
-    """Record the Direction requests that the kernels answer."""
+    """Record the SolveLQ requests that the kernels answer."""
     asked, original = [], ShootingSlot.answer
 
     def noted(slot, request):
-        if isinstance(request, Direction):
+        if isinstance(request, SolveLQ):
             asked.append(request)
         return original(slot, request)
 
