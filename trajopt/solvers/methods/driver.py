@@ -48,7 +48,8 @@ def run_window(
     answers pending requests together, and returns pairs of slot and answer, an empty list if none is pending.
     start: loads the next problem into a slot and returns its method, or None if no problem remains. end: called with the slot and
     the result of its method, or the exception that the method or ``window.ask`` raised; not called for methods that still run
-    when ``stopped`` returns True. ``stopped`` is checked before each request.
+    when ``stopped`` returns True. ``stopped`` is checked before each request except the first of a method, so that
+    all methods have begun.
     """
     running: dict[Any, Method] = {}
     ready: deque[tuple[Any, Any]] = deque()
@@ -68,8 +69,8 @@ def run_window(
             method = running[slot]
             try:
                 while reply is not WAIT:
-                    if stopped():
-                        return
+                    if reply is not None and stopped():
+                        break
                     reply = window.ask(slot, method.send(reply))
             except StopIteration as ended:
                 result = ended.value
@@ -80,6 +81,8 @@ def run_window(
             del running[slot]
             end(slot, result)
             begin(slot)
+        if stopped():
+            return
         ready.extend(window.serve())
 
 
