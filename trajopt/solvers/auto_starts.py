@@ -181,7 +181,7 @@ class _Auto:
 
         A second competition on a finer grid needs ``fallback``; it follows if motions are feasible on the coarse grid, but all
         solves from them fail. No further start follows at a time limit or after Ctrl-C. Ctrl-C in the first competition returns the
-        guess (:func:`not_begun`), in the second one the last solution, as interrupted.
+        best coarse motion, else the guess, in the second one the last solution, as interrupted.
 
         Returns the cheapest solution (:func:`_cheapest`), with iterations and records of all solves on the problem's grid;
         meta["starts"] describes the competitions, which took meta["starts_seconds"].
@@ -191,7 +191,9 @@ class _Auto:
             began = time.perf_counter()
             choice = self._compete(warm.guess, factor)
             if choice.interrupted and not solutions:
-                return not_begun(self.ocp, warm.guess)
+                best = choice.guesses[0][0] if choice.any_feasible else warm.guess
+                status = termination.interrupted_competition(len(choice.starts), best is warm.guess)
+                return replace(not_begun(self.ocp, best), status=status)
             if choice.interrupted:
                 status = termination.interrupted(sum(s.iterations for s in solutions))
                 solutions[-1] = replace(solutions[-1], status=status)

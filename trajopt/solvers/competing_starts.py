@@ -144,7 +144,7 @@ class Choice(NamedTuple):
     """The initial guesses of solves, the cheapest first, each with a sentence for the status, "" for the user's guess.
 
     They are coarse motions, or the user's guess as given, alone. starts: all that competed, empty if the guess alone is used.
-    interrupted: True if the user interrupted the competition.
+    interrupted: True if the user interrupted the competition, which then has the starts that were solved before.
     """
 
     guesses: tuple[tuple[Guess, str], ...]
@@ -276,26 +276,28 @@ def choose_starts(
     factor: number of time steps that are merged into one.
     Ends early if AGREEMENT starts agree on the cheapest objective, or UNANIMOUS ones if no start led to another result, after
     ALL_ITERATIONS iterations, ALL_WORK or ALL_STEPS, or after HOPELESS starts if no motion is feasible. Only the guess is returned
-    if its solve succeeds in at most FEW iterations or is unbounded, or if the user interrupts any solve.
+    if its solve succeeds in at most FEW iterations or is unbounded. The user may interrupt any solve.
     """
-    coarse = coarser(ocp, factor)
+    coarse, starts, interrupted = coarser(ocp, factor), list[Start](), False
     try:
-        starts = _competed(coarse, on_grid_of(coarse, ocp, guess), count, solve, has_time)
+        _compete(starts, coarse, on_grid_of(coarse, ocp, guess), count, solve, has_time)
     except KeyboardInterrupt:
-        return Choice(((guess, ""),), interrupted=True)
-    if starts[0].decides:
+        interrupted = True
+    if not interrupted and starts[0].decides:
         return Choice(((guess, ""),))
     going_on = _chosen(starts)[:CONTINUED]
     chosen = [(on_grid_of(ocp, coarse, s.found), _sentence(starts, s, coarse.horizon)) for s in going_on]
-    return Choice(tuple(chosen), tuple(starts))
+    return Choice(tuple(chosen), tuple(starts), interrupted)
 
 
-def _competed(coarse: OCP, guess: Guess, count: int, solve: Solve, has_time: Callable[[], bool]) -> list[Start]:
-    """Solve a coarse problem from a guess and from random motions; arguments and end as in :func:`choose_starts`.
+def _compete(
+    starts: list[Start], coarse: OCP, guess: Guess, count: int, solve: Solve, has_time: Callable[[], bool]
+) -> None:
+    """Solve a coarse problem from a guess and from random motions, and append them to ``starts``; see :func:`choose_starts`.
 
     Raises KeyboardInterrupt if the user interrupts any solve.
     """
-    starts, best, agreeing, bounded = list[Start](), np.inf, 0, not coarse.constraints()
+    best, agreeing, bounded = np.inf, 0, not coarse.constraints()
     motions = random_motions(coarse, guess, np.random.default_rng(0))
     steps = sum(phase.knots * getattr(phase.dynamics, "substeps", 1) for phase in coarse.phases)
     most = min(ALL_ITERATIONS, ALL_WORK / problem_size(coarse), ALL_STEPS / steps)
@@ -318,7 +320,6 @@ def _competed(coarse: OCP, guess: Guess, count: int, solve: Solve, has_time: Cal
             bound = best - SAME * abs(best) if bounded and np.isfinite(best) else np.inf
             while len(begun) < QUEUED and len(starts) + len(begun) < count and has_time():
                 begun.append(begin(next(motions), bound))
-    return starts
 
 
 def _is_over(starts: Sequence[Start], agreeing: int, most: float) -> bool:

@@ -177,6 +177,13 @@ def interrupted(iterations: int) -> Status:
     return Status(StatusCode.INTERRUPTED, f"Interrupted{when}; returning {found}.")
 
 
+def interrupted_competition(starts: int, guess: bool) -> Status:
+    """Status of a solve that Ctrl-C stopped while starts competed, after some of them; guess: returns the initial guess."""
+    found = "the initial guess" if guess else "the best motion of that grid"
+    message = f"Interrupted while starts competed on a coarse time grid, after {starts} of them; returning {found}."
+    return Status(StatusCode.INTERRUPTED, message)
+
+
 def interrupted_at_limit(limit: float, iterations: int) -> Status:
     """Status "time_limit" of a solve that was interrupted at its limit [s] within an iteration, or before the first one."""
     when = f"within iteration {iterations + 1}; returning the best iterate" if iterations else "before the first step"

@@ -309,6 +309,22 @@ def test_an_interrupted_competition_ends_the_solve(monkeypatch):
     monkeypatch.setitem(SOLVERS, "ddp", (interrupted, *ddp[1:]))
     found = to.solve(mass())
     assert found.status.code == "interrupted" and calls == [LEAST_KNOTS] and found.iterations == 0
+    assert "after 0 of them; returning the initial guess" in found.status.message
+
+
+def test_an_interrupted_competition_returns_its_best_motion(monkeypatch, one_thread):
+    ddp, calls = SOLVERS["ddp"], []
+
+    def interrupted(ocp, warm, options, callback):
+        calls.append(ddp[0](ocp, warm, options, callback))
+        stopped = replace(calls[-1], status=Status(StatusCode.INTERRUPTED, "By hand."))
+        return stopped if len(calls) == 4 else calls[-1]
+
+    monkeypatch.setitem(SOLVERS, "ddp", (interrupted, *ddp[1:]))
+    found = to.solve(mass())
+    assert "after 3 of them; returning the best motion of that grid" in found.status.message
+    best = min(calls[:3], key=lambda s: s.cost)
+    np.testing.assert_allclose(found.xs[-1], best.xs[-1], rtol=1e-12)
 
 
 def test_an_interrupted_second_competition_keeps_what_was_found(monkeypatch):
