@@ -77,6 +77,9 @@ LOST, CEILING = 1e10, 1.25
 it the solve restarts, once, and CEILING becomes the limit on theta."""
 ACCEPTABLE = 1e-6
 """Below this error, a search without an acceptable step has reached the limit of double precision (acceptable_tol)."""
+STAGNANT, LITTLE = 10, 0.95
+"""Number of consecutive full steps below the error ACCEPTABLE that leave more than LITTLE of the violation, which exceeds its
+tolerance, after which double precision allows no further progress: the equations are nearly dependent."""
 
 
 class InteriorEnd(IntEnum):
@@ -171,7 +174,7 @@ class InteriorPoint:
         self.barrier = Barrier(o.barrier, o.gradient_tolerance, o.barrier_strategy == "adaptive")
         self.curvature, self.filter = Curvature(shifted), BarrierFilter(1.0, ceiling)
         self.shift, self.reflected, self.bottom = 0.0, 0.0, -inf
-        self.restorations = self.crept = self.blocked = self.emptied = 0
+        self.restorations = self.crept = self.blocked = self.emptied = self.stagnant = 0
         self.hopeless = self.stationary = self.matched = False
         self.monotone_since = None
         self.hopeful = (
@@ -257,7 +260,13 @@ class InteriorPoint:
             return InteriorEnd.CONVERGED if self._is_optimal else InteriorEnd.PRECISION
         self.curvature.watch(self.now.error, accepted.alpha, self.indefinite)
         self._report(accepted.alpha, accepted.size)
+        before = self.now.violation
         yield from self._take(accepted)
+        stays = accepted.alpha == 1.0 and self.now.error <= ACCEPTABLE and self.now.violation > LITTLE * before
+        self.stagnant = self.stagnant + 1 if stays and self.now.violation > self.options.constraint_tolerance else 0
+        if self.stagnant == STAGNANT:
+            self._report(0.0, 0.0)
+            return InteriorEnd.PRECISION
         return None
 
     def _termination(self) -> InteriorEnd | None:

@@ -587,3 +587,18 @@ def test_a_larger_tolerance_takes_no_more_iterations(tolerance):
     rough = to.solve(ocp, guess, {"gradient_tolerance": tolerance}, solver="ipm", check=False)
     assert exact.status.success and exact.cost == pytest.approx(0.0375, rel=1e-2)
     assert rough.status.success and rough.iterations <= exact.iterations + 2
+
+
+def test_a_violation_that_stays_near_the_limit_of_double_precision_ends_the_solve():
+    """Masses on springs, moved by a force on the first one: the last masses can hardly be controlled (condition number 1e8)."""
+    n = 24
+
+    def rates(x, u, t, p):
+        springs = [4.0 * (x[i] - x[i + 1]) for i in range(n - 1)]
+        return [*x[n:], u[0] - springs[0], *(a - b for a, b in zip(springs, [*springs[1:], 0.0], strict=True))]
+
+    chain = to.SampledSystem(to.FunctionMap(rates, 2 * n, 1, second_order=True), "rk4")
+    goal = to.bounded(to.state_cost(2 * n, np.r_[np.ones(n), np.zeros(n)]), name="goal")
+    ocp = to.OCP.single_phase(chain, np.zeros(2 * n), 100, 0.3, [to.control_cost(1)], terminal_constraints=[goal])
+    found = to.solve(ocp, solver="ipm", check=False)
+    assert "Double precision allows no further progress" in found.status.message and found.iterations < 30
