@@ -300,15 +300,10 @@ def _clearance(arm: Arm, s: Settings, cover: RobotCover | None) -> Callable[[Arr
     return lambda xs, centers: distances_from_person(cover, around, xs[:, : arm.model.nq], centers)
 
 
-WATCHED = 10
-"""Density of the points that reports check, relative to the knots of the problem."""
-
-
 def _watched(arm: Arm, s: Settings) -> tuple[LinkPoint, ...]:
     if not s.obstacles:
         return ()
-    o = next(iter(s.obstacles.values()))
-    return to.link_points(arm.model, o.frame or arm.frame, o.spacing / WATCHED)
+    return next(iter(s.obstacles.values())).dense_points(arm.model, arm.frame)
 
 
 # -- cost ----------------------------------------------------------------------------------------------------
@@ -383,12 +378,9 @@ def _path_constraints(arm: Arm, s: Settings) -> list[to.Constraint]:
     return constraints + [_sphere(arm, o, name) for name, o in s.obstacles.items() if o.weight is None]
 
 
-def _points(arm: Arm, o: Obstacle) -> tuple[LinkPoint, ...]:
-    return to.link_points(arm.model, o.frame or arm.frame, o.spacing)
-
-
 def _sphere(arm: Arm, o: Obstacle, name: str) -> to.Constraint:
-    return to.sphere_obstacle(arm.model, arm.manifold, _points(arm, o), o.center, o.radius + o.margin, name)
+    points = o.points(arm.model, arm.frame)
+    return to.sphere_obstacle(arm.model, arm.manifold, points, o.center, o.radius + o.margin, name)
 
 
 def _terminal_constraints(arm: Arm, s: Settings) -> list[to.Constraint]:
@@ -428,13 +420,14 @@ def _goal_point(arm: Arm, s: Settings) -> Array:
 def _goal_obstacle_warnings(arm: Arm, s: Settings, q: Array) -> Iterator[str]:
     """Yield warnings about obstacles that contain link axes at a joint-space goal."""
     for name, o in s.obstacles.items():
-        depth = o.radius - float(np.linalg.norm(places(arm.model, q[None], _points(arm, o)) - o.center, axis=2).min())
+        at = places(arm.model, q[None], o.points(arm.model, arm.frame))
+        depth = o.radius - float(np.linalg.norm(at - o.center, axis=2).min())
         if depth > 0.0:
             yield f"at goal_q the arm is {1e3 * depth:.3g} mm inside the {name}: choose another goal, or move the obstacle"
 
 
 def _nearness(arm: Arm, s: Settings, xs: Array) -> Nearness:
-    points = {name: _points(arm, o) for name, o in s.obstacles.items()}
+    points = {name: o.dense_points(arm.model, arm.frame) for name, o in s.obstacles.items()}
     qs = xs[:, : arm.model.nq]
     near = nearness(arm.model, s.obstacles, points, qs)
     if s.surroundings is None:

@@ -41,8 +41,7 @@ class Sphere(NamedTuple):
     @classmethod
     def around_obstacle(cls, arm: Arm, o: Obstacle) -> Sphere:
         """Create the sphere of an obstacle, with its margin added to the radius."""
-        points = to.link_points(arm.model, o.frame or arm.frame, o.spacing)
-        return cls(points, np.array(o.center), o.radius + o.margin)
+        return cls(o.points(arm.model, arm.frame), np.array(o.center), o.radius + o.margin)
 
     def clearance(self, model: Model, qs: Array) -> Array:
         """Return the smallest distance (M,) [m] of the points from the surface at configurations (M, nq)."""

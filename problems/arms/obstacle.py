@@ -22,10 +22,13 @@ from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.algorithms.kinematics import point_positions
 from dynamics_backends.rigid_body.model.model import Model
 from trajopt.config.task import Checked, Checks, not_negative
+from trajopt.problem.constraints import link_points
 from trajopt.problem.residuals import LinkPoint
 
 Point = tuple[float, float, float]
 
+MAX_SPACING = 0.2
+"""Largest default distance between checked points [m]."""
 DIRECTIONS = 16
 STEPS = np.arange(1, 101) / 50.0
 """Values of a |d|, up to a joint displacement of 2 [rad or m]."""
@@ -38,7 +41,8 @@ class Obstacle(Checked):
     """Spherical obstacle for points on the lines between joints; the thickness of the links is not included.
 
     center: center in world coordinates (3,) [m]. radius: radius of the sphere [m]. spacing: distance between checked points
-    along the links [m]. frame: end of the last checked link; default: the frame of the task.
+    along the links [m]; default: half of radius plus margin, at most 0.2 m; the line between two points then enters this
+    wider sphere by at most 3 % of its radius. frame: end of the last checked link; default: the frame of the task.
 
     margin: added to the radius, for the thickness of the links [m]. weight: weight of the slack of a relaxed constraint
     (:func:`trajopt.softened`); default: a hard constraint. width: width of the smoothed corner of the slack cost [m].
@@ -49,15 +53,29 @@ class Obstacle(Checked):
     margin: float = 0.0
     weight: float | None = None
     width: float = 0.01
-    spacing: float = 0.2
+    spacing: float | None = None
     frame: str | None = None
 
     def checks(self) -> Checks:
         return {
-            **{key: (getattr(self, key) > 0, "a positive length [m]") for key in ("radius", "spacing", "width")},
+            **{key: (getattr(self, key) > 0, "a positive length [m]") for key in ("radius", "width")},
+            "spacing": (self.spacing is None or self.spacing > 0, "a positive length [m]"),
             "margin": not_negative(self.margin),
             "weight": (self.weight is None or self.weight > 0, "a positive weight"),
         }
+
+    @property
+    def default_spacing(self) -> float:
+        """Default distance between checked points [m]."""
+        return min(MAX_SPACING, 0.5 * (self.radius + self.margin))
+
+    def points(self, model: Model, frame: str) -> tuple[LinkPoint, ...]:
+        """Return the points that stay outside the sphere. frame: frame of the task."""
+        return link_points(model, self.frame or frame, self.spacing or self.default_spacing)
+
+    def dense_points(self, model: Model, frame: str) -> tuple[LinkPoint, ...]:
+        """Return points that give the distance of the links from the sphere to 0.1 mm or 0.1 % of its radius. frame: as above."""
+        return link_points(model, self.frame or frame, max(0.05 * min(self.radius, 2.0 * MAX_SPACING), 1e-3))
 
 
 def around_sphere(model: Model, qs: Array, points: Sequence[LinkPoint], center: Array, radius: float) -> Array:

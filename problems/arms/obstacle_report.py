@@ -8,8 +8,9 @@ the package coal is installed, else of capsules that cover them.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from importlib.util import find_spec
-from math import ceil
+from math import ceil, sqrt
 from typing import NamedTuple
 
 import numpy as np
@@ -22,7 +23,7 @@ from trajopt.collisions.broad_phase import CollisionPairs
 from trajopt.collisions.mesh_check import MeshCheck
 from trajopt.config.task import Nearness
 from trajopt.problem.residuals import LinkPoint
-from .obstacle import Obstacle, places
+from .obstacle import MAX_SPACING, Obstacle, places
 from .scenes.scene_robot import robot_shapes, scene_robot
 
 
@@ -39,6 +40,8 @@ class Nearest(NamedTuple):
     what: str
 
 
+MAX_ENTRY = 1.0 - sqrt(15.0 / 16.0)
+"""Depth by which the line between two points at the default spacing enters a sphere, relative to its radius."""
 ROUNDING = 1e-3
 """Rounding tolerance when a depth is rounded up to millimeters [mm]."""
 
@@ -46,20 +49,23 @@ ROUNDING = 1e-3
 def nearness(
     model: Model, obstacles: Mapping[str, Obstacle], points: Mapping[str, Sequence[LinkPoint]], qs: Array
 ) -> Nearness:
-    """Report the distances from obstacles, given by name. points: checked link points; qs: configurations (M, nq)."""
+    """Report the distances from obstacles, given by name. points: dense points on the link axes; qs: configurations (M, nq)."""
     sentences, warnings, unknown = [], [], ""
     for name, o in obstacles.items():
-        axes = float(np.linalg.norm(places(model, qs, points[name]) - o.center, axis=2).min()) - o.radius
+        distances = np.linalg.norm(places(model, qs, points[name]) - o.center, axis=2) - o.radius
+        axes = float(distances.min())
         sentence = f"{name}: smallest distance at the knots: link axes {_distance_text(axes)}"
         try:
             nearest = links_from(model, _sphere_scene(o), qs)
         except (ValueError, ModuleNotFoundError) as error:
             unknown = f"the thickness of the links is not checked: {error}"
+            warnings += [_axes_inside(name, o, axes)] if axes < -MAX_ENTRY * o.radius - ROUNDING / 1e3 else []
         else:
             sentence += f", {nearest.what} {_distance_text(nearest.distance)} ({nearest.link})"
-            bodies = {point.body for point in points[name]}
-            widened = o.frame == nearest.link or _body_of(model, nearest.link) in bodies  # margin alone helps then
-            warnings += [] if nearest.distance >= 0.0 else [_inside(name, o, nearest, widened)]
+            body = _body_of(model, nearest.link)
+            of_link = [i for i, point in enumerate(points[name]) if point.body == body or o.frame == nearest.link]
+            axis = float(distances[nearest.knot, of_link].min()) if of_link else None
+            warnings += [] if nearest.distance >= 0.0 else [_inside(name, o, nearest, axis)]
         sentences.append(sentence)
     return Nearness((*sentences, *([unknown] if unknown else [])), tuple(warnings))
 
@@ -116,16 +122,34 @@ def _body_of(model: Model, link: str) -> int | None:
     return next((frame.body for frame in model.frames if frame.name == link), None)
 
 
-def _inside(name: str, o: Obstacle, nearest: Nearest, has_points: bool) -> str:
-    """Return the warning about a link in an obstacle. has_points: the obstacle's constraint covers points of this link."""
+def _inside(name: str, o: Obstacle, nearest: Nearest, axis: float | None) -> str:
+    """Return the warning about a link in an obstacle. axis: distance [m] of the link's axis, None without points on it."""
     distance, link, _, knot, what = nearest
-    enough = o.margin + ceil(-1e3 * distance - ROUNDING) / 1e3
-    remedy = (
-        f"increase margin in its table from {o.margin:g} to at least {enough:g} and solve again"
-        if has_points
-        else f'no point of {link} is constrained: set frame = "{link}" in the table of the obstacle'
-    )
+    remedy = f'no point of {link} is constrained: set frame = "{link}" in the table of the obstacle'
+    if axis is not None:
+        reach = o.radius + axis - distance  # of the link's surface, from the center
+        widths = (
+            reach / (1.0 - MAX_ENTRY),
+            *(sqrt(reach**2 + 0.25 * s**2) for s in (o.spacing or np.inf, MAX_SPACING)),
+        )
+        enough = min(widths) - o.radius  # the line between two points keeps this distance, too
+        if o.spacing is None or o.spacing <= replace(o, margin=max(enough, 0.0)).default_spacing:
+            enough = ceil(1e3 * max(enough, o.margin - distance) - ROUNDING) / 1e3
+            remedy = f"increase margin in its table from {o.margin:g} to at least {enough:g} and solve again"
+        else:
+            enough = ceil(1e3 * max(enough, o.margin) - ROUNDING) / 1e3
+            spacing = replace(o, margin=enough).default_spacing
+            remedy = f"set spacing = {spacing:.3g} and margin = {enough:g} in its table and solve again"
     return (
         f"{link} is {-1e3 * distance:.3g} mm inside the {name} at knot {knot} ({what}): only points on the link axes are "
         f"constrained; {remedy}, or use the problem arm_in_scene, which avoids collisions of the shapes"
     )
+
+
+def _axes_inside(name: str, o: Obstacle, axes: float) -> str:
+    """Return the warning about link axes that enter an obstacle between two checked points, at a distance ``axes`` [m]."""
+    if o.spacing is not None and o.spacing > o.default_spacing:
+        remedy = f"only points {o.spacing:g} m apart are constrained; set spacing = {o.default_spacing:g} in its table"
+    else:
+        remedy = "move the obstacle, the start or the goal" if o.weight is None else "increase weight in its table"
+    return f"the link axes are {-1e3 * axes:.3g} mm inside the {name}: {remedy}"

@@ -28,7 +28,7 @@ def report_of(tmp_path, obstacle, shape=SHAPE):
     path = tmp_path / "pole.urdf"
     path.write_text(URDF.format(shape=shape))
     model = load_urdf(path, base="fixed")
-    return nearness(model, {"obstacle": obstacle}, {"obstacle": link_points(model, "tip", 0.1)}, QS)
+    return nearness(model, {"obstacle": obstacle}, {"obstacle": obstacle.dense_points(model, "tip")}, QS)
 
 
 def test_a_link_that_is_inside_is_named_with_its_depth(tmp_path):
@@ -40,7 +40,30 @@ def test_a_link_that_is_inside_is_named_with_its_depth(tmp_path):
     assert "link axes 30 mm away" in found.sentences[0] and "20 mm inside (pole)" in found.sentences[0]
     (warning,) = found.warnings
     assert warning.startswith("pole is 20 mm inside the obstacle at knot ")
-    assert "margin in its table from 0.01 to at least 0.03" in warning and "arm_in_scene" in warning
+    assert "margin in its table from 0.01 to at least 0.055" in warning and "arm_in_scene" in warning
+
+
+def test_a_link_between_two_points_is_inside(tmp_path):
+    """A sphere between two points, 0.5 m apart, is 30 mm deep at the axis: the points need another spacing, and a margin."""
+    pytest.importorskip("coal")
+    obstacle = Obstacle(center=(0.07, 0.0, 0.75), radius=0.1, spacing=0.5)
+    (warning,) = report_of(tmp_path, obstacle).warnings
+    assert (
+        warning.startswith("pole is 80 mm inside") and "set spacing = 0.0775 and margin = 0.055 in its table" in warning
+    )
+    (bare,) = report_of(tmp_path, obstacle, shape="").warnings
+    assert bare.startswith("the link axes are 30 mm inside") and "set spacing = 0.05 in its table" in bare
+
+
+@pytest.mark.parametrize(("radius", "margin"), [(0.02, 0.0), (0.1, 0.0), (0.001, 0.05), (1.0, 0.0)])
+def test_the_default_spacing_keeps_the_lines_between_points_outside(tmp_path, radius, margin):
+    """The line between two points that touch the sphere, widened by the margin, enters it by at most 3.2 % of its radius."""
+    path = tmp_path / "pole.urdf"
+    path.write_text(URDF.format(shape=""))
+    obstacle = Obstacle(center=(0.0, 0.0, 0.0), radius=radius, margin=margin)
+    along = [float(np.linalg.norm(point.offset)) for point in obstacle.points(load_urdf(path, base="fixed"), "tip")]
+    half = 0.5 * np.diff(along).max(initial=0.0)
+    assert 0.0 < half < 0.101 and np.sqrt((radius + margin) ** 2 - half**2) >= 0.968 * (radius + margin)
 
 
 def test_a_link_beyond_all_points_is_reported_with_its_frame(tmp_path):
@@ -58,7 +81,7 @@ def test_a_link_beyond_all_points_is_reported_with_its_frame(tmp_path):
     assert warning.startswith("tip is 50 mm inside") and 'frame = "tip" in the table' in warning
     assert "increase margin" not in warning
     (asked,) = nearness(model, {"obstacle": replace(obstacle, frame="tip")}, points, np.c_[QS, 0.0 * QS]).warnings
-    assert "increase margin in its table from 0 to at least 0.05" in asked and "frame =" not in asked
+    assert "increase margin in its table from 0 to at least 0.21" in asked and "frame =" not in asked
 
 
 def test_a_link_that_stays_clear_gives_no_warning(tmp_path):
