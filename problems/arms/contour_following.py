@@ -28,7 +28,7 @@ import trajopt as to
 from dynamics_backends import scalar as sm
 from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.algorithms.rnea import rnea
-from dynamics_backends.rigid_body.batched import inverse_dynamics
+from dynamics_backends.rigid_body.batched import frame_placement, inverse_dynamics
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.scalar import Rows, Scalar
 from dynamics_backends.systems.bodies.along_path import AlongPath, DoubleIntegrator
@@ -126,7 +126,15 @@ def build(settings: Settings, backend: BackendFactory) -> Task:
     )
     path = Contour(contour.points, s.tube)
     removed_by = {"torque limits": "problem.torque_limits = false"}
-    return Task(ocp, contour.guess(ocp), s.frame, contour=path, outcome=contour.outcome, removed_by=removed_by)
+    return Task(
+        ocp,
+        contour.guess(ocp),
+        s.frame,
+        contour=path,
+        outcome=contour.outcome,
+        commands=contour.commands,
+        removed_by=removed_by,
+    )
 
 
 class _Contour:
@@ -237,10 +245,20 @@ class _Contour:
         return np.stack(np.broadcast_arrays(*rows), axis=1)
 
     def outcome(self, x: Array) -> list[str]:
-        """Report the tool's progress along the path, and its distance from it."""
-        at = position_of(self.model, self.settings.frame, x[: self.n])
-        error = np.linalg.norm(at - self.points(x[None])[0])
-        return [f"{x[-2]:.3g} m along the path at {x[-1]:.3g} m/s, {1e3 * error:.2g} mm from it"]
+        """Report the tool's final progress along the path."""
+        return [f"the motion ends {x[2 * self.n]:.3g} m along the path"]
+
+    def commands(self, xs: Array, times: Array) -> list[str]:
+        """Compare reference and mean speed along the path, and report the largest distance from it, of states (M, nx) at times
+        (M,) [s]."""
+        at = frame_placement(self.model, xs[:, : self.n], self.settings.frame)[1]
+        error = np.linalg.norm(at - self.points(xs), axis=1)
+        mean = float((xs[-1, 2 * self.n] - xs[0, 2 * self.n]) / (times[-1] - times[0]))
+        k = int(np.argmax(error))
+        return [
+            f"commanded {self.settings.speed:.2f} m/s, achieved {mean:.2f} m/s (mean speed along the path)",
+            f"largest distance from the path {1e3 * error[k]:.2g} mm, at t = {times[k]:.3g} s",
+        ]
 
 
 def contour_point(place: int, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> list[Scalar]:

@@ -113,7 +113,10 @@ def test_the_tool_stays_in_the_tube(form):
     assert error.max() <= 0.01 + 1e-7
     assert error.max() == pytest.approx(0.01, abs=1e-7)  # the tool cuts the corner up to the tube's wall
     assert s[-1] > 0.03 and (np.diff(s) >= -1e-9).all()
-    assert "along the path" in task.outcome(solution.xs[-1])[0]
+    assert f"ends {s[-1]:.3g} m along the path" in task.outcome(solution.xs[-1])[0]
+    speed, distance = task.commands(solution.xs, task.ocp.times)  # the last knots brake: the mean counts
+    assert f"commanded 0.15 m/s, achieved {s[-1] / task.ocp.times[-1]:.2f} m/s" in speed
+    assert distance.startswith("largest distance from the path 10 mm")
 
 
 def test_torques_of_inverse_dynamics_are_bounded():
