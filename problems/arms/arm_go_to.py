@@ -20,8 +20,10 @@ import numpy as np
 import trajopt as to
 from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.geometry.covers import RobotCover
+from dynamics_backends.rigid_body.geometry.scene import Scene
 from dynamics_backends.rigid_body.model.model_builder import PROPERTIES, with_joint_properties
 from dynamics_backends.systems.bodies.free_body import FreeBody
+from trajopt.collisions.broad_phase import CollisionPairs
 from trajopt.config.task import (
     BackendFactory,
     Checked,
@@ -58,7 +60,7 @@ from .arm_limits import (
 from .goal_orientation import Orientation, goal_orientation, orientation_check, orientation_warnings
 from .goal_report import GoalReport
 from .obstacle import Obstacle, Point, places
-from .obstacle_report import nearness, nearness_of_bodies
+from .obstacle_report import goal_in_body, nearness, nearness_of_bodies
 from .scenes.scene_robot import scene_robot
 from .scenes.surroundings import (
     BODIES,
@@ -231,6 +233,8 @@ def build(settings: Settings, backend: BackendFactory) -> Task:
     if arm.x_goal is not None:
         warnings = tuple(_goal_obstacle_warnings(arm, s, arm.x_goal[: model.nq]))
     known = at_goal.solutions[0] if at_goal is not None and at_goal.reached else None
+    in_body = _goal_in_body(arm, s, cover)
+    warnings += (in_body,) if in_body else ()
     smoothed = "; set friction_velocity, its smoothing velocity, to include it"
     friction = friction_notes(model, smoothed) if s.friction_velocity is None else ()
     report = GoalReport(
@@ -262,7 +266,7 @@ def build(settings: Settings, backend: BackendFactory) -> Task:
         ),
         notes=(*reach_notes(arm, at_goal), *friction),
         outcome=report.outcome,
-        nearness=partial(_nearness, arm, s),
+        nearness=partial(_nearness, arm, s, bool(in_body)),
         missed=report.missed,
         scene=None if s.surroundings is None else s.surroundings.scene,
         clearance=_clearance(arm, s, cover),
@@ -426,11 +430,21 @@ def _goal_obstacle_warnings(arm: Arm, s: Settings, q: Array) -> Iterator[str]:
             yield f"at goal_q the arm is {1e3 * depth:.3g} mm inside the {name}: choose another goal, or move the obstacle"
 
 
-def _nearness(arm: Arm, s: Settings, xs: Array) -> Nearness:
+def _goal_in_body(arm: Arm, s: Settings, cover: RobotCover | None) -> str:
+    """Return the warning about a joint-space goal inside a static body; "" without one. cover: capsules that contain the links."""
+    if cover is None or s.surroundings is None or arm.x_goal is None:
+        return ""
+    q, scene = arm.x_goal[: arm.model.nq], Scene(s.surroundings.static_bodies)
+    touches = scene.bodies and CollisionPairs(cover, scene).smallest_gaps(q[None], np.zeros(1))[0] < 0.0
+    return goal_in_body(arm.model, scene, q) if touches else ""
+
+
+def _nearness(arm: Arm, s: Settings, inside: bool, xs: Array) -> Nearness:
+    """Report the distances from obstacles and surroundings in states xs (M, nx). inside: the goal is inside a body."""
     points = {name: o.dense_points(arm.model, arm.frame) for name, o in s.obstacles.items()}
     qs = xs[:, : arm.model.nq]
     near = nearness(arm.model, s.obstacles, points, qs)
     if s.surroundings is None:
         return near
-    around = nearness_of_bodies(arm.model, s.surroundings.scene, s.surroundings.weight, qs)
+    around = nearness_of_bodies(arm.model, s.surroundings.scene, s.surroundings.weight, qs, inside)
     return Nearness(near.sentences + around.sentences, near.warnings + around.warnings)

@@ -31,7 +31,7 @@ class GoalReport:
     """Report about a point-to-point motion.
 
     position, rotation (3, 3): goal of the frame; None for a joint-space goal. reached: inverse kinematics of the goal, or None.
-    warnings: reasons why the goal is unreachable. is_constraint: the goal is a constraint. duration: in seconds, None if free.
+    warnings: reasons why the goal is not reached. is_constraint: the goal is a constraint. duration: in seconds, None if free.
     velocity_limited: velocity limits are enforced.
     """
 
@@ -72,7 +72,7 @@ class GoalReport:
             if end[i] <= most[i]:
                 return []
             far = f"{end[i]:.2g} {model.dof_units[i]}"
-            return [f"{model.dof_names[i]} ends {far} from its goal: {self._remedy(xs)}"]
+            return [f"{model.dof_names[i]} ends {far} from its goal: {'; '.join(self.warnings) or self._remedy(xs)}"]
         far = self._excess_text(*self._frame_errors(xs[[0, -1]]))
         return [f"{self.arm.frame} ends {far} from its goal{self._why(xs)}"] if far else []
 

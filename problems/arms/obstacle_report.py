@@ -70,8 +70,22 @@ def nearness(
     return Nearness((*sentences, *([unknown] if unknown else [])), tuple(warnings))
 
 
-def nearness_of_bodies(model: Model, scene: Scene, weight: float, qs: Array) -> Nearness:
-    """Report the distances from the bodies around an arm at configurations qs (M, nq). weight: weight of the distance term."""
+def goal_in_body(model: Model, scene: Scene, q: Array) -> str:
+    """Return the warning about a joint-space goal q (nq,) inside a body; "" if it is outside."""
+    nearest = links_from(model, scene, q[None])
+    if nearest.distance >= 0.0:
+        return ""
+    return (
+        f"the goal itself is inside {nearest.body}: at goal_q {nearest.link} is {-1e3 * nearest.distance:.3g} mm deep "
+        f"({nearest.what}): choose another goal, or move the body"
+    )
+
+
+def nearness_of_bodies(model: Model, scene: Scene, weight: float, qs: Array, inside: bool = False) -> Nearness:
+    """Report the distances from the bodies around an arm at configurations qs (M, nq).
+
+    weight: weight of the distance term. inside: the goal is inside a body, so that no weight helps.
+    """
     nearest = links_from(model, scene, qs)
     pair = f"{nearest.link} and {nearest.body}"
     sentence = (
@@ -86,6 +100,10 @@ def nearness_of_bodies(model: Model, scene: Scene, weight: float, qs: Array) -> 
         "distances constraints with weight = inf"
     )
     deep = f"{nearest.link} is {-1e3 * nearest.distance:.3g} mm inside {nearest.body} at knot {nearest.knot} ({nearest.what})"
+    if inside:
+        return Nearness(
+            (sentence,), (f"{deep}: the goal itself is inside a body: choose another goal, or move the body",)
+        )
     return Nearness(
         (sentence,), (f"{deep}: {remedy}; or use the problem arm_in_scene, which avoids collisions of the shapes",)
     )

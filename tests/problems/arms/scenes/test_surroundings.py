@@ -80,6 +80,21 @@ def test_derivatives_of_distances_from_moving_bodies(robot):
             np.testing.assert_allclose(a, b, atol=1e-9)
 
 
+def test_a_goal_inside_a_body_is_a_warning_and_the_reason_of_a_failure(robot):
+    """The tip is inside the post at goal_q: no weight helps."""
+    tip = [0.5 * np.cos(0.4) + 0.5 * np.cos(0.5), 0.5 * np.sin(0.4) + 0.5 * np.sin(0.5), 0.0]
+    asked = config(robot, person=None, body=[POST | {"position": tip}])
+    task = build_task(
+        read_config(asked.as_dict() | {"problem": asked.as_dict()["problem"] | {"q0": [-0.6, 0.1]}}, "test")
+    )
+    (warning,) = (w for w in task.warnings if "post" in w)
+    assert warning.startswith("the goal itself is inside post: at goal_q l2 is ") and "choose another goal" in warning
+    (inside,) = task.nearness(np.array([[0.4, 0.1, 0.0, 0.0]])).warnings
+    assert inside.endswith("the goal itself is inside a body: choose another goal, or move the body")
+    assert task.missed(np.array([[-0.6, 0.1, 0.0, 0.0], [0.2, 0.1, 0.0, 0.0]]))[0].endswith(warning)
+    assert not any("post" in w for w in build_task(config(robot)).warnings)
+
+
 def test_a_go_to_that_ends_inside_a_body_is_a_failure(robot):
     """The post has too small a weight, and is at the goal of the arm."""
     asked = config(robot, person=None, body=[POST | {"position": [0.65, 0.5, 0.0]}], weight=1e-3)
