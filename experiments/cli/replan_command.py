@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -161,6 +162,7 @@ RECEDING_GOAL = (
 def _finish(start: Setup, log: RunLog, folder: Path, written: list[Path]) -> None:
     """Print the report of a run and write its files; exit with 1 if the run failed."""
     from trajopt.replanning.run_log import EventKind
+    from trajopt.validation.limit_violations import simulated_violations
     from ..plots.replanning_plots import plot_run
     from ..replan.run import statistics
 
@@ -173,6 +175,9 @@ def _finish(start: Setup, log: RunLog, folder: Path, written: list[Path]) -> Non
         click.echo(RECEDING_GOAL)
     for sentence in start.task.commands(log.xs, log.times):
         click.echo(sentence)
+    limits = simulated_violations(start.task.ocp, log.xs, log.times)
+    settings = [f.name for f in fields(start.config.problem)]
+    warn([b.sentence(settings, "tick") for b in limits])
     failures = list(run_failures(start, log, numbers))
     warn(failures)
     written = [*written, *log.save(folder, numbers)]

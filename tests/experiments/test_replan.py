@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -301,6 +302,26 @@ def test_the_pole_is_balanced_under_pushes():
     pushed = log.times > 2.4
     assert 0.02 < angle[pushed].max() < 0.5  # pushes move it, and it does not fall
     assert angle[-1] < 1e-2 and abs(log.xs[-1, 0]) < 0.1
+
+
+def test_limits_that_the_run_exceeds_are_reported(config, tmp_path):
+    """A limit of velocity at the plant, which the plans do not enforce."""
+    robot = tmp_path / "slow.urdf"
+    source = Path(to.__file__).parents[1] / "problems" / "robots" / "double_pendulum.urdf"
+    limit = '<limit effort="100" velocity="0.1"/>'
+    robot.write_text(re.sub(r"<axis [^>]*/>", lambda axis: axis.group() + limit, source.read_text()))
+    folder = tmp_path / "run"
+    arguments = [
+        "--set",
+        f"problem.robot={robot}",
+        "--set",
+        "problem.velocity_limits=false",
+        "--set",
+        "replan.duration=0.1",
+    ]
+    result = run(config, *arguments, "--set", "output.plots=false", "--out", folder)
+    assert result.exit_code == SOLVED, result.output
+    assert "the velocity limit of " in result.output and "velocity_limits = true enforces it" in result.output
 
 
 def test_clearance_of_the_links_is_in_the_log(config, tmp_path):

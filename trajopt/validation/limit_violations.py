@@ -68,11 +68,11 @@ class LimitViolation(NamedTuple):
     at_start: bool = False
     end: bool = False
 
-    def sentence(self, settings: Collection[str] | None = None) -> str:
+    def sentence(self, settings: Collection[str] | None = None, sample: str = "knot") -> str:
         """Describe the violation, with a remedy.
 
         For a limit that the problem does not contain, the remedy is the setting that enforces it, if ``settings`` contains it.
-        settings: names of the problem's settings; None: all.
+        settings: names of the problem's settings; None: all. sample: noun of the states, "knot" or "tick".
         """
         what = (
             f"the {self.kind} limit of {self.name}" if self.kind in (*KEYS, "control") else f"{self.kind} {self.name}"
@@ -82,7 +82,7 @@ class LimitViolation(NamedTuple):
             return SelfCollision((first, second), self.knot, self.excess, self.knots).sentence(self.time)
         amount = f"{self.excess:.3g} {self.unit}".strip()
         beyond = "" if np.isnan(self.limit) else f" (limit {self.limit + 0.0:.4g})"
-        where = f"at t = {self.time:.3g} s, knot {self.knot}" + (
+        where = f"at t = {self.time:.3g} s, {sample} {self.knot}" + (
             f", and at {self.knots - 1} more" if self.knots > 1 else ""
         )
         key = KEYS.get(self.kind)
@@ -299,25 +299,41 @@ def _robot_violations(ocp: OCP, xs: Array, us: Array) -> Iterator[LimitViolation
 
     Positions at x0, which is given, are not checked. States must begin with (q, v), else nothing is checked.
     """
+    if ocp.model is not None and xs.shape[1] >= ocp.model.nq + ocp.model.nv:
+        yield from (b for b in _joint_violations(ocp, xs, ocp.times) if not b.enforced)
+        yield from _torques(ocp, us)
+
+
+def simulated_violations(ocp: OCP, xs: Array, times: Array) -> list[LimitViolation]:
+    """Return the joint position and velocity limits that simulated states xs (M, nx) at times (M,) [s] exceed, enforced ones first.
+
+    ``enforced``: the problem enforces the limit in its plans. Empty for non-finite states, and without a robot.
+    """
     model = ocp.model
-    if model is None or xs.shape[1] < model.nq + model.nv:
-        return
+    if model is None or xs.shape[1] < model.nq + model.nv or not np.isfinite(xs).all():
+        return []
+    return sorted(_joint_violations(ocp, xs, times), key=attrgetter("enforced"), reverse=True)
+
+
+def _joint_violations(ocp: OCP, xs: Array, times: Array) -> Iterator[LimitViolation]:
+    """Yield the worst violation of each joint position and velocity limit in states (q, v, ...), xs (M, nx), at times (M,) [s]."""
+    model = ocp.model
     lower = np.concatenate([model.q_lower, -model.velocity_limit])
     upper = np.concatenate([model.q_upper, model.velocity_limit])
     x = xs[:, : model.nq + model.nv]
-    excess = np.where(_enforced_entries(ocp, lower, upper), -np.inf, np.maximum(x - upper, lower - x))
+    excess, enforced = np.maximum(x - upper, lower - x), _enforced_entries(ocp, lower, upper)
     given = excess[0].copy()
     excess[0, : model.nq] = -np.inf  # the motion cannot change x0
     limits: Array = np.where(x > upper, upper, lower)
     q, v = slice(0, model.nq), slice(model.nq, model.nq + model.nv)
     rates = [f"{unit}/s" for unit in model.dof_units]
-    yield from _worst(
-        "position", model.q_names, excess[:, q], limits[:, q], ocp.times, model.q_units, at_start=given[q]
-    )
-    yield from _worst(
-        "velocity", model.dof_names, excess[:, v], np.abs(limits[:, v]), ocp.times, rates, at_start=given[v]
-    )
-    yield from _torques(ocp, us)
+    for kind, names, part, bounds, units in (
+        ("position", model.q_names, q, limits[:, q], model.q_units),
+        ("velocity", model.dof_names, v, np.abs(limits[:, v]), rates),
+    ):
+        held = dict(zip(names, enforced[part].tolist(), strict=True))
+        for b in _worst(kind, names, excess[:, part], bounds, times, units, at_start=given[part]):
+            yield b._replace(enforced=held[b.name])
 
 
 def _torques(ocp: OCP, us: Array) -> Iterator[LimitViolation]:

@@ -12,7 +12,7 @@ import trajopt as to
 from dynamics_backends.registry import make_backend
 from trajopt import StatusCode
 from trajopt.config.registry import PROBLEMS
-from trajopt.validation.limit_violations import weak_postures
+from trajopt.validation.limit_violations import simulated_violations, weak_postures
 
 GO_TO = PROBLEMS["arm_go_to"]
 NUMPY = partial(make_backend, engine="numpy")
@@ -48,6 +48,18 @@ def test_a_limit_that_was_not_asked_for_is_named_with_its_key(kind):
     assert broken.excess == pytest.approx(0.25)
     assert broken.time == pytest.approx(ocp.times[4])
     assert f"{key} = true enforces it" in broken.sentence() and "iiwa_joint" in broken.sentence()
+
+
+@pytest.mark.parametrize("enforced", [False, True])
+@pytest.mark.parametrize("kind", ["position", "velocity"])
+def test_limits_that_simulated_states_exceed_are_reported(kind, enforced):
+    """Of a simulation with other times than the knots, whether the plans enforce the limits or not."""
+    ocp = problem(**{KINDS[kind][0]: True} if enforced else {})
+    (broken,) = simulated_violations(ocp, trajectory(ocp, kind, 0.25)[0], 0.01 * np.arange(11))
+    assert (broken.kind, broken.knot, broken.time, broken.enforced) == (kind, 4, 0.04, enforced)
+    text = broken.sentence(sample="tick")
+    assert "exceeded by 0.25" in text and "at t = 0.04 s, tick 4" in text
+    assert text.endswith("although it is enforced" if enforced else f"{KINDS[kind][0]} = true enforces it")
 
 
 def test_times_are_in_seconds_where_durations_are_free():
