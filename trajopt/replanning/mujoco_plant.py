@@ -32,6 +32,8 @@ from dynamics_backends.rigid_body.model.model import Frame, Model, root_joint
 from trajopt.replanning.sampled_plant import Push, pushed
 from trajopt.replanning.workers import steps_of
 
+SMALLEST = 1e-9
+"""Smallest mass and moment of inertia of a body, relative to the robot's; MuJoCo rejects zeros, as of a link with a rotor only."""
 SHAPES = ("visual", "collision")
 EXTRAS = ("gazebo", "transmission", "material", "mujoco")
 WORLD = "world_of_the_plant"
@@ -99,8 +101,11 @@ def link_of(model: Model, body: int) -> Frame:
 def _set_inertia(target: Any, model: Model, b: int) -> None:
     """Set mass, center of mass and inertia of a body of a specification to those of moving body b of the model."""
     link = link_of(model, b)
+    least = SMALLEST * max(float(np.abs(model.inertia).max()), SMALLEST)
     inertia = link.R.T @ np.asarray(model.inertia[b]) @ link.R
-    target.mass, target.explicitinertial = float(model.mass[b]), True
+    if np.linalg.eigvalsh(inertia)[0] < least:
+        inertia = inertia + least * np.eye(3)
+    target.mass, target.explicitinertial = max(float(model.mass[b]), SMALLEST * float(model.total_mass)), True
     target.ipos, target.iquat = link.R.T @ (model.com[b] - link.p), [1.0, 0.0, 0.0, 0.0]
     target.fullinertia = [*np.diag(inertia), inertia[0, 1], inertia[0, 2], inertia[1, 2]]
 

@@ -164,6 +164,20 @@ MASSLESS = """<robot name="camera"><link name="root"><inertial><mass value="0"/>
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
+def test_a_link_without_mass_moves_with_its_assumed_rotor():
+    """The model's rotor inertia of 0.001 keeps the mass matrix of the wrist positive definite."""
+    wrist = """<link name="wrist"/><joint name="roll" type="continuous"><origin xyz="0 0 -0.4"/><parent link="leg"/>
+      <child link="wrist"/><axis xyz="0 0 1"/></joint></robot>"""
+    text = MASSLESS.replace("</robot>", wrist)
+    model, rng = load_urdf(text, base="floating"), np.random.default_rng(3)
+    x = np.concatenate([model.random_configuration(rng), rng.standard_normal(model.nv)])
+    tau = rng.standard_normal(model.nv)
+    expected = forward_dynamics(model, x[: model.nq], x[model.nq :], tau)
+    found = MujocoPlant(text, model, x, 0.001).acceleration(x, tau)
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
 def test_links_that_mujoco_rejects_are_converted():
     """A massless root, and a camera with impossible moments of inertia."""
     import mujoco
