@@ -257,6 +257,11 @@ def build(settings: Settings, backend: BackendFactory) -> Task:
         radii={name: o.radius for name, o in s.obstacles.items()},
         warnings=(
             *warnings,
+            *(
+                (report.too_short,)
+                if s.terminal == "constraint" and s.goal_position is not None and report.too_short
+                else ()
+            ),
             *goal_limit_warnings(arm),
             *(
                 ()

@@ -31,7 +31,8 @@ class GoalReport:
     """Report about a point-to-point motion.
 
     position, rotation (3, 3): goal of the frame; None for a joint-space goal. reached: inverse kinematics of the goal, or None.
-    warnings: reasons why the goal is not reached. is_constraint: the goal is a constraint. duration: in seconds, None if free.
+    warnings: reasons why the goal is not reached. is_constraint: the goal is a
+    constraint; then only a motion that is too short is a reason. duration: in seconds, None if free.
     velocity_limited: velocity limits are enforced.
     """
 
@@ -61,7 +62,7 @@ class GoalReport:
 
     def missed(self, xs: Array) -> list[str]:
         """Return a sentence if states (N + 1, nx) end far from the goal, with reason and remedy; else nothing."""
-        if self.is_constraint:
+        if self.is_constraint and not self.too_short:
             return []
         if self.position is None:
             start, end = self._joint_errors(xs[0]), self._joint_errors(xs[-1])
@@ -89,13 +90,17 @@ class GoalReport:
         return f"{within}: {self._remedy(xs)}"
 
     def _remedy(self, xs: Array) -> str:
-        more = "allow more time"
         if self.duration is None or xs.shape[1] != self.arm.manifold.nx:
             return OTHER_WAYS
+        return self.too_short or f"allow more time, {OTHER_WAYS}"
+
+    @property
+    def too_short(self) -> str:
+        """Sentence on too short a motion for the velocity limits, to the nearest configuration found at the goal; "" if none."""
         least = self._min_duration() if self.velocity_limited else 0.0
-        if least > self.duration:
-            return f"the motion lasts {self.duration:.3g} s, but at the velocity limits it needs {least:.2g} s: {more}"
-        return f"{more}, {OTHER_WAYS}"
+        if self.duration is None or least <= self.duration:
+            return ""
+        return f"the motion lasts {self.duration:.3g} s, but at the velocity limits it needs {least:.2g} s: allow more time"
 
     def _min_duration(self) -> float:
         if self.position is None:

@@ -156,7 +156,15 @@ def test_a_path_too_long_for_the_velocity_limits_is_reported_as_the_reason(tmp_p
 
 
 def test_a_goal_constraint_is_not_reported_by_the_task(tmp_path):
-    assert task(tmp_path, goal_position=AT, terminal="constraint").missed(motion(0.5)) == []
+    known = task(tmp_path, goal_position=AT, terminal="constraint")
+    assert known.missed(motion(0.5)) == [] and not any("lasts" in text for text in known.warnings)
+
+
+def test_too_short_a_motion_to_a_goal_constraint_is_reported_before_and_after_a_solve(tmp_path):
+    short = task(tmp_path, speed=0.5, goal_position=AT, terminal="constraint")
+    reason = "the motion lasts 1 s, but at the velocity limits it needs 2 s: allow more time"
+    assert reason in short.warnings and reason in short.missed(motion(0.5))[0]
+    assert short.missed(motion(1.0)) == []
 
 
 def test_final_errors_are_reported_with_units(tmp_path):
