@@ -17,8 +17,6 @@ POSES, BETWEEN = 5, 20
 """Number of poses, and steps of the drawn paths between two poses."""
 FIRST_OPACITY = 0.35
 """Opacity of the first pose; the last pose has 1."""
-OTHER_OPACITY = 0.6
-"""Opacity of the last pose of other motions."""
 PNG_COMPRESSION = 2
 """PNG compression level: files are a fifth larger than at level 6, and written in a third of the time."""
 FONT, WIDTH = 20, 600
@@ -33,7 +31,7 @@ def draw_poses(path: Path, scene: ViewerScene, geometry: Geometry = "visual") ->
     ghosts = scene.motions[1:]
     studio = Studio([motion, *ghosts], scene.annotations, geometry)
     moments = [Moment(0, BETWEEN * i, FIRST_OPACITY + (1.0 - FIRST_OPACITY) * i / (POSES - 1)) for i in range(POSES)]
-    moments += [Moment(i, len(ghost.times) - 1, OTHER_OPACITY) for i, ghost in enumerate(ghosts, 1)]
+    moments += [Moment(i, len(ghost.times) - 1) for i, ghost in enumerate(ghosts, 1)]
     others = f"; {', '.join(ghost.name for ghost in ghosts)} at the end" if ghosts else ""
     title = (
         f"{motion.title}: poses at {', '.join(f'{t:.2g}' for t in motion.times[::BETWEEN])} s{others}{_caption(scene)}"

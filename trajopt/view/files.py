@@ -109,11 +109,10 @@ def write_film(
     end = max(float(motion.times[-1]) for motion in motions) if motions else 0.0
     times = np.linspace(0.0, end, max(round(end * FRAME_RATE), 1) + 1)
     studio = Studio([motion.at(times) for motion in motions], annotations, geometry, width)
-    strengths = [1.0 if motion.opacity >= 1.0 else motion.opacity for motion in motions]
 
     def picture(i: int) -> Any:
         """Picture of all motions at frame i, with forces."""
-        return studio.picture([Moment(k, i, s) for k, s in enumerate(strengths)], forces=True)
+        return studio.picture([Moment(k, i) for k in range(len(motions))], forces=True)
 
     write(path, picture, len(times), float(times[1] - times[0]))
     return path, studio.missing

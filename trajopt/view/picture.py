@@ -1,6 +1,6 @@
 """Images of motions, drawn without a window: several poses of a robot, or single moments of a motion.
 
-Opaque solids hide what is behind them (:mod:`~trajopt.view.raster`); obstacles are transparent; paths are drawn on top.
+Opaque solids hide what is behind them (:mod:`~trajopt.view.raster`); obstacles and ghosts are transparent; paths are drawn on top.
 """
 
 from __future__ import annotations
@@ -107,9 +107,13 @@ class Studio:
     def picture(self, moments: Sequence[Moment], forces: bool = False) -> Any:
         """Render moments, all in one picture, to a Pillow image. forces: draw the forces at the moments as lines.
 
-        Moving bodies of the annotations are drawn at the latest moment.
+        Moving bodies of the annotations are drawn at the latest moment. Motions with an opacity below 1 are transparent.
         """
-        layer = render(list(self._robot_solids(moments)), self.camera)
+        ghosts = [k for k, motion in enumerate(self.motions) if motion.opacity < 1.0]
+        layer = render(list(self._robot_solids([m for m in moments if m.motion not in ghosts])), self.camera)
+        for k in ghosts:
+            ghost = render(list(self._robot_solids([m for m in moments if m.motion == k])), self.camera)
+            layer = blend(layer, ghost, self.motions[k].opacity)
         times = [float(self.motions[m.motion].times[m.time]) for m in moments]
         around = list(self._obstacles(max(times, default=0.0)))
         if around:

@@ -88,6 +88,8 @@ def corner_normals(vertices: Array, faces: Array) -> Array:
 
 def render(solids: Sequence[Solid], camera: Camera) -> Layer:
     """Render solids to a layer; if two are equally near, the last one is visible."""
+    if not solids:
+        return Layer(np.ones((camera.height, camera.width, 3)), np.full((camera.height, camera.width), -np.inf))
     best = np.full(camera.width * camera.height, -1, dtype=np.int64)
     projected = [camera.projected(solid.vertices).T.copy() for solid in solids]
     faces = [solid.faces.T.copy() for solid in solids]

@@ -1,5 +1,7 @@
 """Images drawn without a window: the nearest surface is visible, edges stay sharp, videos move."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -111,6 +113,16 @@ def test_a_picture_shows_the_robot_where_it_is(arm):
         assert np.linalg.norm(red.mean(axis=0)[::-1] - middle) < 20.0
         column, row = np.round(studio.camera.projected(goal)[:2] / FINER).astype(int)
         np.testing.assert_allclose(picture[row, column], [42, 138, 74], atol=8)
+
+
+def test_ghosts_are_transparent(arm):
+    """The red link of a ghost is paler than that of the robot, and the ghost hides nothing of the robot behind it."""
+    robot = swing(arm)
+    studio = Studio([robot, replace(robot, opacity=0.25)], width=200)
+    alone, both = (np.asarray(studio.picture(m), float) for m in ([Moment(0, 2)], [Moment(0, 2), Moment(1, 0)]))
+    column, row = np.round(studio.camera.projected(np.array([0.0, 0.0, 0.2]))[:2] / FINER).astype(int)
+    solid = np.asarray(studio.picture([Moment(0, 0)]), float)[row, column]
+    assert solid[1] < 150.0 < both[row, column, 1] < alone[row, column, 1] == 255.0
 
 
 def test_bodies_of_a_scene_move_in_a_picture(arm):
