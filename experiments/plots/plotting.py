@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,6 +22,7 @@ from .canvas import (
     BLUE,
     BOTTOM,
     COLORS,
+    GRAY,
     GREEN,
     LINES,
     ORANGE,
@@ -38,6 +40,7 @@ NEAR = 0.6  # a limit farther from the curve than this fraction of its span is p
 MIN_SPAN = 0.05  # smallest span of a panel's axis, as a fraction of the largest span in the plot
 FLAT = 1e-6  # [m] coordinates that change less are not drawn
 TINY = 1e-16  # floor of logarithmic plots
+SIGNED = 0.95  # [in] left margin for ticks such as -0.0125, and the label of the axis
 
 
 class Panel(NamedTuple):
@@ -69,7 +72,8 @@ def plot_solution(solution: Solution, folder: Path, task: Task | None = None) ->
         pictures |= leg_pictures(solution, folder, task)
     if solution.history:
         tolerances, path = solution.meta.get("options", {}), folder / "convergence.png"
-        pictures[path] = partial(plot_convergence, path, solution.history, tolerances, solution.status.code)
+        attempts = solution.meta.get("attempts", ())
+        pictures[path] = partial(plot_convergence, path, solution.history, tolerances, solution.status.code, attempts)
     return draw(pictures)
 
 
@@ -210,7 +214,7 @@ def plot_path(path: Path, solution: Solution, task: Task) -> Path:
     moving = np.ptp(p, axis=0) > FLAT
     views = [view for view in ((0, 2), (1, 2), (0, 1)) if moving[list(view)].all()] or [(0, 2)]
     rows = 1 if len(views) == 1 else 2
-    with figure(path, rows, 2, 7.6, 3.4 * rows + 0.4, f"Path of {frame}") as axes:
+    with figure(path, rows, 2, 7.9, 3.4 * rows + 0.4, f"Path of {frame}", left=SIGNED) as axes:
         for axis, (i, j) in zip(axes.flat, views, strict=False):
             _draw_projection(axis, p, i, j, task.goal)
         _draw_progress(axes.flat[len(views)], solution.times, p, task.goal)
@@ -251,17 +255,32 @@ def _draw_progress(axis: Any, times: Array, p: Array, goal: Array | None) -> Non
 
 
 def plot_convergence(
-    path: Path, history: Sequence[IterationRecord], options: Mapping[str, Any] | None = None, end: str = ""
+    path: Path,
+    history: Sequence[IterationRecord],
+    options: Mapping[str, Any] | None = None,
+    end: str = "",
+    attempts: Sequence[Mapping[str, Any]] = (),
 ) -> Path:
     """Plot distance to the final cost, gradient and defects over the iterations, with tolerances.
 
-    end: status code for the title, since no curve shows a termination by small cost changes.
+    end: status code for the title, since no curve shows a termination by small cost changes. attempts: those of the solver auto
+    ("solver", "iterations"), which a line separates if the history has the records of all of them.
     """
     options = options or {}
+    counts = [attempt["iterations"] + 1 for attempt in attempts]  # the last record of an attempt is that of its result
+    starts = np.cumsum(counts)[:-1].tolist() if sum(counts) == len(history) else []
+    parts = [history[a:b] for a, b in pairwise([0, *starts, len(history)])]
     with figure(path, 1, 2, 8.6, 3.6, f"Convergence{f', status {end}' if end else ''}") as axes:
         cost, residual = axes.flat
-        _draw_excess(cost, history, history[-1].cost, color=BLUE, markersize=3)
-        _draw_residuals(residual, history, options)
+        for part in parts:
+            _draw_excess(cost, part, history[-1].cost, color=BLUE, markersize=3)
+        _draw_residuals(residual, parts, options)
+        for axis in axes.flat if starts else ():
+            for start, attempt in zip([0, *starts], attempts, strict=True):
+                at = history[start].iteration
+                axis.axvline(at - 0.5, color=GRAY, linestyle=":", linewidth=1.0 if start else 0.0)
+                place = axis.get_xaxis_transform()
+                axis.text(at - 0.3, 0.01, attempt["solver"], color=GRAY, fontsize=8, transform=place, clip_on=True)
     return path
 
 
@@ -275,14 +294,16 @@ def _draw_excess(axis: Any, history: Sequence[IterationRecord], best: float, **s
     _plain_ticks(axis)
 
 
-def _draw_residuals(axis: Any, history: Sequence[IterationRecord], options: Mapping[str, Any]) -> None:
-    at = [r.iteration for r in history]
-    for key, label, color in (("gradient", "gradient", BLUE), ("defect", "defect", ORANGE)):
-        values = np.array([getattr(r, key) for r in history])
-        if not np.any(values > TINY):
+def _draw_residuals(axis: Any, parts: Sequence[Sequence[IterationRecord]], options: Mapping[str, Any]) -> None:
+    """Plot gradients and defects; parts: records that lines connect."""
+    for label, color in (("gradient", BLUE), ("defect", ORANGE)):
+        if not any(getattr(r, label) > TINY for part in parts for r in part):
             continue
-        axis.semilogy(at, np.where(values > TINY, values, np.nan), "o-", color=color, markersize=3, label=label)
-        tolerance = options.get(f"{key}_tolerance")
+        for i, part in enumerate(parts):
+            values = np.array([getattr(r, label) for r in part])
+            at, name = [r.iteration for r in part], {"label": label} if i == 0 else {}
+            axis.semilogy(at, np.where(values > TINY, values, np.nan), "o-", color=color, markersize=3, **name)
+        tolerance = options.get(f"{label}_tolerance")
         if tolerance:
             axis.axhline(tolerance, color=color, linestyle="--", linewidth=1.0, label=f"{label} tolerance")
     axis.set_title("gradient and defects")

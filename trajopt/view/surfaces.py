@@ -1,7 +1,7 @@
 """Surfaces of a robot for drawing, from its file or, without shapes, from its kinematic tree.
 
 With the geometry "visual", links are drawn with their visual shapes, or else with their collision shapes; the other geometries
-prefer collision shapes. A body with neither is drawn as rods from its joint to the joints of its children, or else to its farthest
+prefer collision shapes. A body with neither is drawn as rods from its joint to the joints of its children and to its farthest
 frame, with radius ROD times their length.
 """
 
@@ -88,8 +88,8 @@ def _on_body(model: Model, shape: PlacedShape) -> Surface:
 def rods(model: Model, drawn: set[int]) -> list[tuple[int, FittedCapsule]]:
     """Return rods that stand for the bodies not in ``drawn``: (body, capsule in its internal frame).
 
-    They lead from the joint of a body to the joints of its children, or, without children, to its farthest frame, or, without
-    frames, to its center of mass. Rods not longer than SHORT are omitted.
+    They lead from the joint of a body to the joints of its children, and to its farthest frame if that is farther than these, or,
+    without both, to its center of mass. Rods not longer than SHORT are omitted.
     """
     found = []
     for body in range(model.nb):
@@ -97,7 +97,9 @@ def rods(model: Model, drawn: set[int]) -> list[tuple[int, FittedCapsule]]:
             continue
         ends = [model.placement_p[child] for child in range(model.nb) if model.parent[child] == body]
         tips = [frame.p for frame in model.frames if frame.body == body] or [model.com[body]]
-        ends = ends or [max(tips, key=np.linalg.norm)]
+        tip = max(tips, key=np.linalg.norm)
+        if np.linalg.norm(tip) > max(map(np.linalg.norm, ends), default=0.0) + SHORT:
+            ends.append(tip)
         for end in ends:
             length = float(np.linalg.norm(end))
             if length > SHORT:

@@ -17,7 +17,7 @@ from dynamics_backends.rigid_body.geometry.shapes import Box, HalfSpace, Sphere
 from dynamics_backends.rigid_body.model.state import configuration_manifold
 from trajopt.view.files import write_page
 from trajopt.view.motion import Motion, with_annotations
-from trajopt.view.surfaces import appearance
+from trajopt.view.surfaces import appearance, rods
 from trajopt.view.viewer import Viewer
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -67,6 +67,19 @@ def test_motions_between_their_knots(arm):
     np.testing.assert_allclose(motion.at(np.array([0.05, 9.0])).q, [[0.125, 0.0625], [1.0, 0.5]], atol=1e-14)
     with pytest.raises(ValueError, match="expected"):
         Motion("robot", arm, np.zeros(3), np.zeros((4, 2)))
+
+
+def test_a_rod_leads_to_a_frame_beyond_the_joints(tmp_path):
+    """The wrist has a finger at 5 cm and a tip at 15 cm: rods lead to both."""
+    joint = '<joint name="{1}" type="{0}"><parent link="{2}"/><child link="{1}"/><origin xyz="0 0 {3}"/>{4}</joint>'
+    mass = '<inertial><mass value="1"/><inertia ixx="1" iyy="1" izz="1" ixy="0" ixz="0" iyz="0"/></inertial>'
+    links = f'<link name="base"/><link name="wrist">{mass}</link><link name="finger">{mass}</link><link name="tip"/>'
+    axis, limit = '<axis xyz="0 1 0"/>', '<limit lower="0" upper="1" effort="1" velocity="1"/>'
+    joints = (("revolute", "wrist", "base", 1.0, axis + limit), ("prismatic", "finger", "wrist", -0.05, axis + limit),
+              ("fixed", "tip", "wrist", -0.15, ""))  # fmt: skip
+    text = f'<robot name="gripper">{links}{"".join(joint.format(*j) for j in joints)}</robot>'
+    ends = [np.linalg.norm(end.b) for body, end in rods(to.load_urdf(text), set()) if body == 0]
+    np.testing.assert_allclose(ends, [0.05, 0.15])
 
 
 def test_what_has_no_shape_is_a_rod(arm):
