@@ -182,9 +182,11 @@ _OTHER_ENCODING = (
 def _is_unicode(content: str | bytes) -> bool:
     """True for a str, and for bytes in UTF-8."""
     try:
-        return isinstance(content, str) or bool(content.decode())
+        if isinstance(content, bytes):
+            content.decode()
     except UnicodeDecodeError:
         return False
+    return True
 
 
 UNBOUND = "unbound prefix"
@@ -228,6 +230,7 @@ def _parse_xml(content: str | bytes, source: str) -> Element:
         ) from None
     except ParseError as error:
         remedy = "correct it there" if _is_unicode(content) else _OTHER_ENCODING
+        remedy = remedy if content.strip() else "it is empty"
         raise URDFError(f"{source}: not well-formed XML: {error}; {remedy}") from None
     if root is None:
         raise URDFError(f"{source}: there is no XML element in it")

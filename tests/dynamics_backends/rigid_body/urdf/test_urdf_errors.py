@@ -308,7 +308,7 @@ def test_errors_name_the_file(tmp_path):
     ):
         load_urdf(path)
     path.write_bytes(b"")
-    with pytest.raises(URDFError, match="no element found"):
+    with pytest.raises(URDFError, match="no element found.*; it is empty"):
         load_urdf(path)
 
 
