@@ -274,13 +274,14 @@ def detour(ocp: OCP, guess: Guess, rng: np.random.Generator, size: float = DETOU
 class WarmStart:
     """Starting point of a solver; each solver uses the fields that it supports.
 
-    guess: states and controls. K: feedback gains (N, nu, ndx) about them, for replanning.
+    guess: states and controls, also those of a solution or a pair (xs, us), of which only these are used. K: feedback gains
+    (N, nu, ndx) about them, for replanning.
     multipliers: of dynamics, constraints and bounds, as in a :class:`~trajopt.results.solution.Solution`, one row for each knot;
     for dms, ipm, sqp and the augmented Lagrangian of the shooting solvers. barrier: initial barrier parameter of dms and ipm, small
     for a guess near the solution. penalty: initial penalty of the augmented Lagrangian. None: the values of the options. cache:
     cached workspaces of earlier solves; None: those of this thread (:mod:`trajopt.stage.solver_cache`).
 
-    Raises ValueError for multipliers that are not finite.
+    Raises ValueError for multipliers that are not finite, TypeError for multipliers without names, and for a guess of another type.
     """
 
     guess: Guess
@@ -291,6 +292,13 @@ class WarmStart:
     cache: SolverCache | None = None
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "guess", as_guess(self.guess))
+        given: object = self.multipliers
+        if not isinstance(given, Mapping):
+            kind = type(given).__name__
+            raise TypeError(
+                f"multipliers is a {kind}; expected a mapping from names to arrays, as solution.multipliers"
+            )
         for name, values in self.multipliers.items():
             if not np.isfinite(values).all():
                 raise ValueError(f"the multipliers {name!r} of the warm start are not finite; leave them out")

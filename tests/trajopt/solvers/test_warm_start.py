@@ -69,6 +69,18 @@ def test_a_solution_serves_as_a_guess(ocp):
         to.solve(ocp, warm_start=found)
 
 
+def test_a_warm_start_takes_a_solution_and_names_wrong_types(ocp):
+    found = to.solve(ocp, solver="sqp")
+    for guess in (found, (found.xs, found.us)):
+        start = to.WarmStart(guess, multipliers=found.multipliers)
+        assert start.guess.us is found.us
+        assert to.solve(ocp, solver="sqp", warm_start=start).iterations < found.iterations
+    with pytest.raises(TypeError, match="the guess is a NoneType; expected a solution"):
+        to.WarmStart(None)
+    with pytest.raises(TypeError, match="multipliers is a ndarray; expected a mapping from names to arrays"):
+        to.WarmStart(found, multipliers=np.zeros(3))
+
+
 def test_objects_that_are_no_problem_raise_type_error(ocp):
     with pytest.raises(TypeError, match=r"the problem is a FreeTime, not a trajopt.OCP; solve its \.ocp"):
         to.solve(to.free_time(ocp))
