@@ -74,15 +74,17 @@ def state_goal(
     coordinates: names of the tangent directions to check; default: those of positions, whose names begin with "q[", or all if there
     are none. Units are those of the state. The tolerance is FAR times the largest initial distance of these directions, and at
     least NEAR_ANGLE, or OF_MOTION times their largest distance along the motion if this is smaller. Raises ValueError for a name
-    that the manifold does not have.
+    that the manifold does not have, and for a reference of another shape.
     """
-    names = manifold.tangent_names
+    names, reference = manifold.tangent_names, np.asarray(reference, dtype=float)
+    if reference.shape != (manifold.nx,):
+        raise ValueError(f"goal {name!r}: reference has shape {reference.shape}; expected (nx = {manifold.nx},)")
     chosen = tuple(coordinates) if coordinates is not None else tuple(n for n in names if n.startswith("q[")) or names
     unknown = [c for c in chosen if c not in names]
     if unknown:
         raise ValueError(f"goal {name!r}: the state has no direction {unknown[0]!r}; known: {', '.join(names)}")
     places = np.array([names.index(c) for c in chosen])
-    return Goal(name, partial(_state_missed, manifold, np.asarray(reference, dtype=float), places))
+    return Goal(name, partial(_state_missed, manifold, reference, places))
 
 
 def _state_missed(manifold: Manifold, reference: Array, places: Array, xs: Array, times: Array) -> list[str]:

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from dynamics_backends.manifold import Manifold
+from dynamics_backends.names import nearest_names
 from dynamics_backends.protocol import Array, DynamicsBackend, Hessians, InScaledTime, Parameters, unwrapped
 from trajopt.problem.annotations import Annotations
 from trajopt.problem.constraints import Constraint, final_constraints
@@ -192,18 +193,18 @@ def _as_tuple(where: str, parts: Any) -> tuple[Any, ...]:
 class OCP:
     """An immutable optimal control problem; see the module docstring.
 
-    x0: (nx,). u_lower, u_upper: None, a number for all controls, (nu,) or (N, nu), infinite for no bound. model: robot model of
-    the state (q, v), if any; used for checks and reports, never to solve. annotations: goals, obstacles and shapes for viewers
-    (:class:`~trajopt.Annotations`), never used to solve. Goals or obstacles that annotations lack are those of cost terms and
-    constraints in viewers. start: t at the first knot [s], for residuals and dynamics that read it. goals: requirements checked
-    after a solve; default: the goals of frames in terminal costs (see :mod:`trajopt.validation.reach`). replay_tolerance: allowed
-    deviation of the replay from the plan [rad, m, or fraction of a component's range]; default by kind of robot, see
-    :mod:`trajopt.validation.replay`. implied: names of constraints of the last phase that also hold at the final state, but are no
-    terminal ones, because the final state is given and satisfied them when :meth:`single_phase` built the problem; checked after a
-    solve.
+    x0: (nx,), or a number if nx = 1. u_lower, u_upper: None, a number for all controls, (nu,) or (N, nu), infinite for no
+    bound. model: robot model of the state (q, v), if any; used for checks and reports, never to solve. annotations: goals,
+    obstacles and shapes for viewers (:class:`~trajopt.Annotations`), never used to solve. Goals or obstacles that annotations
+    lack are those of cost terms and constraints in viewers. start: t at the first knot [s], for residuals and dynamics that
+    read it. goals: requirements checked after a solve; default: the goals of frames in terminal costs (see
+    :mod:`trajopt.validation.reach`). replay_tolerance: allowed deviation of the replay from the plan [rad, m, or fraction of a
+    component's range]; default by kind of robot, see :mod:`trajopt.validation.replay`. implied: names of constraints of the
+    last phase that also hold at the final state, but are no terminal ones, because the final state is given and satisfied them
+    when :meth:`single_phase` built the problem; checked after a solve.
 
     Raises ValueError for a problem without phases, and for a tolerance that is not positive, TypeError for terminal costs or
-    constraints of another type.
+    constraints of another type, and for x0 or bounds that are not real numbers.
     """
 
     phases: tuple[Phase, ...]
@@ -228,7 +229,10 @@ class OCP:
         object.__setattr__(self, "terminal_constraints", final)
         for key in ("x0", "u_lower", "u_upper"):
             value = getattr(self, key)
+            if np.iscomplexobj(value) or (key == "x0" and value is None):
+                raise TypeError(f"{key} = {value!r}; expected real numbers")
             object.__setattr__(self, key, None if value is None else np.array(value, dtype=float))
+        object.__setattr__(self, "x0", np.atleast_1d(self.x0))
         if not self.phases:
             raise ValueError("an OCP needs at least one phase")
         if self.replay_tolerance is not None and not self.replay_tolerance > 0.0:
@@ -267,8 +271,8 @@ class OCP:
         x_N, unless terminal_constraints contain one with the same name, or fix the whole final state at a value that satisfies
         them. Those of a :class:`Phase` hold before x_N only.
 
-        Raises TypeError for a horizon that is not an integer, ValueError for a negative one, for another quadrature, and for a dt
-        of another length.
+        Raises TypeError for a horizon that is not an integer and for unknown names, ValueError for a negative horizon, for another
+        quadrature, and for a dt of another length.
 
         >>> import trajopt as to
         >>> robot = to.FreeBody(to.chain(2))
@@ -277,7 +281,10 @@ class OCP:
         >>> ocp.horizon, round(float(ocp.times[-1]), 9), ocp.nu
         (50, 1.0, 2)
         """
-        if not isinstance(horizon, (int, np.integer)):
+        for key in fields.keys() - cls.__dataclass_fields__.keys():
+            near = nearest_names(key, [*cls.__dataclass_fields__, "parameters", "constraints", "quadrature"], count=1)
+            raise TypeError(f"an OCP has no {key!r}{''.join(f'; did you mean {name!r}?' for name in near)}")
+        if isinstance(horizon, bool) or not isinstance(horizon, (int, np.integer)):
             raise TypeError(f"horizon = {horizon!r}; expected an integer number of time steps")
         if horizon < 0:
             raise ValueError(f"horizon = {horizon}; a number of time steps cannot be negative")
@@ -297,7 +304,7 @@ class OCP:
             end = fields.get("start", 0.0) + float(steps.sum())
         final, implied = final_constraints(phase.constraints, given, end)
         fields |= {"terminal_constraints": final, "implied": implied}
-        return cls((phase,), np.asarray(x0, dtype=float), terminal, **fields)  # type: ignore[arg-type]
+        return cls((phase,), x0, terminal, **fields)  # type: ignore[arg-type]
 
     @property
     def manifold(self) -> Manifold:

@@ -181,7 +181,8 @@ class FreeTime:
     ) -> Guess:
         """Guess for ``ocp``, xs (N + 2, nx + n) and us (N + 1, nu), from a guess or a solution of the given problem.
 
-        durations: (n,) [s], default the nominal ones, clipped to their bounds. Raises ValueError for other shapes.
+        durations: (n,) [s], default the nominal ones, clipped to their bounds. Raises ValueError for other shapes, and
+        for durations that are not positive and finite.
         """
         xs, us = fitting(self.given, *as_guess(motion))
         nominal = self.ocp.x0[self.given.manifold.nx :]
@@ -190,6 +191,8 @@ class FreeTime:
             raise ValueError(
                 f"durations has shape {T.shape}; expected one number for each phase with a duration, {nominal.shape}"
             )
+        if not (np.isfinite(T) & (T > 0.0)).all():
+            raise ValueError(f"durations = {T.tolist()}; expected positive numbers of seconds")
         states = np.hstack([xs, np.tile(T, (len(xs), 1))])
         first = np.zeros((1, self.ocp.nu))
         first[0, : len(T)] = T

@@ -255,7 +255,7 @@ def _time_errors(ocp: OCP) -> Iterator[str]:
             knot = int(np.argmax(wrong))
             jump = isinstance(phase.dynamics, ImpactStage) and not phase.dt.any()
             remedy = "; a jump of the state without duration is a to.ImpactStage" if jump else ""
-            yield f"dt is {phase.dt[knot]} at knot {first + knot}; time steps must be positive{remedy}"
+            yield f"dt is {phase.dt[knot]} at knot {first + knot}; time steps must be positive and finite{remedy}"
         elif wrong.any():
             yield f"phase {i} has no duration; give it one knot with dt = 0"
         elif not np.isfinite(sum(map(float, phase.dt))):

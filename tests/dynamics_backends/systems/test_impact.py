@@ -159,7 +159,7 @@ def test_a_phase_without_duration():
     assert errors([0.01]) == errors([0.0, 0.0]) == ["phase 1 has no duration; give it one knot with dt = 0"]
     timeless = Phase(flight.dynamics, [0.01, 0.0])
     messages = [f.message for f in validate(OCP((flight, timeless), x0))]
-    assert "dt is 0.0 at knot 3; time steps must be positive" in messages
+    assert "dt is 0.0 at knot 3; time steps must be positive and finite" in messages
 
 
 def test_wrong_arguments_raise_errors():
@@ -220,5 +220,5 @@ def test_a_map_in_discrete_time_with_dt_0_is_pointed_to_the_jump():
     (found,) = [f.message for f in to.validate(ocp) if f.severity == "error"]
     assert (
         found
-        == "dt is 0.0 at knot 0; time steps must be positive; a jump of the state without duration is a to.ImpactStage"
+        == "dt is 0.0 at knot 0; time steps must be positive and finite; a jump of the state without duration is a to.ImpactStage"
     )

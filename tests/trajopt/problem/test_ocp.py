@@ -162,10 +162,16 @@ def test_a_good_problem_has_no_findings():
     ("changes", "message"),
     [
         ({"x0": np.zeros(6)}, "x0 has shape"),
+        ({"x0": 0.0}, "x0 has shape (1,); expected (nx = 7,)"),
         ({"x0": np.r_[0.0, 0.0, 0.0, np.nan, 0.0, 0.0, 0.0]}, "x0 contains NaN or infinity: entry 3"),
         ({"x0": 2.0 * REST}, "divide it by its norm"),
         ({"horizon": 0}, "at least one time step"),
         ({"dt": 0.0}, "time steps must be positive"),
+        ({"dt": np.inf}, "dt is inf at knot 0; time steps must be positive and finite"),
+        (
+            {"constraints": [to.state_bounds(_dynamics().manifold, REST + 1.0, REST - 1.0)]},
+            "the lower bound is above the upper one",
+        ),
         ({"dt": 1e308}, "the time steps of phase 0 add up to infinity"),
         ({"dt": np.array([0.1, 0.1, -0.1, 0.1, 0.1])}, "dt is -0.1 at knot 2"),
         ({"u_lower": np.ones(2)}, "u_lower has shape"),
@@ -285,6 +291,8 @@ def test_new_references_of_terminal_terms_remove_the_goals_of_the_old_ones():
     cart = to.FunctionMap(lambda x, u, t, p: [x[1], u[0]], 2, 1)
     ocp = to.OCP.single_phase(to.SampledSystem(cart, "rk4"), np.zeros(2), 20, 0.1, [to.control_cost(1)])
     goal = to.state_goal(cart.manifold, [1.0, 0.0])
+    with pytest.raises(ValueError, match=r"goal 'final state': reference has shape \(3,\); expected \(nx = 2,\)"):
+        to.state_goal(cart.manifold, [1.0, 0.0, 0.0])
     ocp = replace(ocp, terminal=(to.state_cost(cart.manifold, [1.0, 0.0], 1e4, "end"),), goals=(goal,))
     assert ocp.updated("end", weight=1e3).goals == ocp.updated("control", weight=2.0).goals == (goal,)
     moved = ocp.updated("end", reference=[2.0, 0.0])
@@ -421,6 +429,14 @@ def test_parts_in_the_wrong_place_are_reported():
         _problem(terminal=[limit])
     with pytest.raises(TypeError, match=r"horizon = 5.0; expected an integer number of time steps"):
         _problem(horizon=5.0)
+    with pytest.raises(TypeError, match=r"horizon = True; expected an integer number of time steps"):
+        _problem(horizon=True)
+    with pytest.raises(TypeError, match=r"x0 = None; expected real numbers"):
+        _problem(x0=None)
+    with pytest.raises(TypeError, match=r"x0 = .*; expected real numbers"):
+        _problem(x0=REST + 1j)
+    with pytest.raises(TypeError, match=r"an OCP has no 'u_lowr'; did you mean 'u_lower'\?"):
+        _problem(u_lowr=1.0)
     with pytest.raises(ValueError, match=r"dt has shape \(4,\); give a number, or one for each of the 5 time steps"):
         _problem(dt=[0.1] * 4)
     assert _problem(running=(cost for cost in [control_cost(3)])).terms()[0].name == "control"

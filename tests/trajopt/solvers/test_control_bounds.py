@@ -57,5 +57,7 @@ def test_free_durations_check_the_shapes_of_motions():
             wrong()
     with pytest.raises(ValueError, match="durations has shape"):
         free.with_durations(to.constant_guess(thrusters()), [1.0, 2.0])
+    with pytest.raises(ValueError, match=r"durations = \[nan\]; expected positive numbers of seconds"):
+        free.with_durations(to.constant_guess(thrusters()), [np.nan])
     with pytest.raises(ValueError, match="already free"):
         to.free_time(free.ocp)
