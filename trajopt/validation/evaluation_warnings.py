@@ -305,10 +305,15 @@ def not_finite(ocp: OCP, xs: Array, us: Array) -> list[NotFinite]:
 
 
 def explained(status: Status, ocp: OCP, xs: Array, us: Array) -> Status:
-    """Add the first non-finite term or constraint at (xs, us) and its remedy to the status of a solve that met non-finite numbers.
+    """Add the cause of non-finite numbers and its remedy to the status of a solve that met them.
 
-    Unchanged for another status, if all terms and constraints are finite, and if the status names that part already.
+    The cause is the dynamics at x0, which no guess changes, or the first non-finite term or constraint at (xs, us). Unchanged for
+    another status, if all of these are finite, and if the status names that part already.
     """
+    if status.code is StatusCode.NON_FINITE and (at_start := _not_finite_at_start(ocp)):
+        what, remedy = at_start
+        message = f"{status.message} {what} at x0 are NaN or infinite for every control that was tried."
+        return replace(status, message=message, advice=f"No guess helps: change x0, or the dynamics: {remedy}.")
     flaws = not_finite(ocp, xs, us) if status.code is StatusCode.NON_FINITE else []
     if not flaws:
         return status
@@ -322,6 +327,23 @@ def explained(status: Status, ocp: OCP, xs: Array, us: Array) -> Status:
     if located:  # the solver located it in the sum of all terms, or in a constraint
         return replace(status, message=message, advice=advice)
     return replace(status, message=message, knot=first.knot, component=first.part, advice=advice)
+
+
+def _not_finite_at_start(ocp: OCP) -> tuple[str, str] | None:
+    """Return what of the first time step is not finite at x0 for zero and random controls, with its remedy; None if nothing is."""
+    phase = next((phase for phase in ocp.phases if phase.dynamics.takes_time), ocp.phases[0])
+    us = np.zeros((POINTS, phase.dynamics.nu))
+    us[1:] = np.random.default_rng(0).standard_normal(us[1:].shape)
+    try:
+        with np.errstate(all="ignore"):
+            xs, p = np.tile(ocp.x0, (POINTS, 1)), _first_parameters(phase)
+            x_next, A, B = phase.dynamics.linearize(xs, us, ocp.start, float(phase.dt[0]), p)[:3]
+    except Exception:  # user code may raise anything; errors at x0 are reported before the solve
+        return None
+    if not np.isfinite(x_next).all(axis=1).any():
+        return "The dynamics", _OF_VALUE
+    smooth = np.isfinite(A).all(axis=(1, 2)) & np.isfinite(B).all(axis=(1, 2))
+    return None if smooth.any() else ("The derivatives of the dynamics", _OF_SLOPE)
 
 
 def _capital(sentence: str) -> str:

@@ -175,3 +175,18 @@ def test_a_ufunc_of_another_package_runs_in_numpy():
         assert found.status.success
         costs.append(found.cost)
     assert costs[0] == pytest.approx(costs[1], rel=1e-8)
+
+
+@pytest.mark.parametrize(
+    "function, what",
+    [
+        (lambda x, u, t, p: [x[1], u[0] / x[0]], "The dynamics"),
+        (lambda x, u, t, p: [x[1], u[0] - np.sqrt(x[0])], "The derivatives of the dynamics"),
+    ],
+)
+def test_dynamics_that_are_not_finite_at_x0_are_named(function, what):
+    step = to.SampledSystem(to.make_backend(to.FunctionMap(function, 2, 1), "forward_ad", engine="numpy"), "rk4")
+    ocp = to.OCP.single_phase(step, [0.0, 0.0], 5, 0.1, [to.control_cost(1)])
+    status = to.solve(ocp, solver="ddp").status
+    assert status.code == "non_finite" and status.advice.startswith("No guess helps: change x0, or the dynamics")
+    assert f"{what} at x0 are NaN or infinite for every control that was tried." in status.message
