@@ -218,6 +218,9 @@ def _final_status(ocp: OCP, solution: Solution, approximated: str, *, check: boo
     approximated: warning about an approximated Hessian, "" for none.
     """
     status = explained(solution.status, ocp, solution.xs, solution.us)
+    if ocp.in_scaled_time and status.code in (StatusCode.LOCALLY_INFEASIBLE, StatusCode.STALLED):
+        for limit in durations_at_bounds(ocp, solution.xs):
+            status = replace(status, advice=f"{limit[0].upper()}{limit[1:]}. {status.advice}")
     if approximated and status.code is StatusCode.MAX_ITERATIONS:
         status = replace(status, advice=f"{approximated[0].upper()}{approximated[1:]}.")
     if check and status.code in _OF_UNSTABLE_STEPS and (unstable := next(stability_warnings(ocp), "")):

@@ -475,17 +475,20 @@ AT_BOUND = 1e-3
 
 
 def durations_at_bounds(ocp: OCP, xs: Array, *, beyond_only: bool = False) -> list[str]:
-    """Return warnings about free durations at or beyond their bounds in the last state of xs (N + 1, nx), one for each bound.
+    """Return warnings about free durations at or beyond their bounds in states xs (N + 1, nx), one for each bound.
 
-    beyond_only: leave out those at their bounds, which an iterate that is no solution may reach by chance. Durations whose bounds
-    are equal are ignored. Empty for a problem without free durations or control bounds.
+    A duration is that of the times of the knots, :meth:`OCP.times_of`, which defects let differ from the last state.
+    beyond_only: leave out those at their bounds, which an iterate that is no solution may reach by chance. Durations whose
+    bounds are equal are ignored. Empty for a problem without free durations or control bounds.
     """
     sampling = ocp.phases[0].dynamics.sampling
     chooses = sampling is not None and isinstance(unwrapped(sampling.backend.map), Durations)
     if not chooses or ocp.control_bounds is None or not np.isfinite(xs[-1]).all():
         return []
     count, (lower, upper) = ocp.phases[0].dynamics.nu, ocp.control_bounds
-    names, values = ocp.manifold.tangent_names[-count:], xs[-1, -count:]
+    names, times = ocp.manifold.tangent_names[-count:], ocp.times_of(xs)
+    timed = zip(ocp.phases, ocp.phase_slices, strict=True)
+    values = [times[knots.stop] - times[knots.start] for phase, knots in timed if phase.dynamics.takes_time]
     found = []
     for name, T, *bounds in zip(names, values, lower[0, :count], upper[0, :count], strict=True):
         sides = zip(("shortest", "longest"), ("lower", "raise"), (-1.0, 1.0), bounds, strict=True)

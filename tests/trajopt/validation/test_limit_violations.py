@@ -245,3 +245,16 @@ def test_a_goal_may_violate_constraints_by_the_tolerance_of_the_solver():
     assert to.solve(ocp, solver="ipm").status.code is StatusCode.INFEASIBLE
     loose = to.solve(ocp, solver="ipm", options={"constraint_tolerance": 1e-3})
     assert loose.status.code in (StatusCode.CONVERGED, StatusCode.ACCEPTABLE)
+
+
+def test_a_failure_at_the_longest_duration_names_it():
+    step = to.SampledSystem(
+        NUMPY(to.FunctionMap(lambda x, u, t, p: [x[1], u[0]], 2, 1, second_order=True), "forward_ad")
+    )
+    goal = to.bounded(to.state_cost(2, [4.0, 0.0]), name="goal")
+    limits = {"u_lower": -1.0, "u_upper": 1.0}
+    far = to.OCP.single_phase(step, [0.0, 0.0], 5, 0.4, [to.control_cost(1)], terminal_constraints=[goal], **limits)
+    solution = to.solve(to.free_time(far, (0.5, 3.0)).ocp, solver="ipm")
+    assert solution.status.code is StatusCode.LOCALLY_INFEASIBLE
+    assert solution.status.advice.startswith(f"The duration is {solution.times[-1]:.4g} s, ")
+    assert "the longest allowed duration: it may limit the motion; raise this bound" in solution.status.advice
