@@ -119,7 +119,7 @@ def test_no_attempt_starts_shortly_before_the_limit():
 
 
 @pytest.mark.parametrize("in_python", [True, False])
-@pytest.mark.parametrize("solver", ["ipm", "dms", "sqp"])
+@pytest.mark.parametrize("solver", ["ipm", "dms", "sqp", "ddp", "slq"])
 def test_gains_are_computed_after_the_limit_only_in_compiled_problems(solver, in_python):
     """An expansion in Python may take longer than the limit, and an interrupt within it lost the iterate."""
 

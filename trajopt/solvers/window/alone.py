@@ -11,9 +11,10 @@ from trajopt.guesses.guesses import Guess
 from trajopt.problem.ocp import OCP
 from trajopt.results.records import Journal
 from trajopt.results.solution import Solution
-from trajopt.results.status import Status
+from trajopt.results.status import Status, StatusCode
 from trajopt.solvers import termination
-from trajopt.solvers.methods.driver import run_alone
+from trajopt.solvers.direct.program_parts import may_expand_again
+from trajopt.solvers.methods.driver import never, run_alone
 from trajopt.solvers.methods.method import Method
 from trajopt.solvers.methods.requests import Solved
 from trajopt.solvers.options import MethodOptions, SLQOptions
@@ -30,12 +31,18 @@ def kernels_serve(ocp: OCP, evaluator: StageEvaluator) -> bool:
     return is_compiled(ocp) and evaluator.may_follow
 
 
-def run_to_end(method: Any, slot: Any, journal: Journal, status_of: Callable[[Any], Status]) -> Status:
+def run_to_end(
+    method: Any,
+    slot: Any,
+    journal: Journal,
+    status_of: Callable[[Any], Status],
+    gains: Callable[[], bool] = never,
+) -> Status:
     """Run a method on the problem in a slot until it terminates or Ctrl-C; record its iterations, and return the status.
 
     ``status_of`` turns a termination into a status. The journal, the history of the solve, also gets a record of the final
     iterate, or one of NaN if the start is not finite. After Ctrl-C there is no such record, and the status is "interrupted"; if
-    there is an iterate, the method still requests its feedback gains.
+    there is an iterate, the method still finishes its point, with feedback gains if ``gains()``.
     """
 
     def report(**numbers: Any) -> None:
@@ -53,7 +60,7 @@ def run_to_end(method: Any, slot: Any, journal: Journal, status_of: Callable[[An
     except KeyboardInterrupt:
         status = termination.interrupted(method.iteration)
         if method.begun:
-            run_alone(method.stopped(), slot.answer)
+            run_alone(method.stopped(gains=gains()), slot.answer)
     return status
 
 
@@ -68,8 +75,9 @@ def solve_alone(
 ) -> Solution:
     """Run a method on the problem in a slot, close the slot and return the solution; after Ctrl-C, the current iterate.
 
-    Without a finite start, the solution is the guess with zero gains and cost NaN. The evaluators find the culprit of non-finite
-    values or a failed line search.
+    The gains of that iterate are zero after the time limit if Python functions would compute them. Without a finite start, the
+    solution is the guess with zero gains and cost NaN. The evaluators find the culprit of non-finite values or of a failed line
+    search.
     """
 
     def find_culprit() -> Culprit:
@@ -79,8 +87,16 @@ def solve_alone(
 
     try:
         with np.errstate(all="ignore"):  # the status reports non-finite values
-            status = run_to_end(method, slot, journal, lambda ended: status_of(ended, options, find_culprit))
+            status = run_to_end(
+                method,
+                slot,
+                journal,
+                lambda ended: status_of(ended, options, find_culprit),
+                lambda: may_expand_again(ocp, options.time_limit),
+            )
             found, cost = (slot.solution(), slot.cost) if method.begun else (_unsolved(ocp, guess), float("nan"))
+            if status.code is StatusCode.INTERRUPTED and not may_expand_again(ocp, options.time_limit):
+                found = _unsolved(ocp, Guess(found.xs, found.us))
             slot.note_times(journal)
     finally:
         slot.close()
@@ -88,7 +104,7 @@ def solve_alone(
 
 
 def _unsolved(ocp: OCP, guess: Guess) -> Solved:
-    """Return a copy of the guess as a solution, with zero gains K and zero feedforward steps k."""
+    """Return a copy of a guess as a solution, with zero gains K and zero feedforward steps k."""
     N, m, n = ocp.horizon, ocp.nu, ocp.manifold.ndx
     xs, us = map(np.array, guess)
     return Solved(xs, us, np.zeros((N, m, n)), np.zeros((N, m)))
