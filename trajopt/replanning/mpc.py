@@ -57,9 +57,9 @@ class MPC:
     initial_plan: plan or solution that is tracked first; default: the solution from x0.
 
     The constructor solves once, unless ``initial_plan`` is given, and runs the planner once, so that missing code is compiled
-    before the first step. Raises ValueError if that solve finds no plan and for invalid times, TypeError for a solver that is
-    neither a name nor a planner, and for other arguments of a wrong type, UnknownName for an unknown solver or option, and the
-    errors of :func:`trajopt.solve` for an invalid problem.
+    before the first step. Raises ValueError if that solve finds no plan, for invalid times, and for a period longer than ``ocp``
+    without ``horizon``, TypeError for a solver that is neither a name nor a planner, and for other arguments of a wrong type,
+    UnknownName for an unknown solver or option, and the errors of :func:`trajopt.solve` for an invalid problem.
 
     >>> import trajopt as to
     >>> cart = to.FunctionMap(lambda x, u, t, p: [x[1], u[0]], 2, 1, second_order=True)
@@ -95,6 +95,8 @@ class MPC:
             raise TypeError(
                 f"horizon = {horizon!r}; expected a function of time, such as trajopt.ShrinkingHorizon(ocp)"
             )
+        if horizon is None and not ocp.in_scaled_time and period > ocp.times[-1] * (1.0 + SAME_TIME):
+            raise ValueError(f"period = {period} s is longer than a plan, {ocp.times[-1]:.6g} s: replan more often")
         lead = 0.0 if worker is None else period
         self._timing = Timing(
             tick=tick or period, period=period, lead=lead, deadline=deadline, drop_late=deadline is not None

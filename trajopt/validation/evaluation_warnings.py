@@ -6,7 +6,7 @@ derivatives along a trajectory are reported by name, first knot and remedy.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -24,6 +24,7 @@ from dynamics_backends.protocol import (
     Array,
     DynamicsBackend,
     FunctionMap,
+    InScaledTime,
     Map,
     Parameters,
     innermost,
@@ -105,6 +106,52 @@ def _checks_at(
             return [*user_backend_checks(what, backend, Points(x[None], u[None], one + t, one, one.astype(int)), p)]
     except Exception:  # user code may raise anything away from x0
         return []
+
+
+class _Recorded(Mapping[str, Array]):
+    """Parameters (n,) of one knot that record the names of those that are read."""
+
+    def __init__(self, values: Mapping[str, Array]) -> None:
+        self._values, self.read = values, set[str]()
+
+    def __getitem__(self, name: str) -> Array:
+        self.read.add(name)
+        return self._values[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+
+def unread_parameters(ocp: OCP) -> Iterator[str]:
+    """Yield a warning for each parameter that no user function among the dynamics of all phases reads at x0.
+
+    None for dynamics that are no user functions, or raise an error for numbers at x0.
+    """
+    given: dict[str, None] = {}
+    read = set[str]()
+    for phase in ocp.phases:
+        if not phase.parameters:
+            continue
+        map: Any = None if phase.dynamics.sampling is None else unwrapped(phase.dynamics.sampling.backend.map)
+        map = map.map if isinstance(map, InScaledTime) and hasattr(map, "map") else map
+        function = next_state_of(map) or unwrapped(map)
+        if not isinstance(function, FunctionMap):
+            return
+        p = _Recorded(_first_parameters(phase))
+        try:
+            with np.errstate(all="ignore"):
+                function.function(ocp.x0[: function.manifold.nx].copy(), np.zeros(function.nu), ocp.start, p)
+        except Exception:  # errors of user functions are reported elsewhere
+            return
+        given |= dict.fromkeys(phase.parameters)
+        read |= p.read
+    for name in given:
+        if name not in read:
+            others = ", ".join(repr(other) for other in sorted(read)) or "none"
+            yield f"the dynamics do not read the parameter {name!r} (they read: {others}): check its name, or remove it"
 
 
 def hessian_warnings(ocp: OCP) -> Iterator[str]:

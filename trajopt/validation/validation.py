@@ -24,6 +24,7 @@ from trajopt.validation.evaluation_warnings import (
     function_warnings,
     hessian_warnings,
     length_warnings,
+    unread_parameters,
 )
 from trajopt.validation.holonomic_constraints import unmet_at_start
 from trajopt.validation.limit_violations import contradicting_goals, too_fast
@@ -77,8 +78,8 @@ def _out_of_reach(ocp: OCP) -> Iterator[str]:
 class _CheckCache:
     """Results of earlier checks of a structure that hold for other values too.
 
-    called: user functions have been called without an error. backends: warnings about user-defined backends. stable: keys of
-    phases whose time steps have a wide stability margin.
+    called: user functions have been called without an error. backends: warnings about user-defined backends and
+    unread parameters. stable: keys of phases whose time steps have a wide stability margin.
     """
 
     called: bool = False
@@ -345,7 +346,7 @@ def _state_warnings(ocp: OCP, has_errors: bool, known: _CheckCache) -> Iterator[
         yield from stability_warnings(ocp, known.stable)
         yield from function_warnings(ocp)
         if known.backends is None:
-            known.backends = [*backend_warnings(ocp)]
+            known.backends = [*backend_warnings(ocp), *unread_parameters(ocp)]
         yield from known.backends
     if has_errors or ocp.model is None:
         return

@@ -496,6 +496,28 @@ def test_a_parameter_with_one_number_for_each_knot_is_reported():
         assert [f.message[: len(message)] for f in to.validate(ocp)] == [message] * bool(message)
 
 
+def test_parameters_that_no_dynamics_read_are_reported():
+    def f(x, u, t, p):
+        return [x[1], (u[0] - p["k"][0] * x[0]) / p.get("mass", [1.0])[0]]
+
+    def copies(x, u, t, p):
+        return f(x, u, t, {**p})
+
+    for function, expected in ((f, ["m"]), (copies, [])):
+        step = to.SampledSystem(to.FunctionMap(function, 2, 1), "rk4")
+        given = {"k": [1.0], "mass": [2.0], "m": [3.0]}
+        ocp = to.OCP.single_phase(step, [1.0, 0.0], 5, 0.1, [to.control_cost(1)], parameters=given)
+        for problem in (ocp, to.free_time(ocp).ocp):
+            found = [f.message for f in to.validate(problem)]
+            assert found == [
+                f"the dynamics do not read the parameter {name!r} (they read: 'k', 'mass'): check its name, or remove it"
+                for name in expected
+            ]
+    discrete = to.discrete_dynamics(lambda x, u, t, p: [x[0] + u[0]], 1, 1)
+    ocp = to.OCP.single_phase(discrete, 0.0, 5, 1.0, [to.control_cost(1)], parameters={"gain": [1.0]})
+    assert "they read: none" in to.validate(ocp)[0].message
+
+
 def test_a_violated_x0_is_reported_with_free_time_too():
     step = to.SampledSystem(to.FunctionMap(lambda x, u, t, p: [x[1], u[0]], 2, 1), "rk4")
     slow = to.state_bounds(2, [-np.inf, -2.0], [np.inf, 2.0], "speed")

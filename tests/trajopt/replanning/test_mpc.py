@@ -258,6 +258,8 @@ def test_what_cannot_be_used_is_refused():
     mpc.step(np.zeros(2), 1.0)  # the refused step has not moved the time
     with pytest.raises(ValueError, match="before the last step"):
         mpc.step(np.zeros(2), 0.5)
+    with pytest.raises(ValueError, match=r"period = 50.0 s is longer than a plan, .* s: replan more often"):
+        to.MPC(problem(), period=50.0)
     with pytest.raises(ValueError, match="delay = -0.1"):
         to.MPC(problem(), delay=-0.1)
     with pytest.raises(TypeError, match="a planner with prepare and respond"):
