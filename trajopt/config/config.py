@@ -449,9 +449,9 @@ def read_config(
 ) -> Config:
     """Check plain values and return the configuration.
 
-    written: the problem table before changes, with the robot that its numbers belong to. If ``values`` name another robot,
-    size-dependent numbers are scaled to it, except those at the keys in ``overridden``, which were chosen for the new robot.
-    Without ``written`` no number is scaled.
+    written: the problem table before changes, with the robot that its numbers belong to; defaults belong to the default robot.
+    If ``values`` name another robot, size-dependent numbers are scaled to it, except those at the keys in ``overridden``, which
+    were chosen for the new robot. Without ``written`` no number is scaled.
 
     Raises ConfigError with the mistakes of all tables (of a table with keys of wrong types, only these), and loading errors of
     both robots if numbers are scaled.
@@ -498,24 +498,32 @@ def _carried_over(
 ) -> tuple[Any, tuple[str, ...]]:
     """Return the problem settings with numbers scaled to the robot that they name, and sentences about the scaled numbers.
 
-    written: the table before changes, whose robot the numbers belong to. given: keys that are not scaled. Unchanged for the same
-    robot, for a problem without scaling, and after a mistake, which is appended to ``issues``.
+    Defaults are scaled from the default robot. written: the table before changes, whose robot the numbers belong to. given: keys
+    that are not scaled. Unchanged for a problem without scaling, and after a mistake, which is appended to ``issues``.
     """
     if not hasattr(problem, "carried_over"):
         return problem, ()
     kind = problem.robot_settings()
     robot = {f.name: written[f.name] for f in fields(kind) if f.name in written}
     reference = read_table(kind, robot, "problem", issues)
-    if reference is None or reference.robot == problem.robot:
+    if reference is None or reference.robot == problem.robot == kind.robot:
         return problem, ()
+    notes: tuple[str, ...] = ()
     with warnings.catch_warnings():  # building the task repeats the warnings of the robot's file
         for category in ROBOT_WARNINGS:
             warnings.simplefilter("ignore", category)
         try:
-            return problem.carried_over(reference, given)
+            if reference.robot != kind.robot:
+                own = {f.name: getattr(problem, f.name) for f in fields(kind)}
+                chosen = given.union(key for key, _ in _flat(written))
+                problem, notes = replace(problem, **vars(reference)).with_scaled_defaults(chosen)
+                problem = replace(problem, **own)
+            if reference.robot != problem.robot:
+                problem, changes = problem.carried_over(reference, given)
+                notes = (*notes, *changes)
         except SettingsError as error:
             issues.extend(f"problem.{key}: {text}" for key, text in error.problems.items())
-    return problem, ()
+    return problem, notes
 
 
 def _replan(table: Any, issues: list[str]) -> Any:

@@ -55,6 +55,8 @@ class StandingPose(NamedTuple):
 class LeggedRobot(Checked):
     """Settings of the robot.
 
+    Defaults of all settings are those of HyQ; configurations scale them to their robot.
+
     robot: a bundled name, "erd:NAME", or the path of a URDF or MJCF file. package_dirs: folders that contain the packages
     of its meshes (package://), in addition to those of ROS_PACKAGE_PATH. feet: frames that touch the ground, left front,
     right front, left hind, right hind; default: found automatically. joints: posture [rad], or the name of a posture of the
@@ -114,6 +116,22 @@ class LeggedRobot(Checked):
         reference: the robot that the numbers are for, with its feet, joints and other_joints. given: dotted keys whose values are
         already for ``robot`` and are not scaled. Raises the errors of :meth:`stand`, SettingsError.
         """
+        settings, changes, scaled = self._carried_over(reference, given)
+        head = f"numbers for {scaled}; settings given for that robot are unchanged:"
+        return settings, (head, *(f"  {change.sentence()}" for change in changes))
+
+    def with_scaled_defaults(self, given: Collection[str]) -> tuple[Self, tuple[str, ...]]:
+        """Scale defaults from the default robot to ``robot``; also return a sentence about it, if a number changes.
+
+        given: dotted keys whose values are not defaults. Raises the errors of :meth:`carried_over`.
+        """
+        given = {*given, "feet", "joints", *self.heights(), *self.postures()}
+        settings, changes, scaled = self._carried_over(LeggedRobot(), given)
+        note = f"defaults for {scaled}; the config.toml of results contains them"
+        return (settings, (note,)) if changes else (self, ())
+
+    def _carried_over(self, reference: LeggedRobot, given: Collection[str]) -> tuple[Self, list[Change], str]:
+        """Return the settings of :meth:`carried_over`, the changes, and a clause about the robots and their scale."""
         before = reference.stand()
         feet = self.feet if "feet" in given else ()
         stance = LeggedRobot(
@@ -143,11 +161,8 @@ class LeggedRobot(Checked):
                 level = standing + scale.length * (height - float(before.q[2]))
                 changes.append(Change(key, height, level, "as many leg lengths above the height of standing"))
         values = {c.key: tuple(c.after) if isinstance(c.after, list) else c.after for c in changes if c.key != "feet"}
-        head = (
-            f"numbers for {old.model.name} are scaled to {new.name} ({scale.sentence()}); "
-            f"settings given for {new.name} are unchanged:"
-        )
-        return with_values(settings, values), (head, *(f"  {change.sentence()}" for change in changes))
+        scaled = f"{old.model.name} are scaled to {new.name} ({scale.sentence()})"
+        return with_values(settings, values), changes, scaled
 
     def _stance(self) -> Stance:
         stance = Stance.from_model(load_floating_base(self.robot, self.package_dirs), self.feet)

@@ -112,12 +112,21 @@ def test_numbers_given_with_another_robot_are_not_scaled(small_hyq):
 
 
 def test_numbers_of_a_file_are_for_the_robot_it_names(small_hyq, tmp_path):
-    """A robot in the same file as the numbers changes none of them."""
+    """A robot in the same file as the numbers changes none of them; only defaults, those of HyQ, are scaled to it."""
     path = tmp_path / "own.toml"
     path.write_text(f'[problem]\nname = "free_gait"\nrobot = "{small_hyq}"\nvelocity = 0.5\n')
     config = load_config(path)
-    assert (config.problem.velocity, config.problem.dt, config.notes) == (0.5, 0.02, ())
-    assert load_config(path, [f"problem.robot={small_hyq}"]).notes == ()
+    assert config.problem.velocity == 0.5
+    assert config.problem.dt == pytest.approx(0.02 * TIMES, rel=1e-9)
+    (note,) = config.notes
+    assert note.startswith(f"defaults for hyq are scaled to {build_task(config).ocp.model.name} (masses x")
+    assert load_config(path, [f"problem.robot={small_hyq}"]).problem == config.problem
+    back = load_config(path, ["problem.robot=hyq"])
+    assert back.problem.dt == pytest.approx(0.02, rel=1e-9)
+    saved = tmp_path / "saved.toml"
+    saved.write_text(to_toml(config.as_dict()))
+    again = load_config(saved)
+    assert (again.problem, again.notes) == (config.problem, ())
 
 
 def test_heights_and_postures_are_carried_over(small_hyq):
