@@ -13,10 +13,11 @@ problems with more relaxed contacts, each solved from the solution before it: re
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
@@ -62,6 +63,10 @@ from .gait import PATTERNS
 
 STIFFER = 10.0
 """Factor on the gains of the guess if the robot falls with them."""
+RELAXED: Mapping[str, float] = {"stiffness": 2e4, "relaxation": 0.05, "creep": 0.2}
+"""Default contact parameters of relaxed_cone [SI units]."""
+EASIER = (1.0,)
+"""Default contact relaxations of easier problems, for contacts with long time steps [J]."""
 BEYOND = 1e6
 """Magnitude of a state entry, in SI units, above which a motion has diverged."""
 
@@ -127,6 +132,32 @@ class Marching(Checked):
 
 
 @dataclass(frozen=True, kw_only=True)
+class RunningWeights(BaseWeights):
+    """Running weights of the state, with which HyQ trots."""
+
+    scale: float = 5.0
+    attitude: float = 3e6
+    position: Triple = (0.0, 100.0, 1e6)
+    joints: float = 5e4
+    angular_velocity: float = 3e5
+    linear_velocity: float = 3e5
+    joint_velocities: float = 1e4
+
+
+@dataclass(frozen=True, kw_only=True)
+class FinalWeights(BaseWeights):
+    """Terminal weights of the state. That of the position lets a trot end at its goal."""
+
+    scale: float = 100.0
+    attitude: float = 1e4
+    position: Triple = (1e6, 1e6, 1e5)
+    joints: float = 300.0
+    angular_velocity: float = 1e4
+    linear_velocity: float = 1e4
+    joint_velocities: float = 300.0
+
+
+@dataclass(frozen=True, kw_only=True)
 class Settings(SoftGround, Sampling):
     """A gait of any robot with a floating base (:class:`~problems.legged.robot.walker.LeggedRobot`) on soft ground.
 
@@ -137,29 +168,31 @@ class Settings(SoftGround, Sampling):
     velocity gain of the joint controller whose motion is the initial guess, unless the robot tips over under it. guess_push:
     temporary posture of that controller. guess_steps: steps in place in the guess, which suggest a gait. control_weight: weight
     of the torques. running: running weights of the state. terminal: terminal weights of the state. waypoint: reference during a
-    part of the motion. easier: contact relaxations of problems that are solved first, for contacts with long time steps [J].
+    part of the motion. easier: contact relaxations of problems that are solved first, for contacts with long time steps; default:
+    1 J for these, none for others [J].
     """
 
     ALTERNATIVES = ((("distance",), ("velocity", "goal")),)
 
-    horizon: int = 500
-    dt: float = 0.005
-    integrator: Integrator = "rk4"
-    substeps: int = 5
+    horizon: int = 125
+    dt: float = 0.02
+    integrator: Integrator = "semi_implicit_euler"
+    substeps: int = 2
+    contact_law: str = "relaxed_cone"
     running_joints: tuple[float, ...] | None = None
     height: float | None = None
     velocity: float | None = None
     goal: tuple[float, float] | None = None
     distance: float | None = None
     yaw: float = 0.0
-    guess_gains: tuple[float, float] = (600.0, 6.0)
+    guess_gains: tuple[float, float] = (100.0, 1.0)
     guess_push: Push | None = None
     guess_steps: Marching | None = None
     control_weight: float = 100.0
-    running: BaseWeights = field(default_factory=BaseWeights)
-    terminal: BaseWeights = field(default_factory=BaseWeights)
+    running: RunningWeights = field(default_factory=RunningWeights)
+    terminal: FinalWeights = field(default_factory=FinalWeights)
     waypoint: Waypoint | None = None
-    easier: tuple[float, ...] = ()
+    easier: tuple[float, ...] | None = None
 
     def checks(self) -> Checks:
         relaxed = not self.easier or (
@@ -172,6 +205,15 @@ class Settings(SoftGround, Sampling):
             "control_weight": not_negative(self.control_weight),
             "guess_gains": not_negative(self.guess_gains),
         }
+
+    def law_defaults(self) -> Mapping[str, float]:
+        """See :meth:`problems.legged.contact.soft_ground.SoftGround.law_defaults`."""
+        return RELAXED if self.contact_law == "relaxed_cone" else {}
+
+    def completed(self) -> Self:
+        """See :meth:`problems.legged.robot.walker.LeggedRobot.completed`."""
+        own = super().completed()
+        return own if own.easier is not None else replace(own, easier=EASIER if is_step_law(own.contact_law) else ())
 
     @property
     def speed(self) -> float:
@@ -228,6 +270,7 @@ class _Walker(NamedTuple):
 
     @classmethod
     def from_settings(cls, given: Settings) -> _Walker:
+        given = given.completed()
         standing = given.stand()
         model, feet = standing.model, standing.stance.feet
         if given.height is None:
@@ -283,7 +326,7 @@ def build(settings: Settings, backend: BackendFactory) -> Task:
 
     law = w.system.law
     ocp = relaxed(law.relaxation if s.easier and isinstance(law, RelaxedCone) else None)
-    easier = tuple(relaxed(relaxation) for relaxation in s.easier)
+    easier = tuple(relaxed(relaxation) for relaxation in s.easier or ())
     hip_height = float(heights(w.model, w.standing.stance.feet, np.asarray(x0)[None])[0])
     return Task(
         ocp,

@@ -85,7 +85,7 @@ def test_relaxations_of_other_contacts_are_refused():
     with pytest.raises(
         SettingsError, match=r"easier: expected positive numbers \[J\], with contact_law one of relaxed_cone"
     ):
-        Settings(easier=(1.0,))
+        Settings(contact_law="exponential", easier=(1.0,))
 
 
 def test_a_relaxed_contact_is_on_the_ground_where_it_touches():

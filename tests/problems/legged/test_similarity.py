@@ -163,3 +163,20 @@ def test_units_of_weights():
     scale = Scale(mass=0.5, length=0.25)
     assert scale.time == 0.5
     assert scale.scaled((2.0, 4.0), TORQUE) == (2.0 * 0.125, 4.0 * 0.125)
+
+
+def test_default_trot_is_that_of_hyq_in_other_units(small_hyq, tmp_path):
+    """A quadruped_gait with only a robot and a distance has a cost, and equal costs for a scaled copy of the robot."""
+    costs = []
+    for robot, distance in (("hyq", 0.5), (small_hyq, 0.5 * LENGTHS)):
+        path = tmp_path / "own.toml"
+        path.write_text(
+            f'engine = "numpy"\n[problem]\nname = "quadruped_gait"\nrobot = "{robot}"\ndistance = {distance}\n'
+        )
+        config = load_config(path)
+        task = build_task(config)
+        assert len(task.easier) == 1
+        assert task.ocp.times[-1] == pytest.approx(2.5 * (1.0 if robot == "hyq" else TIMES))
+        costs.append(float(StageEvaluator(task.ocp).cost(task.start.xs[None], task.start.us[None])[0]))
+    assert costs[0] > 1e4
+    assert costs[1] == pytest.approx(costs[0], rel=1e-6)
