@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -18,7 +18,7 @@ TILTED = 60.0
 """Tilt of the base above which a robot has fallen [deg]."""
 FAR, NEAR = 0.06, 0.05
 """A goal is missed if the final distance from it exceeds this fraction of the path, and this distance [m]; costs leave a small
-error."""
+error. For a foothold, the path is a step."""
 HIGH, LEVEL = 0.1, 0.03
 """A height is missed if the error exceeds this fraction of it, and this distance [m]."""
 OF_HIPS = 0.08
@@ -84,6 +84,22 @@ def goal_misses(hip_height: float, goal: Sequence[float], height: float | None, 
     if height is not None and abs(xs[-1, 2] - height) > max(HIGH * height, min(LEVEL, OF_HIPS * hip_height)):
         found.append(f"the base ends {xs[-1, 2]:.2f} m high; the target is {height:.2f} m")
     return found
+
+
+def foothold_misses(hip_height: float, step: float, away: Mapping[str, float]) -> list[str]:
+    """Return a sentence about feet that end far from their footholds, if any.
+
+    hip_height: initial height of the hips above the feet [m]. step: length of a step [m]. away: final distance of each foot from
+    its foothold [m].
+    """
+    near = max(FAR * abs(step), min(NEAR, OF_HIPS * hip_height))
+    found = {foot: d for foot, d in away.items() if d > near}
+    if not found:
+        return []
+    listed = ", ".join(f"{foot} ends {d:.2g} m" for foot, d in found.items())
+    return [
+        f"{listed} from its foothold, with steps of {step:.2g} m: allow more time, or increase problem.foot_weights.terminal"
+    ]
 
 
 MORE = "allow more time, use a better guess, or increase problem.terminal.position"

@@ -43,7 +43,7 @@ from ..robot.base_state import BaseWeights, Triple, base_state_cost
 from ..robot.joint_limits import REMOVED_BY, EnforcedLimits
 from ..robot.walker import StandingPose
 from .commands import travel_sentences
-from .falls import falls, goal_misses, heights
+from .falls import falls, foothold_misses, goal_misses, heights
 from .gait import FootReferences, Gait, Interval
 from .gait_settings import Settings as Settings
 
@@ -119,7 +119,7 @@ def build(settings: Settings, backend: BackendFactory) -> Task:
         _guess(walker, ocp),
         outcome=partial(_outcome, walker),
         commands=partial(travel_sentences, float(walker.references.base[-1, 0])),
-        missed=partial(goal_misses, hip_height, walker.references.base[-1], walker.height),
+        missed=partial(_missed, walker, hip_height),
         fallen=partial(falls, walker.model, s.feet),
         feet=s.feet,
         warnings=(*walker.rounded, *walker.standing.stance.uneven_feet(walker.joints)),
@@ -315,11 +315,23 @@ def holding_torques(model: Model, x: Array, stance: Sequence[str], flat: bool = 
     return (h - J.T @ forces)[6:]
 
 
+def _missed(w: _Walker, hip_height: float, xs: Array) -> list[str]:
+    """Return sentences about a base or feet that end far from their goals in states xs (N + 1, nx)."""
+    feet = dict(zip(w.gait.feet, _away(w, xs[-1]).tolist(), strict=True))
+    base = goal_misses(hip_height, w.references.base[-1], w.height, xs)
+    return [*base, *foothold_misses(hip_height, w.gait.step_length, feet)]
+
+
+def _away(w: _Walker, x: Array) -> Array:
+    """Return the distances (F,) [m] of the feet from their last footholds in state x (nx,)."""
+    feet = np.stack([position_of(w.model, foot, x[: w.model.nq]) for foot in w.gait.feet])
+    return np.linalg.norm(feet - w.references.position[-1], axis=1)
+
+
 def _outcome(w: _Walker, x: Array) -> list[str]:
     goal = w.references.base[-1]
     center = center_of_mass(w.model, x[: w.model.nq])
-    feet = np.stack([position_of(w.model, foot, x[: w.model.nq]) for foot in w.gait.feet])
-    away = np.linalg.norm(feet - w.references.position[-1], axis=1)
+    away = _away(w, x)
     return [
         f"the base ends at x = {x[0]:.3f}, y = {x[1]:.3f}, z = {x[2]:.3f} m; target {goal[0]:.3f}, 0, {w.height:.3f}",
         f"the center of mass ends at x = {center[0]:.3f} m",

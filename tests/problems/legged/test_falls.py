@@ -6,7 +6,17 @@ from click.testing import CliRunner
 from scipy.spatial.transform import Rotation
 
 from experiments.cli.main import main
-from problems.legged.gaits.falls import FAR, LOW, NEAR, TILTED, falls, goal_misses, heights, tilts
+from problems.legged.gaits.falls import (
+    FAR,
+    LOW,
+    NEAR,
+    TILTED,
+    falls,
+    foothold_misses,
+    goal_misses,
+    heights,
+    tilts,
+)
 from trajopt.config.build import build_task
 from trajopt.config.config import load_config
 from trajopt.config.task import position_of
@@ -91,3 +101,21 @@ def test_the_command_ends_with_1_where_a_gait_does_not_arrive(tmp_path):
     result = CliRunner().invoke(main, ["solve", "hyq_trot_stepped", *short, "--out", str(tmp_path)])
     assert "goal_missed" in result.output and "m from its goal" in result.output
     assert result.exit_code == 1
+
+
+@pytest.mark.parametrize(("hips", "step", "near"), [(0.9, 0.3, NEAR), (0.05, 0.0, 0.004), (0.9, -1.5, 0.09)])
+def test_a_foothold_is_missed_by_a_fraction_of_the_size_or_of_the_step(hips, step, near):
+    assert foothold_misses(hips, step, {"a": 0.99 * near, "b": 0.0}) == []
+    (message,) = foothold_misses(hips, step, {"a": 1.01 * near, "b": 0.0})
+    assert message.startswith("a ends") and "problem.foot_weights.terminal" in message and "b ends" not in message
+
+
+def test_a_scheduled_gait_reports_missed_footholds():
+    settings = ["engine=numpy", "problem.swing=0.02", "problem.step_length=0.12"]
+    task = build_task(load_config("hyq_trot_rigid", settings))
+    standing = np.tile(task.ocp.x0, (task.ocp.horizon + 1, 1))
+    standing[:, 0] += 0.12
+    assert task.missed(standing) == []
+    standing[:, 0] -= 0.06  # half a step; the base may miss its goal by more
+    (feet,) = [message for message in task.missed(standing) if "foothold" in message]
+    assert all(f"{foot} ends 0.06 m" in feet for foot in task.feet)
