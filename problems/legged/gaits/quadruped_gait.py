@@ -37,6 +37,7 @@ from trajopt.config.task import (
     Task,
     not_negative,
     one_of_two,
+    position_of,
     positive,
 )
 from ..contact.contact_limits import contact_limits
@@ -60,6 +61,7 @@ from .commands import END, START, distance_sentence, speed_sentence
 from .falls import TILTED, falls, goal_misses, heights, tilts
 from .free_gait import resting_controls
 from .gait import PATTERNS
+from .reach import order_warnings
 
 STIFFER = 10.0
 """Factor on the gains of the guess if the robot falls with them."""
@@ -336,7 +338,7 @@ def build(settings: Settings, backend: BackendFactory) -> Task:
         missed=partial(goal_misses, hip_height, s.end, w.height),
         fallen=partial(falls, w.model, w.standing.stance.feet),
         feet=w.standing.stance.feet,
-        warnings=_unused(s),
+        warnings=(*_unused(s), *_order_warnings(w)),
         notes=w.standing.notes(),
         contact_limits=partial(contact_limits, ocp, None),
         easier=easier,
@@ -426,6 +428,14 @@ def _unused(s: Settings) -> tuple[str, ...]:
                 f"{lasts:g} s"
             )
     return tuple(found)
+
+
+def _order_warnings(w: _Walker) -> tuple[str, ...]:
+    """Return a warning about the order of the feet if the guess steps."""
+    feet = w.standing.stance.feet
+    if w.settings.guess_steps is None:
+        return ()
+    return order_warnings(feet, np.stack([position_of(w.model, foot, w.standing.q) for foot in feet]))
 
 
 def _commands(s: Settings, xs: Array, times: Array) -> list[str]:

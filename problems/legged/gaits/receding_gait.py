@@ -40,6 +40,7 @@ from ..robot.walker import StandingPose, joint_gains
 from .commands import travel_sentences
 from .falls import falls
 from .gait import STEP_LENGTH, Gait
+from .reach import order_warnings, require_reach, swing_warnings
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,6 +148,7 @@ def build(settings: Settings, backend: BackendFactory) -> Task:
         outcome=_outcome,
         commands=references.commands,
         fallen=partial(falls, model, s.feet),
+        warnings=(*swing_warnings(standing.stance, s.swing), *order_warnings(s.feet, references.footholds)),
         notes=standing.notes(),
         contact_limits=partial(contact_limits, ocp, None),
         removed_by=REMOVED_BY,
@@ -207,6 +209,7 @@ class _References:
         size = {"step_length": length, "step_height": s.step_height}
         gait = Gait.named(s.gait, s.feet, swing=s.swing, support=s.support, cycles=s.cycles, **size)
         gait = gait if s.distance is None else gait.over(s.distance)
+        require_reach(standing.stance, gait, footholds)
         return cls(gait, footholds, x0[:3], s.foot, SLOPE * s.swing)
 
     def moved(self, ocp: to.OCP, t: float) -> to.OCP:

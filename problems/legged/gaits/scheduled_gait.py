@@ -46,6 +46,7 @@ from .commands import travel_sentences
 from .falls import falls, foothold_misses, goal_misses, heights
 from .gait import FootReferences, Gait, Interval
 from .gait_settings import Settings as Settings
+from .reach import order_warnings, require_reach, swing_warnings
 
 Contacts = tuple[PointContact | FrameContact, ...]
 
@@ -61,7 +62,7 @@ class _Walker(NamedTuple):
     intervals: list[Interval]
     references: FootReferences
     dt: float
-    rounded: tuple[str, ...]
+    warnings: tuple[str, ...]
 
     @property
     def model(self) -> Model:
@@ -122,7 +123,7 @@ def build(settings: Settings, backend: BackendFactory) -> Task:
         missed=partial(_missed, walker, hip_height),
         fallen=partial(falls, walker.model, s.feet),
         feet=s.feet,
-        warnings=(*walker.rounded, *walker.standing.stance.uneven_feet(walker.joints)),
+        warnings=(*walker.warnings, *walker.standing.stance.uneven_feet(walker.joints)),
         notes=walker.standing.notes(),
         contact_limits=partial(contact_limits, ocp, s.friction, soles=walker.standing.stance.soles),
         removed_by={**REMOVED_BY, "phases": 'problem.contact = "soft"', **_cones_removed_by(ocp)},
@@ -147,11 +148,15 @@ def _walker(given: Settings) -> _Walker:
     if s.contact == "soft":
         q0[2] += s.resting_gap(standing.weight_per_foot)
     footholds = np.stack([position_of(model, foot, q0) for foot in feet])
+    warned = _rounding_warnings(asked, gait, s.dt)
+    if not s.schedule_of:
+        require_reach(standing.stance, gait, footholds)
+        named = () if s.swings else order_warnings(feet, footholds)
+        warned = (*warned, *swing_warnings(standing.stance, s.swing), *named)
     intervals = gait.intervals(s.dt)
     times = s.dt * np.arange(intervals[-1].last + 1)
     x0 = np.concatenate([q0, np.zeros(model.nv)])
-    rounded = _rounding_warnings(asked, gait, s.dt)
-    return _Walker(standing, s, gait, x0, joints, intervals, gait.references(times, footholds), s.dt, rounded)
+    return _Walker(standing, s, gait, x0, joints, intervals, gait.references(times, footholds), s.dt, warned)
 
 
 def _rounding_warnings(asked: Gait, gait: Gait, dt: float) -> tuple[str, ...]:
