@@ -33,6 +33,7 @@ KEYS = {
     "friction cone": 'cone = "constraint"',
     "pull": 'cone = "constraint"',
     "center of pressure": 'cone = "constraint"',
+    "stance drift": "dt (smaller) or gains (kp > 0)",
     "soft-ground pull": 'contact_law = "hunt_crossley"',
     "landing pull": None,
     "landing friction cone": None,
@@ -49,11 +50,11 @@ class LimitViolation(NamedTuple):
     """Worst violation of one limit.
 
     kind: "position", "velocity", "torque", "control", "constraint", "self-collision", a contact's "friction cone", "pull",
-    "soft-ground pull" or "center of pressure", or "landing friction cone" or "landing pull" of its impulse. name: joint,
-    control, constraint component or links. knot, time [s]: the worst knot; excess: amount of the violation there, in ``unit``;
-    limit: the violated bound, NaN if it is not a single number. enforced: the problem contains the limit. knots: number of knots
-    with a violation. at_start: the initial state already violates a limit of the robot, or has the deepest overlap of the links.
-    end: the limit is enforced before the last knot only, and violated there.
+    "soft-ground pull", "stance drift" or "center of pressure", or "landing friction cone" or "landing pull" of its impulse.
+    name: joint, control, constraint component or links. knot, time [s]: the worst knot; excess: amount of the violation there, in
+    ``unit``; limit: the violated bound, NaN if it is not a single number. enforced: the problem contains the limit. knots: number
+    of knots with a violation. at_start: the initial state already violates a limit of the robot, or has the deepest overlap of the
+    links. end: the limit is enforced before the last knot only, and violated there.
     """
 
     kind: str

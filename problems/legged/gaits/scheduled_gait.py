@@ -35,9 +35,11 @@ from dynamics_backends.systems.contact.impact import Impact
 from dynamics_backends.systems.contact.soft_contact import SoftContact
 from trajopt.config.task import BackendFactory, Task, position_of
 from trajopt.problem.impact_stage import ImpactStage
+from trajopt.validation.limit_violations import LimitViolation
 from ..contact.contact_limits import contact_limits
 from ..contact.feet_terms import feet_cost
 from ..contact.friction_cone import friction_constraint, friction_cost
+from ..contact.stance_drift import DRIFT, stance_drift
 from ..contact.wrench_cone import wrench_constraint, wrench_cost
 from ..robot.base_state import BaseWeights, Triple, base_state_cost
 from ..robot.joint_limits import REMOVED_BY, EnforcedLimits
@@ -125,9 +127,20 @@ def build(settings: Settings, backend: BackendFactory) -> Task:
         feet=s.feet,
         warnings=(*walker.warnings, *walker.standing.stance.uneven_feet(walker.joints)),
         notes=walker.standing.notes(),
-        contact_limits=partial(contact_limits, ocp, s.friction, soles=walker.standing.stance.soles),
+        contact_limits=partial(_contact_limits, walker, ocp),
         removed_by={**REMOVED_BY, "phases": 'problem.contact = "soft"', **_cones_removed_by(ocp)},
     )
+
+
+def _contact_limits(w: _Walker, ocp: to.OCP, xs: Array, us: Array) -> list[LimitViolation]:
+    """Return violated contact limits, and standing feet that move, in states xs (N + 1, nx) with controls us (N, nu)."""
+    stance = w.standing.stance
+    found = contact_limits(ocp, w.settings.friction, xs, us, soles=stance.soles)
+    if w.settings.contact == "soft":
+        return found
+    marks = {foot: [point for name, point in w.marks if name == foot] for foot in w.gait.feet}
+    stances = [interval.stance for interval in w.intervals]
+    return [*found, *stance_drift(ocp, marks, stances, DRIFT * stance.leg_length, xs)]
 
 
 def _cones_removed_by(ocp: to.OCP) -> dict[str, str]:

@@ -12,8 +12,11 @@ from dynamics_backends.systems.contact.hunt_crossley import HuntCrossley
 from dynamics_backends.systems.contact.impact import Impact
 from dynamics_backends.systems.contact.soft_contact import SoftContact
 from problems.legged.contact.contact_limits import contact_limits
+from problems.legged.contact.stance_drift import DRIFT
 from problems.robots.loading import load_floating_base
 from trajopt import OCP, SampledSystem
+from trajopt.config.build import build_task
+from trajopt.config.config import load_config
 from trajopt.problem.impact_stage import ImpactStage
 from trajopt.problem.ocp import Phase
 
@@ -71,3 +74,27 @@ def test_pulls_of_soft_ground(ball, law, pull):
     expected = [] if pull is None else [("soft-ground pull", 1, pytest.approx(pull))]
     assert [(v.kind, v.knot, v.excess) for v in found] == expected
     assert all('contact_law = "hunt_crossley"' in v.sentence() for v in found)
+
+
+def test_a_standing_foot_that_moves_is_reported():
+    """The displacement counts from the landing on, also over several phases; swings and small displacements do not."""
+    settings = ["engine=numpy", "problem.swing=0.05", "problem.support=0.02", "problem.step_length=0.05"]
+    task = build_task(load_config("hyq_trot_rigid", settings))
+    xs = np.tile(task.ocp.x0, (task.ocp.horizon + 1, 1))
+    us = np.zeros((task.ocp.horizon, task.ocp.nu))
+
+    def drifts(xs):
+        found = [v for v in task.contact_limits(xs, us) if v.kind == "stance drift"]
+        return {v.name: (v.knot, v.excess) for v in found}
+
+    assert drifts(xs) == {}
+    limit = DRIFT * 0.68
+    sinking = xs.copy()
+    sinking[:, 2] -= np.linspace(0.0, 2.0 * limit, len(xs))
+    ends = drifts(sinking)  # feet that swing first stand again for less time
+    assert 0 < len(ends) <= 4 and all(0.0 < excess <= limit + 1e-4 for _, excess in ends.values())
+    late = xs.copy()
+    late[-1, 2] -= 1.5 * limit
+    assert drifts(late) == {f: (len(xs) - 1, pytest.approx(0.5 * limit, abs=1e-4)) for f in task.feet}
+    sentences = [v.sentence() for v in task.contact_limits(late, us) if v.kind == "stance drift"]
+    assert all(text.endswith("; dt (smaller) or gains (kp > 0) enforces it") for text in sentences)
