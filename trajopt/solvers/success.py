@@ -183,8 +183,8 @@ def _advice(ocp: OCP, solution: Solution, status: Status) -> str:
     """Return the advice of a checked status, more specific where the solution or the dynamics allow it."""
     if status.code is StatusCode.VIOLATED_BETWEEN_KNOTS and "margins" in solution.meta:
         return AFTER_MARGINS
-    if status.code is StatusCode.DOES_NOT_HOLD and all(_is_accurate(phase.dynamics) for phase in ocp.phases):
-        return SHORTER_STEPS
+    if status.code is StatusCode.DOES_NOT_HOLD:
+        return status.advice.replace(_SHORTER_STEPS, _shorter_steps(ocp))
     if status.code is StatusCode.ACCEPTABLE and not status.advice:
         return _on_large_multipliers(solution)
     return status.advice
@@ -203,8 +203,18 @@ AFTER_MARGINS = (
     "Margins were not enough: use shorter time steps, another guess (to.multi_start), or a weaker constraint."
 )
 """Advice if inequalities are violated between the knots in spite of margins."""
-SHORTER_STEPS = "Use shorter time steps: a smaller dt with a larger horizon, or more substeps."
-"""Advice if the motion does not hold although the integration scheme is of the highest order."""
+_SHORTER_STEPS = "Use shorter time steps."
+FINER = 4
+"""Factor on the number of substeps in the advice for motions that do not hold."""
+
+
+def _shorter_steps(ocp: OCP) -> str:
+    """Return the advice for a motion that does not hold, with the number of substeps if it is known."""
+    known = [p.dynamics.sampling.substeps for p in ocp.phases if p.dynamics.sampling is not None]
+    more = f"substeps = {FINER * max(known)} instead of {max(known)}" if known else "more substeps"
+    accurate = all(_is_accurate(phase.dynamics) for phase in ocp.phases)
+    scheme = "" if accurate else ", or rk4 in place of a scheme of lower order"
+    return f"Use shorter time steps ({more}, or a smaller dt with a larger horizon){scheme}."
 
 
 def _is_accurate(dynamics: Any) -> bool:
@@ -215,9 +225,7 @@ def _is_accurate(dynamics: Any) -> bool:
 _TIGHTER = "Lower the solver's tolerances, or scale the constraint."
 _ADVICE = {
     StatusCode.VIOLATED_BETWEEN_KNOTS: "Set between_knots = true, an option of every solver, or use shorter time steps.",
-    StatusCode.DOES_NOT_HOLD: (
-        "Use shorter time steps (a smaller dt with a larger horizon, or more substeps), or rk4 in place of a scheme of lower order."
-    ),
+    StatusCode.DOES_NOT_HOLD: _SHORTER_STEPS,
 }
 
 

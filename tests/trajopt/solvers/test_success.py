@@ -145,6 +145,8 @@ def test_a_motion_that_its_time_steps_invent_does_not_hold():
     assert coarse.status.code is StatusCode.DOES_NOT_HOLD and not coarse.status.acceptable
     assert "replayed" in coarse.status.message and "use substeps = " in coarse.status.advice
     assert fine.status.code is StatusCode.CONVERGED, fine.status
+    middle = to.solve(pendulum(0.05), **SLQ)
+    assert middle.status.code is StatusCode.DOES_NOT_HOLD and "(substeps = 4 instead of 1, or" in middle.status.advice
     loose = to.solve(pendulum(0.2, replay_tolerance=100.0), **SLQ)
     assert loose.status.code is StatusCode.CONVERGED
 
