@@ -20,6 +20,8 @@ BAR = 0.62
 """Height of the bars of a gait diagram, relative to the distance of two rows."""
 MARKS = 8
 """Number of dots on the base's path, at equal time intervals."""
+SHORT = 0.8
+"""Ratio of the length of a motion to its width or height below which it is not drawn to scale, in panels that are wide."""
 THIN, WIDER = 0.9, 1.8
 """Line width of the last foot, and increase for the first one: coinciding curves remain visible."""
 
@@ -49,7 +51,7 @@ def leg_pictures(solution: Solution, folder: Path, task: Task) -> dict[Path, Cal
 def plot_base(path: Path, solution: Solution, positions: Array, touching: Array, feet: Sequence[str]) -> Path:
     """Plot base and feet from above and from the side, with footholds as dots."""
     base = solution.xs[:, :3]
-    with figure(path, 2, 1, 8.2, 6.4, "Path of the base and the feet") as axes:
+    with figure(path, 2, 1, 8.2, 6.4, "Base and feet") as axes:
         for axis, (i, j, title) in zip(axes.flat, ((0, 1, "from above"), (0, 2, "from the side")), strict=True):
             axis.plot(base[:, i], base[:, j], color=GRAY, linewidth=2.6, label="base")
             every = np.linspace(0, len(base) - 1, MARKS).round().astype(int)
@@ -59,8 +61,11 @@ def plot_base(path: Path, solution: Solution, positions: Array, touching: Array,
                 _draw_foot(axis, positions[:, f, i], positions[:, f, j], touching[:, f], *look)
             axis.set_xlabel("x [m]")
             axis.set_ylabel(f"{'xyz'[j]} [m]")
-            axis.set_title(title)
-            axis.set_aspect("equal", adjustable="datalim")
+            along, across = (float(np.ptp(np.r_[base[:, c], positions[:, :, c].ravel()])) for c in (i, j))
+            to_scale = along >= SHORT * across
+            axis.set_title(title if to_scale else f"{title}, not to scale")
+            if to_scale:
+                axis.set_aspect("equal", adjustable="datalim")
         legend(axes)
     return path
 
