@@ -7,7 +7,7 @@ import pytest
 
 import trajopt as to
 from problems.robots.loading import load_floating_base
-from trajopt.validation.holonomic_constraints import redundancy_notes
+from trajopt.validation.holonomic_constraints import open_constraints, redundancy_notes
 
 BALL = """<robot name="ball"><link name="base"><inertial><mass value="2"/>
 <inertia ixx="0.1" iyy="0.1" izz="0.1" ixy="0" ixz="0" iyz="0"/></inertial></link></robot>"""
@@ -55,6 +55,25 @@ def test_velocities_against_a_relation():
 def test_gains_close_a_relation():
     _, solution = about(coupled([0.3, 0.305, 0.0, 0.0], gains=(400.0, 40.0)))
     assert np.abs(solution.xs[-1, 1] - solution.xs[-1, 0]) < 1e-3
+
+
+@pytest.mark.parametrize("free", [True, False])
+def test_the_error_at_which_a_later_constraint_begins_counts_if_it_is_large(free):
+    """A relation that begins in the second phase may have a small error there; one of the first phase may not grow one."""
+    ocp = coupled([0.3, 0.3, 0.0, 0.0])
+    (held,) = ocp.phases
+    rods = to.SampledSystem(to.make_backend(to.FreeBody(ocp.model), "analytic"), "rk4")
+    ocp = to.OCP((to.Phase(rods if free else held.dynamics, np.full(10, 0.02)), held), ocp.x0, (), model=ocp.model)
+
+    def errors(first, last):
+        """Return the sentences about an error [rad] at the begin of the second phase, which changes to another."""
+        xs = np.tile(ocp.x0, (31, 1))
+        xs[10:, 1] += np.linspace(first, last, 21)
+        return list(open_constraints(ocp, xs))
+
+    assert len(errors(0.008, 0.0)) == (not free)
+    assert len(errors(0.002, 0.008)) == 1
+    assert len(errors(0.02, 0.0)) == 1
 
 
 @pytest.mark.parametrize("damping", [1e-14, 1e-3])
