@@ -191,9 +191,9 @@ class _Auto:
             began = time.perf_counter()
             choice = self._compete(warm.guess, factor)
             if choice.interrupted and not solutions:
-                best = choice.guesses[0][0] if choice.any_feasible else warm.guess
-                status = termination.interrupted_competition(len(choice.starts), best is warm.guess)
-                return replace(not_begun(self.ocp, best), status=status)
+                motion = choice.guesses[0][0] if choice.any_feasible else warm.guess
+                status = termination.interrupted_competition(len(choice.starts), motion is warm.guess)
+                return replace(not_begun(self.ocp, motion), status=status)
             if choice.interrupted:
                 status = termination.interrupted(sum(s.iterations for s in solutions))
                 solutions[-1] = replace(solutions[-1], status=status)
