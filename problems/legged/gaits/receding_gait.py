@@ -33,7 +33,7 @@ from trajopt.config.task import (
 )
 from ..contact.contact_limits import contact_limits
 from ..contact.soft_ground import SoftGround
-from ..robot.base_state import BaseWeights, base_state_cost
+from ..robot.base_state import BaseWeights, Triple, base_state_cost
 from ..robot.joint_limits import REMOVED_BY, EnforcedLimits
 from ..robot.similarity import DAMPING, LENGTH, TIME, TORQUE, Units, prefixed, running_weight
 from ..robot.walker import StandingPose, joint_gains
@@ -44,11 +44,23 @@ from .reach import order_warnings, require_reach, swing_warnings
 
 
 @dataclass(frozen=True, kw_only=True)
+class StateWeights(BaseWeights):
+    """Weights of the state, with which HyQ trots."""
+
+    attitude: float = 1e3
+    position: Triple = (1e3, 1e3, 3e3)
+    joints: float = 10.0
+    angular_velocity: float = 10.0
+    linear_velocity: float = 100.0
+    joint_velocities: float = 0.05
+
+
+@dataclass(frozen=True, kw_only=True)
 class FootWeights(Checked):
     """Weights of a foot position [1/m^2]. swing: weight during swing. stance: weight during stance."""
 
-    swing: float = 5e3
-    stance: float = 5e2
+    swing: float = 1e4
+    stance: float = 1e3
 
     def checks(self) -> Checks:
         return {key: not_negative(value) for key, value in vars(self).items()}
@@ -63,7 +75,7 @@ class Settings(SoftGround, Sampling):
     posture [rad]. height: height of the base; default: standing on the ground [m]. gait: name of a gait in
     :data:`problems.legged.gaits.gait.PATTERNS`. swing: duration of a swing [s]. support: duration on all feet between two swings
     [s]. cycles: gait cycles before the robot stands. step_length: length of a step; default 0.15 [m]. step_height: height of a
-    step; default 0.1 [m]. distance: distance that the base travels in all cycles, instead of step_length [m]. terminal: terminal
+    step; default 0.08 [m]. distance: distance that the base travels in all cycles, instead of step_length [m]. terminal: terminal
     weights as a fraction of the running ones. guess_gains: gains (kp, kd) of the joint controller whose motion is the initial
     guess.
     """
@@ -72,7 +84,7 @@ class Settings(SoftGround, Sampling):
 
     horizon: int = 50
     dt: float = 0.01
-    integrator: Integrator = "rk4"
+    integrator: Integrator = "semi_implicit_euler"
     substeps: int = 10
     height: float | None = None
     gait: str = "trot"
@@ -80,9 +92,9 @@ class Settings(SoftGround, Sampling):
     support: float = 0.05
     cycles: int = 20
     step_length: float | None = None
-    step_height: float = 0.1
+    step_height: float = 0.08
     distance: float | None = None
-    base: BaseWeights = field(default_factory=BaseWeights)
+    base: StateWeights = field(default_factory=StateWeights)
     foot: FootWeights = field(default_factory=FootWeights)
     control_weight: float = 1e-3
     terminal: float = 0.1

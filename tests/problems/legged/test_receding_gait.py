@@ -31,6 +31,7 @@ def task():
         swing=0.2,
         support=0.1,
         cycles=2,
+        step_height=0.1,
     )
     return build(settings, lambda map: make_backend(map))
 
