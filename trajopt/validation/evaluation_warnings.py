@@ -128,7 +128,7 @@ class _Recorded(Mapping[str, Array]):
 def unread_parameters(ocp: OCP) -> Iterator[str]:
     """Yield a warning for each parameter that no user function among the dynamics of all phases reads at x0.
 
-    None for dynamics that are no user functions, or raise an error for numbers at x0.
+    None for dynamics that are no plain user functions, or raise an error for numbers at x0.
     """
     given: dict[str, None] = {}
     read = set[str]()
@@ -138,7 +138,7 @@ def unread_parameters(ocp: OCP) -> Iterator[str]:
         map: Any = None if phase.dynamics.sampling is None else unwrapped(phase.dynamics.sampling.backend.map)
         map = map.map if isinstance(map, InScaledTime) and hasattr(map, "map") else map
         function = next_state_of(map) or unwrapped(map)
-        if not isinstance(function, FunctionMap):
+        if not isinstance(function, FunctionMap) or type(function).__call__ is not FunctionMap.__call__:
             return
         p = _Recorded(_first_parameters(phase))
         try:
@@ -151,7 +151,7 @@ def unread_parameters(ocp: OCP) -> Iterator[str]:
     for name in given:
         if name not in read:
             others = ", ".join(repr(other) for other in sorted(read)) or "none"
-            yield f"the dynamics do not read the parameter {name!r} (they read: {others}): check its name, or remove it"
+            yield f"the dynamics do not read the parameter {name!r} at x0 (they read: {others}): check its name"
 
 
 def hessian_warnings(ocp: OCP) -> Iterator[str]:
@@ -357,10 +357,11 @@ def explained(status: Status, ocp: OCP, xs: Array, us: Array) -> Status:
     The cause is the dynamics at x0, which no guess changes, or the first non-finite term or constraint at (xs, us). Unchanged for
     another status, if all of these are finite, and if the status names that part already.
     """
-    if status.code is StatusCode.NON_FINITE and (at_start := _not_finite_at_start(ocp)):
+    if status.code is StatusCode.NON_FINITE and (at_start := _not_finite_at_start(ocp, us)):
         what, remedy = at_start
-        message = f"{status.message} {what} at x0 are NaN or infinite for every control that was tried."
-        return replace(status, message=message, advice=f"No guess helps: change x0, or the dynamics: {remedy}.")
+        message = f"{status.message} {what} at x0 are NaN or infinite for all controls that were tried."
+        advice = f"Change x0, or the dynamics: {remedy}; or use a guess whose first controls give finite numbers."
+        return replace(status, message=message, advice=advice)
     flaws = not_finite(ocp, xs, us) if status.code is StatusCode.NON_FINITE else []
     if not flaws:
         return status
@@ -376,15 +377,24 @@ def explained(status: Status, ocp: OCP, xs: Array, us: Array) -> Status:
     return replace(status, message=message, knot=first.knot, component=first.part, advice=advice)
 
 
-def _not_finite_at_start(ocp: OCP) -> tuple[str, str] | None:
-    """Return what of the first time step is not finite at x0 for zero and random controls, with its remedy; None if nothing is."""
-    phase = next((phase for phase in ocp.phases if phase.dynamics.takes_time), ocp.phases[0])
-    us = np.zeros((POINTS, phase.dynamics.nu))
-    us[1:] = np.random.default_rng(0).standard_normal(us[1:].shape)
+def _not_finite_at_start(ocp: OCP, us: Array) -> tuple[str, str] | None:
+    """Return what of the first time step is not finite at x0, with its remedy; None if nothing is.
+
+    Tried are the controls of us (N, nu) there, zero, and random ones, within bounds where there are any.
+    """
+    first = next((i for i, phase in enumerate(ocp.phases) if phase.dynamics.takes_time), 0)
+    phase, knot = ocp.phases[first], ocp.phase_slices[first].start
+    nu, random = phase.dynamics.nu, np.random.default_rng(0).standard_normal((POINTS, ocp.nu))
+    tried = np.vstack([np.nan_to_num(us[knot]), np.zeros(ocp.nu), random])
+    if ocp.control_bounds is not None:
+        lower, upper = (bound[knot] for bound in ocp.control_bounds)
+        both = np.isfinite(lower) & np.isfinite(upper)
+        tried[2:, both] = np.random.default_rng(0).uniform(lower[both], upper[both], (POINTS, int(both.sum())))
+        tried = np.clip(tried, lower, upper)
     try:
         with np.errstate(all="ignore"):
-            xs, p = np.tile(ocp.x0, (POINTS, 1)), _first_parameters(phase)
-            x_next, A, B = phase.dynamics.linearize(xs, us, ocp.start, float(phase.dt[0]), p)[:3]
+            xs, p = np.tile(ocp.x0, (len(tried), 1)), _first_parameters(phase)
+            x_next, A, B = phase.dynamics.linearize(xs, tried[:, :nu], ocp.start, float(phase.dt[0]), p)[:3]
     except Exception:  # user code may raise anything; errors at x0 are reported before the solve
         return None
     if not np.isfinite(x_next).all(axis=1).any():

@@ -188,5 +188,13 @@ def test_dynamics_that_are_not_finite_at_x0_are_named(function, what):
     step = to.SampledSystem(to.make_backend(to.FunctionMap(function, 2, 1), "forward_ad", engine="numpy"), "rk4")
     ocp = to.OCP.single_phase(step, [0.0, 0.0], 5, 0.1, [to.control_cost(1)])
     status = to.solve(ocp, solver="ddp").status
-    assert status.code == "non_finite" and status.advice.startswith("No guess helps: change x0, or the dynamics")
-    assert f"{what} at x0 are NaN or infinite for every control that was tried." in status.message
+    assert status.code == "non_finite" and status.advice.startswith("Change x0, or the dynamics")
+    assert f"{what} at x0 are NaN or infinite for all controls that were tried." in status.message
+    bounds = {
+        "u_lower": [6.0],
+        "u_upper": [10.0],
+    }  # within which the dynamics are finite, but not the cost of the guess
+    step = to.SampledSystem(to.FunctionMap(lambda x, u, t, p: [np.sqrt(u[0] - 5.0)], 1, 1), "rk4")
+    cost = to.objective_term("log", lambda x, u, t, p: [np.log(x[0])], 1)
+    ocp = to.OCP.single_phase(step, [-1.0], 5, 0.1, [to.control_cost(1), cost], **bounds)
+    assert "The dynamics at x0" not in to.solve(ocp, to.constant_guess(ocp, 7.0), solver="ipm").status.message
