@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from inspect import signature
 from itertools import pairwise
 from typing import Any, NamedTuple, Protocol
 
@@ -281,9 +282,12 @@ class OCP:
         >>> ocp.horizon, round(float(ocp.times[-1]), 9), ocp.nu
         (50, 1.0, 2)
         """
-        for key in fields.keys() - cls.__dataclass_fields__.keys():
-            near = nearest_names(key, [*cls.__dataclass_fields__, "parameters", "constraints", "quadrature"], count=1)
-            raise TypeError(f"an OCP has no {key!r}{''.join(f'; did you mean {name!r}?' for name in near)}")
+        possible = cls.__dataclass_fields__.keys() - {"phases"}
+        for key in fields.keys() - possible:
+            near = nearest_names(key, [*possible, *signature(cls.single_phase).parameters], count=1)
+            raise TypeError(
+                f"OCP.single_phase has no argument {key!r}{''.join(f'; did you mean {name!r}?' for name in near)}"
+            )
         if isinstance(horizon, bool) or not isinstance(horizon, (int, np.integer)):
             raise TypeError(f"horizon = {horizon!r}; expected an integer number of time steps")
         if horizon < 0:

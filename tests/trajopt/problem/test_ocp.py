@@ -435,8 +435,9 @@ def test_parts_in_the_wrong_place_are_reported():
         _problem(x0=None)
     with pytest.raises(TypeError, match=r"x0 = .*; expected real numbers"):
         _problem(x0=REST + 1j)
-    with pytest.raises(TypeError, match=r"an OCP has no 'u_lowr'; did you mean 'u_lower'\?"):
-        _problem(u_lowr=1.0)
+    for key, name in (("u_lowr", "u_lower"), ("runing", "running"), ("horizn", "horizon")):
+        with pytest.raises(TypeError, match=rf"single_phase has no argument '{key}'; did you mean '{name}'\?"):
+            _problem(**{key: 1.0})
     with pytest.raises(ValueError, match=r"dt has shape \(4,\); give a number, or one for each of the 5 time steps"):
         _problem(dt=[0.1] * 4)
     assert _problem(running=(cost for cost in [control_cost(3)])).terms()[0].name == "control"
@@ -510,9 +511,17 @@ def test_parameters_that_no_dynamics_read_are_reported():
         for problem in (ocp, to.free_time(ocp).ocp):
             found = [f.message for f in to.validate(problem)]
             assert found == [
-                f"the dynamics do not read the parameter {name!r} (they read: 'k', 'mass'): check its name, or remove it"
+                f"the dynamics do not read the parameter {name!r} at x0 (they read: 'k', 'mass'): check its name"
                 for name in expected
             ]
+
+    class Own(to.FunctionMap):
+        def __call__(self, x, u, t, p):
+            return to.stack([x[1], p["gain"][0] * u[0]])
+
+    own = to.SampledSystem(to.make_backend(Own(f, 2, 1), "forward_ad", engine="numpy"), "rk4")
+    reads = to.OCP.single_phase(own, [1.0, 0.0], 5, 0.1, [to.control_cost(1)], parameters={"gain": [1.0]})
+    assert to.validate(reads) == []
     discrete = to.discrete_dynamics(lambda x, u, t, p: [x[0] + u[0]], 1, 1)
     ocp = to.OCP.single_phase(discrete, 0.0, 5, 1.0, [to.control_cost(1)], parameters={"gain": [1.0]})
     assert "they read: none" in to.validate(ocp)[0].message
