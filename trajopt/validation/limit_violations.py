@@ -118,11 +118,11 @@ def limit_violations(ocp: OCP, xs: Array, us: Array, *, self_collision: bool = T
 def _merged_phases(found: Iterable[LimitViolation], horizon: int) -> list[LimitViolation]:
     """Merge violations of one limit in several phases: the worst one, with the number of knots of all.
 
-    Those at the last knot, ``horizon``, stay apart.
+    Those of bounds with other values, and those at the last knot, ``horizon``, stay apart.
     """
-    merged: dict[tuple[str, str, bool], LimitViolation] = {}
+    merged: dict[tuple[str, str, str, bool], LimitViolation] = {}
     for b in found:
-        limit = b.kind, b.name, b.knot == horizon
+        limit = b.kind, b.name, str(b.limit), b.knot == horizon
         known = merged.get(limit)
         merged[limit] = (
             b if known is None else max(known, b, key=attrgetter("excess"))._replace(knots=known.knots + b.knots)

@@ -91,6 +91,13 @@ def test_violations_in_several_phases_are_one():
     us[1, 2] = us[4, 2] + 0.5
     (broken,) = to.limit_violations(ocp, xs, us)
     assert (broken.knot, broken.knots) == (1, 2) and broken.excess == pytest.approx(0.75)
+    low, high = (
+        to.residual_constraint("limit", lambda x, u, t, p: [u[2]], 14, 1, -np.inf, bound, nu=7) for bound in (0.5, 2.0)
+    )
+    first, second = ocp.phases
+    limited = replace(ocp, phases=(replace(first, constraints=(low,)), replace(second, constraints=(high,))))
+    us[[1, 4], 2] = 3.0
+    assert [(b.knot, b.limit) for b in to.limit_violations(limited, xs, us)] == [(1, 0.5), (4, 2.0)]
 
 
 @pytest.mark.parametrize("kind", KINDS)
