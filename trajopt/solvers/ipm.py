@@ -39,8 +39,10 @@ def ipm(
     options = options or IPMOptions()
     with borrowed(ocp, cache) as own, np.errstate(all="ignore"):  # the status reports non-finite numbers
         slot = InteriorSlot.reused(own, new_slot, ocp, guess.us, options.hessian)
-        found = solve_interior(slot, guess, options, callback, multipliers)
-        slot.close()
+        try:
+            found = solve_interior(slot, guess, options, callback, multipliers)
+        finally:
+            slot.close()
         if not may_expand_again(ocp, options.time_limit):
             return found
         final = slot.program.final_equalities(slot.point)

@@ -219,8 +219,8 @@ def _final_status(ocp: OCP, solution: Solution, approximated: str, *, check: boo
     """
     status = explained(solution.status, ocp, solution.xs, solution.us)
     if ocp.in_scaled_time and status.code in (StatusCode.LOCALLY_INFEASIBLE, StatusCode.STALLED):
-        for limit in durations_at_bounds(ocp, solution.xs):
-            status = replace(status, advice=f"{limit[0].upper()}{limit[1:]}. {status.advice}")
+        limits = (f"{limit[0].upper()}{limit[1:]}." for limit in durations_at_bounds(ocp, solution.xs))
+        status = replace(status, advice=" ".join([*limits, status.advice]))
     if approximated and status.code is StatusCode.MAX_ITERATIONS:
         status = replace(status, advice=f"{approximated[0].upper()}{approximated[1:]}.")
     if check and status.code in _OF_UNSTABLE_STEPS and (unstable := next(stability_warnings(ocp), "")):
