@@ -36,6 +36,7 @@ from trajopt.config.task import (
     per_dof,
     position_of,
 )
+from trajopt.problem.constraints import link_points
 from trajopt.problem.residuals import LinkPoint
 from ..robots.loading import load_fixed_base
 from .arm import Arm, Configuration, holding_forces
@@ -309,10 +310,15 @@ def _clearance(arm: Arm, s: Settings, cover: RobotCover | None) -> Callable[[Arr
     return lambda xs, centers: distances_from_person(cover, around, xs[:, : arm.model.nq], centers)
 
 
+WATCHED_SPACING = 0.01
+"""Distance between the link points whose distance from moving obstacles is reported [m]."""
+
+
 def _watched(arm: Arm, s: Settings) -> tuple[LinkPoint, ...]:
     if not s.obstacles:
         return ()
-    return next(iter(s.obstacles.values())).dense_points(arm.model, arm.frame)
+    first = next(iter(s.obstacles.values()))
+    return link_points(arm.model, first.frame or arm.frame, WATCHED_SPACING)
 
 
 # -- cost ----------------------------------------------------------------------------------------------------
@@ -446,9 +452,9 @@ def _goal_in_body(arm: Arm, s: Settings, cover: RobotCover | None) -> str:
 
 def _nearness(arm: Arm, s: Settings, inside: bool, xs: Array) -> Nearness:
     """Report the distances from obstacles and surroundings in states xs (M, nx). inside: the goal is inside a body."""
-    points = {name: o.dense_points(arm.model, arm.frame) for name, o in s.obstacles.items()}
+    axes = {name: o.axes(arm.model, arm.frame) for name, o in s.obstacles.items()}
     qs = xs[:, : arm.model.nq]
-    near = nearness(arm.model, s.obstacles, points, qs)
+    near = nearness(arm.model, s.obstacles, axes, qs)
     if s.surroundings is None:
         return near
     around = nearness_of_bodies(arm.model, s.surroundings.scene, s.surroundings.weight, qs, inside)

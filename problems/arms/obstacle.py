@@ -29,6 +29,8 @@ Point = tuple[float, float, float]
 
 MAX_SPACING = 0.2
 """Largest default distance between checked points [m]."""
+LONGEST = 1e3
+"""Distance between points [m] that leaves only the ends of the links."""
 DIRECTIONS = 16
 STEPS = np.arange(1, 101) / 50.0
 """Values of a |d|, up to a joint displacement of 2 [rad or m]."""
@@ -73,9 +75,18 @@ class Obstacle(Checked):
         """Return the points that stay outside the sphere. frame: frame of the task."""
         return link_points(model, self.frame or frame, self.spacing or self.default_spacing)
 
-    def dense_points(self, model: Model, frame: str) -> tuple[LinkPoint, ...]:
-        """Return points that give the distance of the links from the sphere to 0.1 mm or 0.1 % of its radius. frame: as above."""
-        return link_points(model, self.frame or frame, max(0.05 * min(self.radius, 2.0 * MAX_SPACING), 1e-3))
+    def axes(self, model: Model, frame: str) -> tuple[LinkPoint, ...]:
+        """Return the ends of the link axes, lines from the origins of their bodies. frame: frame of the task."""
+        return tuple(p for p in link_points(model, self.frame or frame, LONGEST) if any(p.offset))
+
+
+def axis_distances(model: Model, qs: Array, axes: Sequence[LinkPoint], center: Array) -> Array:
+    """Return the distances (M, L) [m] of a point (3,) from link axes at qs (M, nq); axes: their ends (:meth:`Obstacle.axes`)."""
+    origins = [end._replace(offset=(0.0, 0.0, 0.0)) for end in axes]
+    start, end = np.split(places(model, qs, [*origins, *axes]), 2, axis=1)
+    along = end - start
+    part = ((center - start) * along).sum(axis=2) / (along**2).sum(axis=2)
+    return np.asarray(np.linalg.norm(start + np.clip(part, 0.0, 1.0)[:, :, None] * along - center, axis=2))
 
 
 def around_sphere(model: Model, qs: Array, points: Sequence[LinkPoint], center: Array, radius: float) -> Array:

@@ -23,7 +23,7 @@ from trajopt.collisions.broad_phase import CollisionPairs
 from trajopt.collisions.mesh_check import MeshCheck
 from trajopt.config.task import Nearness
 from trajopt.problem.residuals import LinkPoint
-from .obstacle import MAX_SPACING, Obstacle, places
+from .obstacle import MAX_SPACING, Obstacle, axis_distances
 from .scenes.scene_robot import robot_shapes, scene_robot
 
 
@@ -47,23 +47,25 @@ ROUNDING = 1e-3
 
 
 def nearness(
-    model: Model, obstacles: Mapping[str, Obstacle], points: Mapping[str, Sequence[LinkPoint]], qs: Array
+    model: Model, obstacles: Mapping[str, Obstacle], axes: Mapping[str, Sequence[LinkPoint]], qs: Array
 ) -> Nearness:
-    """Report the distances from obstacles, given by name. points: dense points on the link axes; qs: configurations (M, nq)."""
+    """Report the distances from obstacles, given by name. axes: :meth:`Obstacle.axes`; qs: configurations (M, nq)."""
     sentences, warnings, unknown = [], [], ""
     for name, o in obstacles.items():
-        distances = np.linalg.norm(places(model, qs, points[name]) - o.center, axis=2) - o.radius
-        axes = float(distances.min())
-        sentence = f"{name}: smallest distance at the knots: link axes {_distance_text(axes)}"
+        distances = axis_distances(model, qs, axes[name], np.asarray(o.center)) - o.radius
+        nearest_axis = float(distances.min())
+        sentence = f"{name}: smallest distance at the knots: link axes {_distance_text(nearest_axis)}"
         try:
             nearest = links_from(model, _sphere_scene(o), qs)
         except (ValueError, ModuleNotFoundError) as error:
             unknown = f"the thickness of the links is not checked: {error}"
-            warnings += [_axes_inside(name, o, axes)] if axes < -MAX_ENTRY * o.radius - ROUNDING / 1e3 else []
+            warnings += (
+                [_axes_inside(name, o, nearest_axis)] if nearest_axis < -MAX_ENTRY * o.radius - ROUNDING / 1e3 else []
+            )
         else:
             sentence += f", {nearest.what} {_distance_text(nearest.distance)} ({nearest.link})"
             body = _body_of(model, nearest.link)
-            of_link = [i for i, point in enumerate(points[name]) if point.body == body or o.frame == nearest.link]
+            of_link = [i for i, end in enumerate(axes[name]) if end.body == body or o.frame == nearest.link]
             axis = float(distances[nearest.knot, of_link].min()) if of_link else None
             warnings += [] if nearest.distance >= 0.0 else [_inside(name, o, nearest, axis)]
         sentences.append(sentence)

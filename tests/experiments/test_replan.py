@@ -337,7 +337,7 @@ def test_clearance_of_the_links_is_in_the_log(config, tmp_path):
     model, nearest = start.task.ocp.model, np.full(len(log.times), np.inf)
     for first, last, begin in (("upper_rod", "lower_rod", 1), ("lower_rod", "tip", 0)):
         p, r = (frame_placement(model, log.xs[:, :2], name)[1] for name in (first, last))
-        for fraction in np.linspace(0.0, 1.0, 201)[begin:]:
+        for fraction in np.linspace(0.0, 1.0, 101)[begin:]:
             nearest = np.minimum(nearest, np.linalg.norm(p + fraction * (r - p) - log.objects["obstacle"], axis=1))
     nearest -= 0.1
     np.testing.assert_allclose(log.clearances["obstacle"], nearest, atol=1e-12)

@@ -10,7 +10,6 @@ from dynamics_backends.rigid_body.geometry.shapes import Box, Sphere
 from dynamics_backends.rigid_body.urdf.loader import load_urdf
 from problems.arms.obstacle import Obstacle
 from problems.arms.obstacle_report import links_from, nearness, nearness_of_bodies
-from trajopt import link_points
 
 SHAPE = '<collision><origin xyz="0 0 0.5"/><geometry><cylinder radius="0.05" length="1.0"/></geometry></collision>'
 URDF = """<robot name="pole"><link name="base"/>
@@ -28,7 +27,7 @@ def report_of(tmp_path, obstacle, shape=SHAPE):
     path = tmp_path / "pole.urdf"
     path.write_text(URDF.format(shape=shape))
     model = load_urdf(path, base="fixed")
-    return nearness(model, {"obstacle": obstacle}, {"obstacle": obstacle.dense_points(model, "tip")}, QS)
+    return nearness(model, {"obstacle": obstacle}, {"obstacle": obstacle.axes(model, "tip")}, QS)
 
 
 def test_a_link_that_is_inside_is_named_with_its_depth(tmp_path):
@@ -75,12 +74,12 @@ def test_a_link_beyond_all_points_is_reported_with_its_frame(tmp_path):
     text = URDF.format(shape=SHAPE).replace('<link name="tip"/>', hand)
     path.write_text(text.replace('name="end" type="fixed"', 'name="end" type="continuous"'))
     model = load_urdf(path, base="fixed")
-    points = {"obstacle": [p for p in link_points(model, "tip", 0.1) if p.body == 0]}
     obstacle = Obstacle(center=(0.25, 0.0, 1.0), radius=0.1)
-    (warning,) = nearness(model, {"obstacle": obstacle}, points, np.c_[QS, 0.0 * QS]).warnings
+    axes = {"obstacle": [end for end in obstacle.axes(model, "tip") if end.body == 0]}
+    (warning,) = nearness(model, {"obstacle": obstacle}, axes, np.c_[QS, 0.0 * QS]).warnings
     assert warning.startswith("tip is 50 mm inside") and 'frame = "tip" in the table' in warning
     assert "increase margin" not in warning
-    (asked,) = nearness(model, {"obstacle": replace(obstacle, frame="tip")}, points, np.c_[QS, 0.0 * QS]).warnings
+    (asked,) = nearness(model, {"obstacle": replace(obstacle, frame="tip")}, axes, np.c_[QS, 0.0 * QS]).warnings
     assert "increase margin in its table from 0 to at least 0.21" in asked and "frame =" not in asked
 
 
