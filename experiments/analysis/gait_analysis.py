@@ -22,7 +22,7 @@ from dynamics_backends.rigid_body.spatial.spatial import Vec
 from dynamics_backends.systems.contact.contact_law import LOADED as LOADED
 from dynamics_backends.systems.contact.stepped_contact import SteppedContact
 from trajopt import OCP
-from trajopt.config.task import position_of
+from trajopt.config.task import positions_of
 
 GROUND = 0.03
 """Foot height below which a foot counts as in contact if forces are unknown [m]."""
@@ -165,7 +165,7 @@ def contact_forces(ocp: OCP, xs: Array, us: Array) -> dict[str, Array]:
 
 def foot_positions(ocp: OCP, feet: Sequence[str], xs: Array) -> Array:
     """Return world positions (M, F, 3) [m] of frames at states xs (M, nx)."""
-    return np.stack([position_of(ocp.model, foot, xs[:, : ocp.model.nq]) for foot in feet], axis=1)
+    return np.moveaxis(positions_of(ocp.model, feet, xs[:, : ocp.model.nq]), 0, 1)
 
 
 def contacts(ocp: OCP, feet: Sequence[str], xs: Array, us: Array, ground: float = GROUND) -> Array:

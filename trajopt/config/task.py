@@ -17,7 +17,7 @@ import numpy as np
 
 from dynamics_backends.manifold import Manifold
 from dynamics_backends.protocol import Array, DynamicsBackend, Map
-from dynamics_backends.rigid_body.batched import frame_placement
+from dynamics_backends.rigid_body.algorithms.kinematics import point_positions
 from dynamics_backends.rigid_body.geometry.scene import Scene
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.user_input import quoted, shortened
@@ -348,4 +348,12 @@ def per_dof(value: float | tuple[float, ...], size: int, key: str) -> Array:
 
 def position_of(model: Model, frame: str, q: Array) -> Array:
     """World position (3,) or (N, 3) [m] of a frame at q (nq,) or (N, nq)."""
-    return frame_placement(model, q, frame)[1]
+    return positions_of(model, [frame], q)[0]
+
+
+def positions_of(model: Model, frames: Sequence[str], q: Array) -> Array:
+    """World positions (F, 3) or (F, N, 3) [m] of frames at q (nq,) or (N, nq), from one recursion."""
+    known = [model.frames[model.frame_id(name)] for name in frames]
+    at = point_positions(model, np.atleast_2d(q).T, [(frame.body, frame.p) for frame in known])
+    places = np.array([np.stack(np.broadcast_arrays(*p, np.atleast_2d(q)[:, 0])[:3], axis=1) for p in at])
+    return places if np.ndim(q) == 2 else places[:, 0]

@@ -8,7 +8,7 @@ import numpy as np
 
 from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.model.model import Model
-from trajopt.config.task import position_of
+from trajopt.config.task import positions_of
 from ..robot.legs import hips
 
 LOW = 0.4
@@ -47,7 +47,7 @@ def falls(model: Model, feet: Sequence[str], xs: Array, times: Array) -> list[st
 
 def heights(model: Model, feet: Sequence[str], xs: Array) -> Array:
     """Return the height (M,) [m] of the midpoint of the hips above the lowest foot, in states (M, nx)."""
-    lowest = np.min([np.atleast_2d(position_of(model, foot, xs[:, : model.nq]))[:, 2] for foot in feet], axis=0)
+    lowest = positions_of(model, feet, xs[:, : model.nq])[:, :, 2].min(axis=0)
     x, y, z, w = xs[:, 3:7].T
     up = np.stack([2.0 * (x * z - w * y), 2.0 * (y * z + w * x), 1.0 - 2.0 * (x * x + y * y)], axis=1)
     return np.asarray(xs[:, 2] + up @ hips(model, feet) - lowest)

@@ -20,7 +20,7 @@ from trajopt.config.task import (
     Integrator,
     not_negative,
     one_of_two,
-    position_of,
+    positions_of,
     positive,
     substeps_check,
 )
@@ -205,9 +205,8 @@ def observed_gait(
     load = np.stack([np.asarray(forces[foot])[2] for foot in feet], axis=1)
     contact = load > LOADED * model.total_mass * np.linalg.norm(model.gravity) / len(feet)
     gait = Gait.observed(feet, soft.times, contact, step=step, min_duration=min_duration, step_height=step_height)
-    ways = np.array(
-        [np.diff(position_of(model, foot, soft.xs[[0, -1], : model.nq])[:, :2], axis=0)[0] for foot in feet]
-    )
+    first, last = np.moveaxis(positions_of(model, feet, soft.xs[[0, -1], : model.nq])[:, :, :2], 1, 0)
+    ways = last - first
     along_x, sideways = np.abs(ways.mean(axis=0))
     if sideways > max(MAX_SIDEWAYS, SIDEWAYS_FRACTION * along_x):
         raise ValueError(

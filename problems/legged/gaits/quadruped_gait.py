@@ -37,7 +37,7 @@ from trajopt.config.task import (
     Task,
     not_negative,
     one_of_two,
-    position_of,
+    positions_of,
     positive,
 )
 from ..contact.contact_limits import contact_limits
@@ -435,7 +435,7 @@ def _order_warnings(w: _Walker) -> tuple[str, ...]:
     feet = w.standing.stance.feet
     if w.settings.guess_steps is None:
         return ()
-    return order_warnings(feet, np.stack([position_of(w.model, foot, w.standing.q) for foot in feet]))
+    return order_warnings(feet, positions_of(w.model, feet, w.standing.q))
 
 
 def _commands(s: Settings, xs: Array, times: Array) -> list[str]:

@@ -33,7 +33,7 @@ from dynamics_backends.systems.constraints.constraint_set import DAMPING, Constr
 from dynamics_backends.systems.constraints.holonomic import Holonomic
 from dynamics_backends.systems.contact.impact import Impact
 from dynamics_backends.systems.contact.soft_contact import SoftContact
-from trajopt.config.task import BackendFactory, Task, position_of
+from trajopt.config.task import BackendFactory, Task, positions_of
 from trajopt.problem.impact_stage import ImpactStage
 from trajopt.validation.limit_violations import LimitViolation
 from ..contact.contact_limits import contact_limits
@@ -160,7 +160,7 @@ def _walker(given: Settings) -> _Walker:
     q0 = standing.q
     if s.contact == "soft":
         q0[2] += s.resting_gap(standing.weight_per_foot)
-    footholds = np.stack([position_of(model, foot, q0) for foot in feet])
+    footholds = positions_of(model, feet, q0)
     warned = _rounding_warnings(asked, gait, s.dt)
     if not s.schedule_of:
         require_reach(standing.stance, gait, footholds)
@@ -342,7 +342,7 @@ def _missed(w: _Walker, hip_height: float, xs: Array) -> list[str]:
 
 def _away(w: _Walker, x: Array) -> Array:
     """Return the distances (F,) [m] of the feet from their last footholds in state x (nx,)."""
-    feet = np.stack([position_of(w.model, foot, x[: w.model.nq]) for foot in w.gait.feet])
+    feet = positions_of(w.model, w.gait.feet, x[: w.model.nq])
     return np.linalg.norm(feet - w.references.position[-1], axis=1)
 
 

@@ -20,7 +20,7 @@ from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.algorithms.kinematics import point_positions
 from dynamics_backends.rigid_body.model.model import Frame, Model
 from dynamics_backends.rigid_body.model.model_builder import lock_joints
-from trajopt.config.task import position_of
+from trajopt.config.task import positions_of
 from .legs import Leg, heading, leg_of, lowest_ends, rotate_z, trunk
 from .soles import Sole, with_soles, with_tips
 from .sprawl import at_height
@@ -82,7 +82,7 @@ class Stance:
 
     def places(self, joints: Array) -> Array:
         """Return the places (F, 3) [leg lengths] of the feet in a posture (nq - 7,) [rad]."""
-        at = [position_of(self.model, foot, self._level(joints)) for foot in self.feet]
+        at = [*positions_of(self.model, self.feet, self._level(joints))]
         return np.stack([(p - leg.hip) / leg.length for p, leg in zip(at, self.legs, strict=True)])
 
     def posture(self, places: Array | None = None) -> Array:
@@ -110,13 +110,13 @@ class Stance:
     def configuration(self, joints: Array) -> Array:
         """Return q (nq,) of a posture, with the robot facing along x and the mean foot height at z = 0."""
         q = self._level(joints)
-        q[2] = -np.mean([position_of(self.model, foot, q)[2] for foot in self.feet])
+        q[2] = -positions_of(self.model, self.feet, q)[:, 2].mean()
         return q
 
     def uneven_feet(self, joints: Array) -> tuple[str, ...]:
         """Return a warning if the feet of a posture differ in height by more than UNEVEN, else none."""
         q = self.configuration(joints)
-        heights = {foot: float(position_of(self.model, foot, q)[2]) for foot in self.feet}
+        heights = dict(zip(self.feet, positions_of(self.model, self.feet, q)[:, 2].tolist(), strict=True))
         if max(map(abs, heights.values())) <= UNEVEN:
             return ()
         listed = ", ".join(f"{foot} {1e3 * z:+.0f} mm" for foot, z in heights.items())
