@@ -11,6 +11,7 @@ import pytest
 
 import trajopt as to
 from dynamics_backends.registry import make_backend
+from dynamics_backends.rigid_body.algorithms.kinematics import point_positions
 from dynamics_backends.rigid_body.batched import forward_dynamics, inverse_dynamics, mass_matrix
 from dynamics_backends.systems.bodies.free_body import FreeBody
 from dynamics_backends.systems.constraints.constraint_kinds import FrameContact
@@ -262,3 +263,11 @@ def test_another_quadruped_trots_by_its_names_alone():
     assert not [f for f in to.validate(task.ocp, task.guess) if f.severity == "error"]
     heights = [position_of(task.ocp.model, foot, task.ocp.x0[: task.ocp.model.nq])[2] for foot in task.feet]
     assert np.abs(heights).max() < 1e-3
+
+
+def test_points_of_the_world_stay_where_they_are():
+    model, q = sagittal_human(), np.full(8, 0.3)
+    toe = next(frame for frame in model.frames if frame.name == "toe")
+    assert toe.body == -1
+    (at,) = point_positions(model, q[:, None], [(toe.body, toe.p)])
+    np.testing.assert_array_equal(np.ravel(at), toe.p)

@@ -116,10 +116,17 @@ def frame_position(model: Model, q: Rows, frame: int | str) -> Rows:
 
 @takes_entries
 def point_positions(model: Model, q: Rows, points: Sequence[tuple[int, Sequence[float]]]) -> list[Rows]:
-    """World positions, a list of (3, N) [m], of points (body, coordinates (3) in its internal frame), from one recursion."""
+    """World positions, a list of (3, N) [m], of points (body, coordinates (3) in its internal frame), from one recursion.
+
+    Points of the world (body -1) stay where they are.
+    """
     fields, zero = run(PLACEMENT, model, {"q": at_base(model, q)}), 0.0 * q[0]
-    poses = {body: pose_of(model, q, fields, body).components() for body, _ in points}
-    return [_rows([poses[b].point(Vec(*map(float, at))) + base_origin(model, q, b)], zero) for b, at in points]
+    poses = {b: pose_of(model, q, fields, b).components() for b, _ in points if b >= 0}
+    found = []
+    for b, coordinates in points:
+        at = Vec(*map(float, coordinates))
+        found.append(_rows([poses[b].point(at) + base_origin(model, q, b) if b >= 0 else at], zero))
+    return found
 
 
 @takes_entries
