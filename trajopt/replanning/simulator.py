@@ -59,12 +59,14 @@ class Simulator:
         if self.dynamics.takes_time and not 0.0 < h < np.inf:
             raise ValueError(f"h = {h} s; expected a positive, finite time step")
         parameters = self._parameters if parameters is None else parameters
-        if self._timed is None and np.isfinite(x).all():
-            self._timed = reads_time(self.dynamics, x, parameters)
-        evaluator = self._evaluator(x, n, h, parameters, t if self._timed else 0.0)
+        timed = self._timed
+        if timed is None and np.isfinite(x).all():
+            timed = reads_time(self.dynamics, x, parameters)
+        evaluator = self._evaluator(x, n, h, parameters, t if timed else 0.0)
         still = Direction(np.zeros((n + 1, ndx)), np.zeros((n, m)), np.zeros((n, m, ndx)), np.zeros((n, ndx)))
         with np.errstate(all="ignore"):  # the caller checks for finite values
             motion = evaluator.rollout(np.tile(x, (n + 1, 1)), us, still, np.zeros(1), Shooting())
+        self._timed = timed  # now known not to be the result of an error
         return motion.xs[0, -1]
 
     def _evaluator(self, x: Array, n: int, h: float, parameters: Parameters, start: float) -> StageEvaluator:

@@ -9,8 +9,9 @@ import numpy as np
 from dynamics_backends.protocol import Array, Map
 from trajopt.problem.ocp import DiscreteMap
 
-MOVED, TIMES = 0.1, (0.0, 0.37)
-"""Standard deviation of the moves of state and control, and the two times [s], between which values are compared."""
+MOVED, TIMES = 0.1, (0.0, 0.37, 1.9, 7.3, 41.0, 1e3, 1e6, np.nan)
+"""Standard deviation of the moves of state, control and parameters, and the times [s] between which values are compared. NaN shows
+a time that is multiplied by zero."""
 
 
 def reads_time(dynamics: DiscreteMap, x: Array, parameters: Mapping[str, Array] | None = None) -> bool:
@@ -31,13 +32,24 @@ def map_reads_time(map: Map, x: Array, parameters: Mapping[str, Array] | None = 
     if manifold.nx:
         near = manifold.integrate(near, MOVED * rng.standard_normal((manifold.ndx, 1)))
     u = MOVED * rng.standard_normal((map.nu, 1))
-    p = {
-        key: (value[0] if np.ndim(value) == 2 else np.asarray(value))[:, None]
+    given = {
+        key: (value[0] if np.ndim(value) == 2 else np.asarray(value, dtype=float))[:, None]
         for key, value in (parameters or {}).items()
     }
-    try:
-        with np.errstate(all="ignore"):
-            before, after = (np.asarray(map(near, u, np.array([t]), p)) for t in TIMES)
-    except Exception:  # validation reports errors of user functions
-        return False
-    return not np.array_equal(before, after, equal_nan=True)
+    moved = {key: value + MOVED * rng.standard_normal(value.shape) for key, value in given.items()}
+    return any(_differs(map, near, u, p) for p in ((given, moved) if given else (given,)))
+
+
+def _differs(map: Map, x: Array, u: Array, p: Mapping[str, Array]) -> bool:
+    """True if a map has another value, or raises an error, at one of TIMES after the first; False if it raises an error there."""
+    first: Array | None = None
+    for t in TIMES:
+        try:
+            with np.errstate(all="ignore"):
+                value = np.asarray(map(x, u, np.array([t]), p))
+        except Exception:  # validation reports errors of user functions
+            return first is not None
+        if first is not None and not np.array_equal(first, value, equal_nan=True):
+            return True
+        first = value
+    return False

@@ -326,3 +326,25 @@ def test_a_simulator_names_wrong_arguments():
     for h in (0.0, -0.1, np.nan, np.inf):
         with pytest.raises(ValueError, match=r"expected a positive, finite time step"):
             simulator.advance(np.zeros(2), np.array([[4.0]]), h)
+
+
+@pytest.mark.parametrize(
+    "force",
+    [
+        lambda t, wind: np.where(t > 1.0, -4.0, 0.0),
+        lambda t, wind: wind * np.sin(5.0 * t),
+        lambda t, wind: wind * np.where(t > 1.0, 1.0, 0.0),
+    ],
+)
+def test_a_simulator_finds_that_dynamics_read_the_time(force):
+    """A force that begins later, or is zero with the parameters of the first call, which may also fail."""
+    rates = to.FunctionMap(lambda x, u, t, p: [x[1], u[0] + force(t, p["wind"][0])], 2, 1)
+    step = to.SampledSystem(to.make_backend(rates, "forward_ad", engine="numpy"), "rk4")
+    simulator, x, us = to.Simulator(step), np.array([0.1, 0.2]), np.zeros((4, 1))
+    with pytest.raises(Exception, match="wind"):
+        simulator.advance(x, us, 0.1, {"wnd": np.zeros(1)})
+    for wind, t in ((0.0, 0.0), (1.0, 0.0), (1.0, 2.0)):
+        there = simulator.advance(x, us, 0.1, {"wind": np.array([wind])}, t)
+        other = to.Simulator(step).advance(x, us, 0.1, {"wind": np.array([wind])}, t)
+        np.testing.assert_array_equal(there, other)
+    assert abs(there - simulator.advance(x, us, 0.1, {"wind": np.ones(1)}, 0.0)).max() > 1e-3
