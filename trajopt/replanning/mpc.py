@@ -87,6 +87,10 @@ class MPC:
         worker: Worker | None = None,
         initial_plan: Plan | Solution | None = None,
     ) -> None:
+        delay, period = _seconds("delay", delay), _seconds("period", period)
+        tick = period if tick is None else _seconds("tick", tick) or period
+        if deadline is not None and deadline != np.inf:
+            deadline = _seconds("deadline", deadline)
         if not delay >= 0.0:
             raise ValueError(f"delay = {delay}; expected a number of seconds of at least 0")
         if isinstance(worker, (str, type)):
@@ -98,9 +102,7 @@ class MPC:
         if horizon is None and not ocp.in_scaled_time and period > ocp.times[-1] * (1.0 + SAME_TIME):
             raise ValueError(f"period = {period} s is longer than a plan, {ocp.times[-1]:.6g} s: replan more often")
         lead = 0.0 if worker is None else period
-        self._timing = Timing(
-            tick=tick or period, period=period, lead=lead, deadline=deadline, drop_late=deadline is not None
-        )
+        self._timing = Timing(tick=tick, period=period, lead=lead, deadline=deadline, drop_late=deadline is not None)
         self._ocp, self._horizon, self._delay = ocp, horizon or RecedingHorizon(ocp), delay
         self._worker = ImmediateWorker(self._timing.tick, deadline, RECENT) if worker is None else worker
         self._planner, self._recorder = planner_of(ocp, solver, options), RunRecorder(RECENT)
@@ -133,10 +135,10 @@ class MPC:
         """Control (nu,) for the state x (nx,) measured at t [s], to be applied from ``delay`` later until that of the next step.
 
         x: None, or with NaN, without a measurement; the model then predicts the state. t: default one tick after the last step, at
-        first 0. Raises ValueError for a state of another shape, and for a time before the last step.
+        first 0. Raises ValueError for a state of another shape or without numbers, for a time that is not a finite number, and for
+        one before the last step; then nothing has changed.
         """
-        if x is not None and np.shape(x) != (self._ocp.manifold.nx,):
-            raise ValueError(f"x has shape {np.shape(x)}; expected (nx = {self._ocp.manifold.nx},)")
+        x = None if x is None else _state(x, self._ocp.manifold.nx)
         t = self._time(t)
         now = t - self._started(x, t) + self._delay
         if x is None:
@@ -145,20 +147,21 @@ class MPC:
             message = "a measured state is not finite; using the model prediction"
             self._recorder.event(now, EventKind.BAD_MEASUREMENT, message)
         else:
-            self._control.observer.correct(Measurement(now - self._delay, np.asarray(x, dtype=float)))
+            self._control.observer.correct(Measurement(now - self._delay, x))
         return self._control.at(round(now / self._timing.tick), now)[1].copy()
 
     def _time(self, t: float | None) -> float:
         """Time of a step [s], which is stored: t, or by default one tick after the last step, 0 at first.
 
-        Raises ValueError for a time before the last step.
+        Raises ValueError for a time that is not a finite number, and for one before the last step.
         """
         if t is None:
             t = 0.0 if self._origin is None else self._latest + self._timing.tick
+        t = _seconds("t", t)
         if not t >= self._latest - SAME_TIME:
             raise ValueError(f"t = {t} s is before the last step, at {self._latest} s")
-        self._latest = float(t)
-        return self._latest
+        self._latest = t
+        return t
 
     def _started(self, x: Array | None, t: float) -> float:
         """Time of the first step, the origin of internal times; at the first call, it is t, and the control is created.
@@ -270,6 +273,33 @@ def _rows(value: Array, given: OCP, problem: OCP) -> Array:
     starts = given.start + given.times[: len(value)]
     at = np.searchsorted(starts, problem.start + problem.times + SAME_TIME, side="right") - 1
     return value[np.maximum(at, 0)]
+
+
+def _seconds(key: str, value: Any) -> float:
+    """Time [s] as a float. Raises ValueError, which names ``key``, unless it is one finite number."""
+    numbers = _real_numbers(value)
+    if numbers is None or numbers.size != 1 or not np.isfinite(numbers).all():
+        raise ValueError(f"{key} = {value!r}; expected a finite number of seconds")
+    return float(numbers.item())
+
+
+def _state(x: Any, nx: int) -> Array:
+    """State (nx,) as floats. Raises ValueError for another shape, and for entries that are not real numbers."""
+    numbers = _real_numbers(x)
+    if numbers is None:
+        raise ValueError(f"x = {x!r}; expected nx = {nx} real numbers, NaN for unknown ones")
+    if numbers.shape != (nx,):
+        raise ValueError(f"x has shape {numbers.shape}; expected (nx = {nx},)")
+    return numbers
+
+
+def _real_numbers(value: Any) -> Array | None:
+    """Value as an array of floats; None for a ragged list, and for entries that are not real numbers."""
+    try:
+        values = np.asarray(value)
+    except ValueError:
+        return None
+    return values.astype(float) if values.dtype.kind in "biuf" else None
 
 
 def _as_numbers(name: str, key: str, value: Any) -> Array:

@@ -251,6 +251,31 @@ def test_a_horizon_that_shrinks_ends_at_its_goal():
     assert mpc.statistics()["events"]["horizon ended"] == 1
 
 
+@pytest.mark.parametrize("t", [np.inf, np.nan, "soon", 1j, [0.1, 0.2]])
+def test_a_time_that_is_not_a_finite_number_changes_nothing(t):
+    mpc = to.MPC(problem(), period=PERIOD)
+    for _ in range(2):
+        with pytest.raises(ValueError, match="t = .*; expected a finite number of seconds"):
+            mpc.step(np.zeros(2), t)
+        mpc.step(np.zeros(2))
+    assert not mpc.statistics()["events"] and mpc.plan.start == PERIOD
+
+
+@pytest.mark.parametrize("x", [["a", 0.0], [None, 0.0], [1j, 0.0], [[0.0], [0.0, 1.0]], "ab"])
+def test_a_state_without_numbers_changes_nothing(x):
+    mpc = to.MPC(problem(), period=PERIOD)
+    with pytest.raises(ValueError, match="expected nx = 2 real numbers, NaN for unknown ones"):
+        mpc.step(x, 5.0)
+    np.testing.assert_array_equal(mpc.step([0, 0], 1.0), to.MPC(problem(), period=PERIOD).step(np.zeros(2), 1.0))
+
+
+@pytest.mark.parametrize("key", ["delay", "period", "tick", "deadline"])
+def test_settings_without_a_number_of_seconds_are_refused(key):
+    for value in ("a", 1j, [0.1, 0.2], np.nan) if key == "deadline" else ("a", 1j, [0.1, 0.2], np.nan, np.inf):
+        with pytest.raises(ValueError, match=f"{key} = .*; expected a finite number of seconds"):
+            to.MPC(problem(), **{"period": PERIOD, key: value})
+
+
 def test_what_cannot_be_used_is_refused():
     mpc = to.MPC(problem(), period=PERIOD)
     with pytest.raises(ValueError, match=r"x has shape \(3,\); expected \(nx = 2,\)"):
