@@ -51,11 +51,12 @@ class Simulator:
         parameters: of the map, default those of the constructor. t: time of the first step [s], for maps that read it. The state
         may be NaN or infinite. Raises ValueError for a wrong shape of x or us, and for a step that is not positive and finite.
         """
-        n, m, nx, ndx = len(us), self.dynamics.nu, self.dynamics.manifold.nx, self.dynamics.manifold.ndx
-        if np.shape(x) != (nx,):
-            raise ValueError(f"x has shape {np.shape(x)}; expected (nx = {nx},)")
-        if np.shape(us) != (n, m):
-            raise ValueError(f"us has shape {np.shape(us)}; expected (n, nu = {m})")
+        x, us = np.asarray(x, dtype=float), np.asarray(us, dtype=float)
+        n, m, nx, ndx = len(np.atleast_1d(us)), self.dynamics.nu, self.dynamics.manifold.nx, self.dynamics.manifold.ndx
+        if x.shape != (nx,):
+            raise ValueError(f"x has shape {x.shape}; expected (nx = {nx},)")
+        if us.shape != (n, m):
+            raise ValueError(f"us has shape {us.shape}; expected (n, nu = {m})")
         if self.dynamics.takes_time and not 0.0 < h < np.inf:
             raise ValueError(f"h = {h} s; expected a positive, finite time step")
         parameters = self._parameters if parameters is None else parameters

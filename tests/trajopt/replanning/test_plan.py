@@ -318,7 +318,10 @@ def test_unusable_plans_have_a_fault():
 def test_a_simulator_names_wrong_arguments():
     cart = to.FunctionMap(lambda x, u, t, p: [x[1], u[0] / p["mass"][0]], 2, 1)
     simulator = to.Simulator(to.SampledSystem(to.make_backend(cart, "forward_ad"), "euler"), {"mass": np.array([2.0])})
+    np.testing.assert_allclose(simulator.advance([0, 0], [[4]], 0.1), [0.0, 0.2])  # lists of integers
     np.testing.assert_allclose(simulator.advance(np.zeros(2), np.array([[4.0]]), 0.1), [0.0, 0.2])
+    with pytest.raises(ValueError, match=r"us has shape \(\); expected"):
+        simulator.advance(np.zeros(2), 4.0, 0.1)
     with pytest.raises(ValueError, match=r"x has shape \(3,\); expected \(nx = 2,\)"):
         simulator.advance(np.zeros(3), np.array([[4.0]]), 0.1)
     with pytest.raises(ValueError, match=r"us has shape \(1, 3\); expected \(n, nu = 1\)"):
