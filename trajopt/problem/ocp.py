@@ -426,11 +426,12 @@ class OCP:
         phases = [phase for phase in self.phases if phase.parameters]
         named = [part for part in parts if part.name == name] or (phases if name == DYNAMICS else [])
         if not named:
-            kinds = "cost term or constraint" if self.constraints() else "cost term"
+            if name == DYNAMICS:
+                raise ValueError("the dynamics have no parameters; give them to the problem, parameters={...}")
             known = ", ".join(dict.fromkeys([*(part.name for part in parts), *[DYNAMICS] * bool(phases)]))
             own = any(name in phase.parameters for phase in phases)
             hint = f"; {name!r} is a parameter of the dynamics: updated({DYNAMICS!r}, {name}=...)" if own else ""
-            raise ValueError(f"no {kinds} is named {name!r}; known: {known}{hint}")
+            raise ValueError(f"no cost term or constraint is named {name!r}; known: {known}{hint}")
         return [*named]
 
     def require_rows(self, name: str, key: str, value: Values, *knots: int) -> None:

@@ -184,14 +184,17 @@ class MPC:
         changes: parameters by name, ``weight`` of a term, ``lower`` and ``upper`` of a constraint. Each is one row (n,), or rows
         (N, n) by knot, or (N + 1, n) with the final knot. Plans begin ``delay`` after their step: after a step at t, the rows
         belong to the times t + delay + ocp.times. A later problem gets the rows at its own times. Raises ValueError for an unknown
-        name or parameter, a wrong shape, numbers that are not finite, except infinite bounds, and a lower bound above the upper
-        one.
+        name or parameter, a missing value, a wrong shape, numbers that are not finite, except infinite bounds, and bounds
+        that no value satisfies.
 
             mpc.set("goal", [0.4, 0.1, 0.5])
             mpc.set("velocity", weight=0.2)
             mpc.set("dynamics", inertia=to.inertial_parameters(loaded))  # to.InertialBody
         """
         problem = self._horizon(0.0 if self._origin is None else self._latest + self._delay) or self._ocp
+        if values is None and not changes:
+            problem.parts_named(name)  # raises for an unknown name
+            raise ValueError(f"{name!r}: no value is given; pass one, such as set({name!r}, [...])")
         if values is not None:
             changes = {_only_parameter(problem, name): values, **changes}
         numbers = {key: _as_numbers(name, key, value) for key, value in changes.items()}
@@ -203,6 +206,8 @@ class MPC:
         for part in valued.parts_named(name):
             if isinstance(part, Constraint) and (part.lower > part.upper).any():
                 raise ValueError(f"{name!r}: a lower bound is above the upper one; set both in one call")
+            if isinstance(part, Constraint) and ((part.lower == np.inf) | (part.upper == -np.inf)).any():
+                raise ValueError(f"{name!r}: a lower bound of inf, or an upper one of -inf, excludes every value")
         self._values.setdefault(name, {}).update({key: (value, problem) for key, value in numbers.items()})
         self._valued = problem, valued
 

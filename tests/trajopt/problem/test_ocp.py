@@ -251,7 +251,7 @@ def test_terms_are_updated_by_name():
     np.testing.assert_array_equal(changed.terminal[0].parameters["reference"], goal)
     np.testing.assert_array_equal(changed.terminal[0].weight, np.full(6, 7.0))
     np.testing.assert_array_equal(ocp.terminal[0].parameters["reference"], REST)
-    with pytest.raises(ValueError, match="no cost term is named 'sate'; known: control, state"):
+    with pytest.raises(ValueError, match="no cost term or constraint is named 'sate'; known: control, state"):
         ocp.updated("sate", weight=1.0)
     heavy = OCP((replace(ocp.phases[0], parameters={"mass": np.ones(1)}),), ocp.x0, ocp.terminal)
     with pytest.raises(ValueError, match="known: control, state, dynamics; 'mass' is a parameter of the dynamics"):
@@ -261,7 +261,7 @@ def test_terms_are_updated_by_name():
         heavy.updated("dynamics", weight=1.0)
     with pytest.raises(ValueError, match="the dynamics: the parameter 'mass' has 1 numbers; got 2"):
         heavy.updated("dynamics", mass=[1.0, 2.0])
-    with pytest.raises(ValueError, match="no cost term is named 'dynamics'"):
+    with pytest.raises(ValueError, match="the dynamics have no parameters; give them to the problem"):
         ocp.updated("dynamics", mass=1.0)
 
 

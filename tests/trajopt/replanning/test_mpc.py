@@ -81,6 +81,9 @@ def test_values_hold_from_the_next_step_on(rows):
         ("goal", [np.nan], {}, "goal is not finite"),
         ("goal", "far", {}, "'goal': goal = 'far'; expected numbers"),
         ("goal", None, {"gaol": [1.0]}, "no parameter"),
+        ("goal", None, {}, "'goal': no value is given"),
+        ("gaol", None, {}, "no cost term or constraint is named 'gaol'"),
+        ("dynamics", [1.0], {}, "the dynamics have no parameters"),
     ],
 )
 def test_values_that_do_not_fit_are_refused_and_change_nothing(name, values, changes, said):
@@ -113,13 +116,18 @@ def test_a_load_is_carried_once_the_dynamics_have_its_mass(solver):
         mpc.set("dynamics", weight=1.0)
 
 
-def test_bounds_that_cross_are_refused():
+def test_bounds_that_no_value_satisfies_are_refused():
     ocp = problem()
     (phase,) = ocp.phases
     slow = to.state_bounds(ocp.manifold, [-np.inf, -0.4], [np.inf, 0.4], "limit")
     mpc = to.MPC(to.OCP([to.Phase(phase.dynamics, phase.dt, phase.terms, {}, (slow,))], ocp.x0, ocp.terminal))
     with pytest.raises(ValueError, match="'limit': a lower bound is above the upper one; set both in one call"):
         mpc.set("limit", lower=[1.0])
+    for bounds in ({"lower": [np.inf], "upper": [np.inf]}, {"lower": [-np.inf], "upper": [-np.inf]}):
+        with pytest.raises(
+            ValueError, match="'limit': a lower bound of inf, or an upper one of -inf, excludes every value"
+        ):
+            mpc.set("limit", **bounds)
     mpc.set("limit", lower=[1.0], upper=[2.0])
 
 
