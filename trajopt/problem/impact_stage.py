@@ -30,7 +30,7 @@ from dynamics_backends.protocol import (
 )
 from dynamics_backends.registry import as_backend, make_backend
 from dynamics_backends.scalar import Rows, Scalar, rows_of
-from trajopt.problem.ocp import LinearizedStep, Sampling, StepContraction
+from trajopt.problem.ocp import LinearizedStep, Phase, Sampling, StepContraction
 
 JUMP = "jump"
 """Scheme name of stages with a jump."""
@@ -98,6 +98,11 @@ class ImpactStage:
     def _first_controls(self, u: Array) -> Array:
         """First nu columns of controls u (N, >= nu), as floats."""
         return np.asarray(u, float)[:, : self.nu]
+
+
+def has_fixed_steps(phase: Phase) -> bool:
+    """True for discrete dynamics, one step of which is one time step of the phase: their map does not read dt."""
+    return isinstance(phase.dynamics, ImpactStage) and phase.dynamics.takes_time
 
 
 def discrete_dynamics(

@@ -57,7 +57,8 @@ class ReplanningLoop:
     that it raises ends the run. until: called after each tick with the time [s] and the true state (nx,) at its end; a nonempty
     result ends the run and becomes the message of an event. watch: called after each tick with its snapshot.
 
-    Raises ValueError for a horizon without a problem at the start of the initial plan.
+    Raises ValueError for a horizon without a problem at the start of the initial plan, and for a tick that is not the time step of
+    discrete dynamics.
     """
 
     def __init__(

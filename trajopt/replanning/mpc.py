@@ -25,7 +25,7 @@ from trajopt.problem.terms import Values
 from trajopt.replanning.converged_planner import ConvergedPlanner
 from trajopt.replanning.measurements import Measurement
 from trajopt.replanning.plan import Horizon, Plan, RecedingHorizon, fault_of, warm_start
-from trajopt.replanning.planning import Control, Planner, Planning
+from trajopt.replanning.planning import Control, Planner, Planning, require_whole_steps
 from trajopt.replanning.real_time import RealTimeSLQ
 from trajopt.replanning.real_time_sqp import RealTimeSQP
 from trajopt.replanning.run_log import EventKind, RunRecorder, statistics_of
@@ -57,9 +57,10 @@ class MPC:
     initial_plan: plan or solution that is tracked first; default: the solution from x0.
 
     The constructor solves once, unless ``initial_plan`` is given, and runs the planner once, so that missing code is compiled
-    before the first step. Raises ValueError if that solve finds no plan, for invalid times, and for a period longer than ``ocp``
-    without ``horizon``, TypeError for a solver that is neither a name nor a planner, and for other arguments of a wrong type,
-    UnknownName for an unknown solver or option, and the errors of :func:`trajopt.solve` for an invalid problem.
+    before the first step. Raises ValueError if that solve finds no plan, for invalid times, for a tick that is not the time step of
+    discrete dynamics, and for a period longer than ``ocp`` without ``horizon``, TypeError for a solver that is neither a name nor a
+    planner, and for other arguments of a wrong type, UnknownName for an unknown solver or option, and the errors of
+    :func:`trajopt.solve` for an invalid problem.
 
     >>> import trajopt as to
     >>> cart = to.FunctionMap(lambda x, u, t, p: [x[1], u[0]], 2, 1, second_order=True)
@@ -103,6 +104,7 @@ class MPC:
             raise ValueError(f"period = {period} s is longer than a plan, {ocp.times[-1]:.6g} s: replan more often")
         lead = 0.0 if worker is None else period
         self._timing = Timing(tick=tick, period=period, lead=lead, deadline=deadline, drop_late=deadline is not None)
+        require_whole_steps(ocp, self._timing, delay)
         self._ocp, self._horizon, self._delay = ocp, horizon or RecedingHorizon(ocp), delay
         self._worker = ImmediateWorker(self._timing.tick, deadline, RECENT) if worker is None else worker
         self._planner, self._recorder = planner_of(ocp, solver, options), RunRecorder(RECENT)

@@ -20,6 +20,7 @@ import numpy as np
 
 from dynamics_backends.protocol import Array
 from trajopt.guesses.guesses import WarmStart, reached_knots, resampled_guess, times_in
+from trajopt.problem.impact_stage import has_fixed_steps
 from trajopt.problem.ocp import OCP, Phase
 from trajopt.problem.terms import CostTerm
 from trajopt.replanning.workers import SAME_TIME
@@ -251,7 +252,7 @@ class ResampledHorizon:
     """Remaining part of a single-phase problem that begins at time 0, on a constant number of knots; None below ``min_time`` [s].
 
     The time steps shrink. Values by knot are those of the knot of the problem at or before each new one. Raises ValueError for a
-    problem with several phases.
+    problem with several phases, and for discrete dynamics.
     """
 
     ocp: OCP
@@ -260,6 +261,10 @@ class ResampledHorizon:
     def __post_init__(self) -> None:
         if len(self.ocp.phases) > 1:
             raise ValueError("a problem with several phases cannot be resampled; use a ShrinkingHorizon")
+        if has_fixed_steps(self.ocp.phases[0]):
+            raise ValueError(
+                "discrete dynamics cannot be resampled, since their time steps are fixed; use a ShrinkingHorizon"
+            )
 
     def __call__(self, t: float) -> OCP | None:
         """Remaining problem at t [s] with the same number of knots; None if less than ``min_time`` remains.

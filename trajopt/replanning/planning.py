@@ -22,6 +22,7 @@ import numpy as np
 
 from dynamics_backends.protocol import Array
 from trajopt.guesses.guesses import WarmStart
+from trajopt.problem.impact_stage import has_fixed_steps
 from trajopt.problem.ocp import OCP
 from trajopt.replanning.measurements import MovingObject, Observer, Track
 from trajopt.replanning.plan import Following, Horizon, Plan, fault_of, warm_start
@@ -58,7 +59,8 @@ class Planning:
     """Current and pending plans, and the solves that replace them.
 
     initial_plan: executed until the first new plan starts. objects: moving objects of the world. recorder: receives events and
-    solves. Raises ValueError for a horizon without a problem at the start of the initial plan.
+    solves. Raises ValueError for a horizon without a problem at the start of the initial plan, and for a tick that is not the
+    time step of discrete dynamics.
     """
 
     def __init__(
@@ -76,6 +78,7 @@ class Planning:
             raise ValueError(
                 "the horizon has no problem at the start of the first plan; start the plan within the horizon"
             )
+        require_whole_steps(problem, timing)
         self._horizon, self._planner, self._worker, self._timing = horizon, planner, worker, timing
         self._objects, self._recorder = objects, recorder
         self.model, self.manifold = Model(problem, initial_plan.start), problem.manifold
@@ -225,6 +228,26 @@ def _answer_fault(answer: Answer) -> str | None:
     if answer.error is not None:
         return f"{type(answer.error).__name__}: {answer.error}"
     return fault_of(answer.value)
+
+
+def require_whole_steps(ocp: OCP, timing: Timing, delay: float = 0.0) -> None:
+    """Raise ValueError unless predictions of discrete dynamics take whole time steps: one in each tick, lead and delay multiples.
+
+    delay: of the measurements [s].
+    """
+    for phase in filter(has_fixed_steps, ocp.phases):
+        wrong = np.abs(phase.dt - timing.tick) > SAME_TIME
+        if wrong.any():
+            step = f"one time step of the problem, {phase.dt[np.argmax(wrong)]:.6g} s"
+            raise ValueError(
+                f"tick = {timing.tick:.6g} s, but discrete dynamics advance by {step}, in each tick: choose equal ones"
+            )
+        for key, value in (("delay", delay), ("lead", timing.lead)):
+            rest = value - round(value / timing.tick) * timing.tick
+            if abs(rest) > SAME_TIME:
+                raise ValueError(
+                    f"{key} = {value:.6g} s; expected a multiple of the time step of the discrete dynamics, {timing.tick:.6g} s"
+                )
 
 
 class Control:

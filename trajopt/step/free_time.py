@@ -22,7 +22,7 @@ from dynamics_backends.scalar import Rows, Scalar
 from dynamics_backends.stretched_map import MIN_RATIO, Durations, StretchedMap, root_of_ratio, time_scaled, widened
 from trajopt.problem.constraints import Constraint, chosen_coordinates, state_bounds
 from trajopt.problem.guess import Guess, Motion, as_guess
-from trajopt.problem.impact_stage import ImpactStage
+from trajopt.problem.impact_stage import ImpactStage, has_fixed_steps
 from trajopt.problem.ocp import OCP, DiscreteMap, Phase, fitting
 from trajopt.problem.residuals import scaled
 from trajopt.problem.terms import CostTerm, residual_cost
@@ -292,7 +292,7 @@ def _require_sampled(phase: Phase) -> None:
 
     Discrete dynamics with a duration raise it, too.
     """
-    if isinstance(phase.dynamics, ImpactStage) and phase.dynamics.takes_time:
+    if has_fixed_steps(phase):
         raise MissingCapability(
             "the time steps of discrete dynamics have no derivative in their length; for a free duration pass xdot = f(x, u) to "
             "SampledSystem"

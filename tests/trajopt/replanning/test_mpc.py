@@ -11,8 +11,9 @@ from replanning_cases import DT, KNOTS, mass, problem
 
 import trajopt as to
 from experiments.replan.faults import Failing
-from trajopt.replanning.plan import ShrinkingHorizon
+from trajopt.replanning.plan import RecedingHorizon, ResampledHorizon, ShrinkingHorizon
 from trajopt.replanning.real_time import RealTimeSLQ
+from trajopt.replanning.sampled_plant import SampledPlant
 
 PERIOD = 0.05
 
@@ -257,6 +258,37 @@ def test_a_horizon_that_shrinks_ends_at_its_goal():
     xs = run(mpc, KNOTS)
     assert abs(xs[-1, 0] - 1.0) < 0.1
     assert mpc.statistics()["events"]["horizon ended"] == 1
+
+
+def test_ticks_of_discrete_dynamics_are_their_time_steps():
+    step = to.discrete_dynamics(lambda x, u, t, p: [0.9 * x[0] + 0.1 * u[0]], 1, 1)
+    costs = [to.control_cost(1, weight=0.01), to.state_cost(1, [0.5], 1.0)]
+    ocp = to.OCP.single_phase(step, [1.0], 20, 0.1, costs)
+    for tick in (0.05, 0.2):
+        with pytest.raises(
+            ValueError, match=f"tick = {tick} s, but discrete dynamics advance by .*, 0.1 s, in each tick"
+        ):
+            to.MPC(ocp, period=0.2, tick=tick)
+    with pytest.raises(ValueError, match=r"delay = 0.05 s; expected a multiple of the time step .*, 0.1 s"):
+        to.MPC(ocp, period=0.1, delay=0.05)
+    with closing(to.ThreadWorker()) as worker, pytest.raises(ValueError, match=r"lead = 0.15 s; expected a multiple"):
+        to.MPC(ocp, period=0.15, tick=0.1, worker=worker)
+    with pytest.raises(ValueError, match="discrete dynamics cannot be resampled"):
+        ResampledHorizon(ocp)
+    plan = to.Plan.from_solution(to.solve(ocp), 0.0)
+    with pytest.raises(ValueError, match=r"tick = 0.05 s, but discrete dynamics"):
+        timing = to.Timing(tick=0.05, period=0.1)
+        to.ReplanningLoop(RecedingHorizon(ocp), RealTimeSLQ(), SampledPlant(step, ocp.x0, 0.1), plan, timing)
+    mpc = to.MPC(ocp, period=0.1, delay=0.2)
+    x, acting = (
+        ocp.x0,
+        [np.zeros(1)] * 2,
+    )  # the model is exact: plans start at the state two steps after the measurement
+    for k in range(6):
+        u = mpc.step(x, 0.1 * k)
+        if k >= 2:
+            np.testing.assert_allclose(mpc.plan.xs[0], 0.9 * (0.9 * x + 0.1 * acting[0]) + 0.1 * acting[1], atol=1e-12)
+        x, acting = 0.9 * x + 0.1 * acting[0], [acting[1], u]
 
 
 @pytest.mark.parametrize("t", [np.inf, np.nan, "soon", 1j, [0.1, 0.2]])
