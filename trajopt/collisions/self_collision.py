@@ -51,7 +51,7 @@ def self_pairs(robot: RobotCover, seed: int = 0) -> SelfPairs:
     distance of the same pieces in :class:`~trajopt.collisions.free_space.TruePieces` is negative.
     """
     model = robot.model
-    neighbors = [(near, far) for near, far in _on_chains(robot) if model.parent[far] == near]
+    neighbors = [(near, far) for near, far in _on_chains(robot) if _parent(robot, far) == near]
     candidates = [pair for pair in _on_chains(robot) if pair not in neighbors]
     rng = np.random.default_rng(seed)
     lower, upper = (np.where(np.isfinite(b), b, s * np.pi) for b, s in ((model.q_lower, -1.0), (model.q_upper, 1.0)))
@@ -108,6 +108,17 @@ def _on_chains(robot: RobotCover) -> list[tuple[int, int]]:
             if near in robot.carried:
                 found.append((near, far))
     return sorted(found)
+
+
+def _parent(robot: RobotCover, body: int) -> int:
+    """Return the parent of a body, -1 for the ground; bodies without mass and capsules are skipped.
+
+    Files without joints of several DoFs use such bodies to connect two bodies by several joints; so does the MJCF loader.
+    """
+    parent = int(robot.model.parent[body])
+    while parent >= 0 and not robot.model.mass[parent] and parent not in robot.carried:
+        parent = int(robot.model.parent[parent])
+    return parent
 
 
 def _named(robot: RobotCover, pairs: Iterable[tuple[int, int]]) -> str:
@@ -282,7 +293,7 @@ def _pairs(model: Model, robot: RobotCover) -> tuple[Pair, ...]:
         (a, b)
         for i, a in enumerate(bodies)
         for b in bodies[i + 1 :]
-        if int(model.parent[b]) != a and (a >= 0 or not model.floating_base)
+        if _parent(robot, b) != a and (a >= 0 or not model.floating_base)
     )
 
 

@@ -164,3 +164,18 @@ def test_a_changed_file_is_read_again(tmp_path):
     assert check_self_collision(to.load_urdf(path), ROLLED).collisions
     path.write_text(file("", ""))
     assert check_self_collision(to.load_urdf(path), ROLLED).unchecked
+
+
+def test_the_parent_of_a_body_with_two_joints_is_its_neighbor(tmp_path):
+    pytest.importorskip("mujoco")
+    joint = '<joint name="{}" type="{}" axis="0 0 1"/>'
+    for joints in (joint.format("hoist", "slide"), joint.format("hoist", "slide") + joint.format("twist", "hinge")):
+        file = tmp_path / f"crane{len(joints)}.xml"
+        file.write_text(
+            '<mujoco><worldbody><body name="rope"><joint name="swing" axis="0 1 0"/><geom type="capsule" '
+            f'fromto="0 0 0 0 0 -.5" size=".02"/><body name="load" pos="0 0 -.5">{joints}'
+            '<geom type="box" pos="0 0 -.05" size=".1 .05 .05"/></body></body></worldbody></mujoco>'
+        )
+        model = to.load_robot(file)
+        lifted = np.array([0.3, 0.05, 0.2])[None, : model.nq]
+        assert check_self_collision(model, lifted) == ((), "")
