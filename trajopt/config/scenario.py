@@ -366,7 +366,7 @@ def sensor_of(ocp: OCP, settings: Settings) -> Sensor:
 def path_of(task: Task, xs: Array) -> Array | None:
     """Return the positions (M, 3) [m] of the task's frame at states xs (M, nx), or None if the task has no frame or no robot."""
     model = task.ocp.model
-    return None if model is None or task.frame is None else position_of(model, task.frame, xs[:, : model.nq])
+    return None if model is None or task.frame is None else position_of(model, task.frame, model.configuration_of(xs))
 
 
 def contour_error(task: Task, xs: Array) -> Array | None:
@@ -386,6 +386,8 @@ def clearances_of(task: Task, xs: Array, objects: Mapping[str, Array]) -> dict[s
         return {name: task.clearance(xs, p) for name, p in objects.items() if p.shape[1] == 3}
     if model is None or not task.points:
         return {}
-    at = np.array(point_positions(model, xs[:, : model.nq].T, [(point.body, point.offset) for point in task.points]))
+    at = np.array(
+        point_positions(model, model.configuration_of(xs).T, [(point.body, point.offset) for point in task.points])
+    )
     where = {name: p.T for name, p in objects.items() if p.shape[1] == 3}
     return {name: np.linalg.norm(at - p, axis=1).min(axis=0) - task.radii.get(name, 0.0) for name, p in where.items()}

@@ -329,7 +329,7 @@ def _joint_bounds(model, manifold: Manifold, q: Array, v: Array, name: str) -> C
     q, v = np.broadcast_to(q, (2, model.nq)), np.broadcast_to(v, (2, model.nv))
     names, both = np.array([*model.q_names, *(f"v[{dof}]" for dof in model.dof_names)]), np.hstack([q, v])
     if model.coupling is not None:
-        own = np.r_[model.coupling.independent_q, model.nq + model.coupling.independent]
+        own = np.r_[model.independent_q, model.nq + model.independent_v]
         names, both = names[own], both[:, own]
     robot = (*(f"q[{name}]" for name in names[: len(names) // 2]), *names[len(names) // 2 :])
     more = manifold.nx - len(names) if manifold.is_flat and manifold.tangent_names[: len(robot)] == robot else 0

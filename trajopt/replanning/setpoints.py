@@ -242,7 +242,7 @@ def _feet(model: Model | None, feet: Sequence[str], xs: Array) -> tuple[dict[str
         return {}, {}
     if model is None:
         raise ValueError("feet are unavailable, because the problem has no robot: pass model=... to the OCP")
-    q, v = xs[:, : model.nq].T, xs[:, model.nq : model.nq + model.nv].T
+    q, v = model.configuration_of(xs).T, model.velocity_of(xs).T
     frames = [model.frame_id(foot) for foot in feet]
     points = [(model.frames[i].body, model.frames[i].p.tolist()) for i in frames]
     at = {foot: np.asarray(place).T for foot, place in zip(feet, point_positions(model, q, points), strict=True)}

@@ -123,7 +123,7 @@ class Solution:
 
         if self.meta.get("self_collision") != NOT_CHECKED or self.model is None:
             return self
-        check = check_self_collision(self.model, self.xs[:, : self.model.nq])
+        check = check_self_collision(self.model, self.model.configuration_of(self.xs))
         collisions = [{"sentence": c.sentence(float(self.times[c.knot])), "enforced": False} for c in check.collisions]
         meta = {**self.meta, "self_collision": check.note, "limits": [*self.meta.get("limits", ()), *collisions]}
         return replace(self, meta=meta)
@@ -136,7 +136,7 @@ class Solution:
         """HTML for notebooks: a table, and plots of states (of a robot only its positions), controls and convergence."""
         from trajopt.results.report import Panel, as_html
 
-        meta, nq = self.meta, self.xs.shape[1] if self.model is None else self.model.nq
+        meta, shown = self.meta, self.xs if self.model is None else self.model.configuration_of(self.xs)
         names = list(meta.get("state_names") or ()) if self.model is None else list(self.model.q_names)
         rows = {
             "problem": meta.get("problem", ""),
@@ -148,7 +148,7 @@ class Solution:
         }
         records = np.array([[r.iteration, r.gradient, r.defect] for r in self.history], dtype=float).reshape(-1, 3)
         panels = [
-            Panel("positions" if self.model is not None else "states", self.times, self.xs[:, :nq], names),
+            Panel("positions" if self.model is not None else "states", self.times, shown, names),
             Panel("controls", self.times[:-1], self.us, list(meta.get("control_names") or ())),
             Panel("convergence by iteration", records[:, 0], records[:, 1:], ("gradient", "defect"), logarithmic=True),
         ]
@@ -239,9 +239,9 @@ class Solution:
             numbers["times"] = np.array(clock)
         check_times(numbers["times"])
         model = _model_of(metadata)
-        if model is not None and numbers["xs"].shape[1] < model.nq:
+        if model is not None and numbers["xs"].shape[1] < len(model.independent_q):
             raise ValueError(
-                f"its states have {numbers['xs'].shape[1]} entries, and its robot has {model.nq} coordinates"
+                f"its states have {numbers['xs'].shape[1]} entries, and its robot has {len(model.independent_q)} coordinates"
             )
         return cls(
             **{name: numbers[name] for name in ARRAYS},

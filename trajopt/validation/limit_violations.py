@@ -19,6 +19,7 @@ import numpy as np
 
 from dynamics_backends.protocol import Array, Batch, HasActuators, HasOutputs, unwrapped
 from dynamics_backends.rigid_body.batched import inverse_dynamics
+from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.stretched_map import Durations
 from trajopt.collisions.self_collision import SelfCollision, SelfCollisionCheck, check_self_collision
 from trajopt.problem.constraints import Constraint, chosen_coordinates, fixed_state, violations_at
@@ -144,12 +145,12 @@ def _self_collision_check(ocp: OCP, xs: Array) -> SelfCollisionCheck | None:
     """Check self-collision of a robot with at least two bodies in states xs; None for other problems, and for non-finite states."""
     if not has_links(ocp) or not np.isfinite(xs).all():
         return None
-    return check_self_collision(ocp.model, xs[:, : ocp.model.nq])
+    return check_self_collision(ocp.model, ocp.model.configuration_of(xs))
 
 
 def has_links(ocp: OCP) -> bool:
     """True if the problem has a robot with at least two bodies, and its states begin with the robot's configuration."""
-    return ocp.model is not None and ocp.model.nb >= 2 and ocp.manifold.nx >= ocp.model.nq
+    return ocp.model is not None and ocp.model.nb >= 2 and ocp.manifold.nx >= len(ocp.model.independent_q)
 
 
 def _self_collisions(ocp: OCP, xs: Array) -> Iterator[LimitViolation]:
@@ -300,7 +301,7 @@ def _robot_violations(ocp: OCP, xs: Array, us: Array) -> Iterator[LimitViolation
 
     Positions at x0, which is given, are not checked. States must begin with (q, v), else nothing is checked.
     """
-    if ocp.model is not None and xs.shape[1] >= ocp.model.nq + ocp.model.nv:
+    if ocp.model is not None and _has_velocities(ocp.model, xs):
         yield from (b for b in _joint_violations(ocp, xs, ocp.times) if not b.enforced)
         yield from _torques(ocp, us)
 
@@ -311,9 +312,14 @@ def simulated_violations(ocp: OCP, xs: Array, times: Array) -> list[LimitViolati
     ``enforced``: the problem enforces the limit in its plans. Empty for non-finite states, and without a robot.
     """
     model = ocp.model
-    if model is None or xs.shape[1] < model.nq + model.nv or not np.isfinite(xs).all():
+    if model is None or not _has_velocities(model, xs) or not np.isfinite(xs).all():
         return []
     return sorted(_joint_violations(ocp, xs, times), key=attrgetter("enforced"), reverse=True)
+
+
+def _has_velocities(model: Model, xs: Array) -> bool:
+    """True if states xs (M, nx) are long enough to contain the velocities of the robot."""
+    return xs.shape[1] >= len(model.independent_q) + len(model.independent_v)
 
 
 def _joint_violations(ocp: OCP, xs: Array, times: Array) -> Iterator[LimitViolation]:
@@ -321,7 +327,7 @@ def _joint_violations(ocp: OCP, xs: Array, times: Array) -> Iterator[LimitViolat
     model = ocp.model
     lower = np.concatenate([model.q_lower, -model.velocity_limit])
     upper = np.concatenate([model.q_upper, model.velocity_limit])
-    x = xs[:, : model.nq + model.nv]
+    x = np.hstack([model.configuration_of(xs), model.velocity_of(xs)])
     excess, enforced = np.maximum(x - upper, lower - x), _enforced_entries(ocp, lower, upper)
     given = excess[0].copy()
     excess[0, : model.nq] = -np.inf  # the motion cannot change x0
@@ -363,18 +369,21 @@ def _force(unit: str) -> str:
 
 
 def _enforced_entries(ocp: OCP, lower: Array, upper: Array) -> Array:
-    """Return a mask (nq + nv,) of the state entries that constraints of every phase bound at least as tightly as lower, upper.
+    """Return a mask (nq + nv,) of the entries of (q, v) that constraints of every phase bound at least as tightly as lower, upper.
 
-    In each phase a single constraint must bound the entry on both sides, to within NOTICED.
+    In each phase a single constraint must bound the entry on both sides, to within NOTICED. False for mimic joints that follow
+    others, which states do not contain.
     """
+    entries = np.r_[ocp.model.independent_q, ocp.model.nq + ocp.model.independent_v]
     held = np.ones((len(ocp.phases), len(lower)), dtype=bool)
     for i, phase in enumerate(ocp.phases):
         own = np.zeros(len(lower), dtype=bool)
         for c in phase.constraints:
             for j, place in enumerate(chosen_coordinates(c) or ()):
-                if place < len(lower):
-                    below = (np.atleast_2d(c.upper)[:, j] <= upper[place] + NOTICED).all()
-                    own[place] |= below and (np.atleast_2d(c.lower)[:, j] >= lower[place] - NOTICED).all()
+                if place < len(entries):
+                    e = entries[place]
+                    below = (np.atleast_2d(c.upper)[:, j] <= upper[e] + NOTICED).all()
+                    own[e] |= below and (np.atleast_2d(c.lower)[:, j] >= lower[e] - NOTICED).all()
         held[i] = own
     return np.array(held.all(axis=0))
 

@@ -350,7 +350,7 @@ def _state_warnings(ocp: OCP, has_errors: bool, known: _CheckCache) -> Iterator[
         yield from known.backends
     if has_errors or ocp.model is None:
         return
-    q = ocp.x0[: ocp.model.nq]
+    q = ocp.model.configuration_of(ocp.x0)
     outside = np.flatnonzero((q < ocp.model.q_lower) | (q > ocp.model.q_upper))
     for i in outside:
         limits = f"[{ocp.model.q_lower[i]:.6g}, {ocp.model.q_upper[i]:.6g}]"

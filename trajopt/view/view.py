@@ -192,7 +192,7 @@ def _motion_factory(
         """Motion at times (N + 1,) [s] with states xs (N + 1, nx); entries that are not finite count as 0."""
         finite = np.where(np.isfinite(xs), xs, 0.0)
         if robot is not None:
-            return Motion(name, robot, times, finite[:, : robot.nq], {}, tuple(tracks))
+            return Motion(name, robot, times, robot.configuration_of(finite), {}, tuple(tracks))
         drawn = annotations.drawn(finite)
         assert drawn is not None  # see above
         return ShapeMotion(name, drawn, times, title or name, tuple(tracks))

@@ -352,6 +352,27 @@ class Model:
         parts = [_NEUTRAL.get(kind, (0,)) for kind in self.joint_types]
         return np.array([value for part in parts for value in part], dtype=float)
 
+    @cached_property
+    def independent_q(self) -> np.ndarray:
+        """(n,) int: entries of q in states of the robot: all but those of mimic joints that follow others."""
+        return np.arange(self.nq) if self.coupling is None else self.coupling.independent_q
+
+    @cached_property
+    def independent_v(self) -> np.ndarray:
+        """(n,) int: entries of v in states of the robot: all but those of mimic joints that follow others."""
+        return np.arange(self.nv) if self.coupling is None else self.coupling.independent
+
+    def configuration_of(self, x: np.ndarray) -> np.ndarray:
+        """Return q (..., nq) of states x (..., nx), which begin with the entries `independent_q` of q."""
+        q = np.asarray(x)[..., : len(self.independent_q)]
+        return q if self.coupling is None else self.coupling.expand_q(q)
+
+    def velocity_of(self, x: np.ndarray) -> np.ndarray:
+        """Return v (..., nv) of states x (..., nx), which begin with the entries `independent_q` and `independent_v`."""
+        first = len(self.independent_q)
+        v = np.asarray(x)[..., first : first + len(self.independent_v)]
+        return v if self.coupling is None else v @ self.coupling.matrix.T
+
     def random_configuration(self, rng: np.random.Generator, N: int | None = None) -> np.ndarray:
         """Return configurations (N, nq), or one (nq,) without N, uniform within the limits.
 

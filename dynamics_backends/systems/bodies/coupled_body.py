@@ -49,6 +49,7 @@ class CoupledBody:
         names = [model.dof_names[d] for d in self.independent]
         self.manifold = Manifold(self._groups(), [f"q[{n}]" for n in names] + [f"v[{n}]" for n in names])
         self.driven = [i for i, d in enumerate(self.independent) if model.actuated[d]]
+        self.actuated = tuple(self.independent[i] for i in self.driven)
         self.control_names = tuple(f"u[{names[i]}]" for i in self.driven)
         self.output_names = tuple(f"v[{n}]" for n in names) + tuple(f"vdot[{n}]" for n in names)
         self.nu, self.n_out = len(self.driven), self.manifold.ndx

@@ -12,7 +12,9 @@ import trajopt as to
 from dynamics_backends.registry import make_backend
 from trajopt import StatusCode
 from trajopt.config.registry import PROBLEMS
+from trajopt.problem.annotations import Annotations
 from trajopt.validation.limit_violations import simulated_violations, weak_postures
+from trajopt.view.view import _motion_factory
 
 GO_TO = PROBLEMS["arm_go_to"]
 NUMPY = partial(make_backend, engine="numpy")
@@ -265,3 +267,26 @@ def test_a_failure_at_the_longest_duration_names_it():
     assert solution.status.code is StatusCode.LOCALLY_INFEASIBLE
     assert solution.status.advice.startswith(f"The duration is {solution.times[-1]:.4g} s, ")
     assert "the longest allowed duration: it may limit the motion; raise this bound" in solution.status.advice
+
+
+def test_limits_and_pictures_of_robots_whose_joints_follow_others_have_all_joints():
+    """States have the independent joints only; they were read as (q, v) of all joints."""
+    body = '<inertial><mass value="1"/><inertia ixx="0.1" iyy="0.1" izz="0.1" ixy="0" ixz="0" iyz="0"/></inertial>'
+    joint = '<joint name="{0}" type="prismatic"><parent link="base"/><child link="l{0}"/>{1}{2}</joint>'
+    limit = '<limit lower="0.01" upper="{}" effort="5" velocity="1.5"/>'.format
+    links = '<link name="base"/>' + "".join(f'<link name="l{name}">{body}</link>' for name in "abc")
+    follow = '<mimic joint="b" multiplier="2"/>'
+    joints = joint.format("a", limit(1), "") + joint.format("b", limit(1), "") + joint.format("c", limit(0.9), follow)
+    model = to.load_urdf(f'<robot name="gripper">{links}{joints}</robot>', mimic="follow")
+    system = to.CoupledBody(model)
+    xs = np.array([[0.1, 0.02, 0.0, 0.0], [0.1, 0.5, 0.0, 0.8], [2.0, 0.02, 0.0, 0.0]])
+    us = np.array([[0.0, 0.0], [6.0, 0.0]])
+    dynamics = to.SampledSystem(to.make_backend(system, "analytic", engine="numpy"))
+    ocp = to.OCP.single_phase(
+        dynamics, xs[0], 2, 0.1, constraints=[to.joint_limits(model, system.manifold)], model=model
+    )
+    found = {(b.kind, b.name): (b.knot, round(b.excess, 9)) for b in to.limit_violations(ocp, xs, us) if not b.enforced}
+    assert found == {("position", "c"): (1, 0.1), ("velocity", "c"): (1, 0.1), ("torque", "a"): (1, 1.0)}
+    assert not [finding for finding in to.validate(ocp) if "x0" in str(finding)]
+    motion = _motion_factory((), ocp, None, (), Annotations())("plan", np.arange(3.0), xs)
+    np.testing.assert_allclose(motion.q, [[0.1, 0.02, 0.04], [0.1, 0.5, 1.0], [2.0, 0.02, 0.04]])
