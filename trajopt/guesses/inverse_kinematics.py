@@ -139,9 +139,10 @@ def inverse_kinematics(
     """
     frame_id = model.frame_id(frame)
     if model.nq != model.nv:
-        raise ValueError(
-            f"{model.name} has quaternions in its configuration; inverse kinematics supports fixed-base robots only"
-        )
+        balls = [name for name, kind in zip(model.joint_names, model.joint_types, strict=True) if kind == "spherical"]
+        which = f"does not support ball joints: {', '.join(balls)}"
+        why = "supports fixed-base robots only" if model.floating_base or not balls else which
+        raise ValueError(f"{model.name} has quaternions in its configuration; inverse kinematics {why}")
     if model.coupling is not None:
         raise ValueError(
             f"{model.name} has mimic joints that follow others, which inverse kinematics does not support; load it with mimic = "

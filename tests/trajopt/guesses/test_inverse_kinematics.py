@@ -152,8 +152,12 @@ def test_bad_goals_are_refused(case):
 def test_unknown_frames_and_floating_robots_are_refused():
     with pytest.raises(UnknownName):
         to.inverse_kinematics(planar_arm(), "hand", np.zeros(3))
-    with pytest.raises(ValueError, match="quaternions"):
+    with pytest.raises(ValueError, match="quaternions.* supports fixed-base robots only"):
         to.inverse_kinematics(load_robot("hyq"), "lf_foot", np.zeros(3))
+    builder = ModelBuilder("ball")
+    builder.add_body("hand", None, "spherical", mass=1.0, inertia=np.eye(3))
+    with pytest.raises(ValueError, match="does not support ball joints: hand_joint"):
+        to.inverse_kinematics(builder.build(), "hand", np.zeros(3))
 
 
 def gantry(path, stroke):
