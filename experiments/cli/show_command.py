@@ -114,12 +114,17 @@ def _describe_robot(robot: str) -> Model:
 
 
 def _frame_lines(model: Model) -> list[str]:
-    """Return a table of frames with world poses at the neutral configuration; joints equal to a link's frame are omitted."""
+    """Return a table of frames with world poses at the neutral configuration; joints equal to a link's frame are omitted.
+
+    For a robot without moving bodies, return a sentence instead.
+    """
     import numpy as np
 
     from dynamics_backends.rigid_body.algorithms import kinematics
     from dynamics_backends.rigid_body.spatial.rotations import rpy_angles
 
+    if not model.nb:
+        return ['no joint moves the robot; in a script, to.load_robot(..., base="floating") gives it a floating base']
     q0, links = model.neutral(), [frame for frame in model.frames if frame.kind == "link"]
     rows = [["frame", "kind", "body", "x", "y", "z [m]", "roll", "pitch", "yaw [rad]"]]
     for number, frame in enumerate(model.frames):

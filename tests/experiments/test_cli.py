@@ -674,6 +674,13 @@ def test_show_takes_the_names_of_robots():
     assert "'irb4600x' is neither a file nor a known robot" in refused("show", "irb4600x")
 
 
+def test_show_describes_a_robot_without_joints(tmp_path):
+    mass = '<inertial><mass value="1"/><inertia ixx="1" iyy="1" izz="1" ixy="0" ixz="0" iyz="0"/></inertial>'
+    (tmp_path / "drone.urdf").write_text(f'<robot name="drone"><link name="body">{mass}</link></robot>')
+    result = run("show", tmp_path / "drone.urdf")
+    assert result.output.startswith("drone: 0 bodies") and 'base="floating"' in result.output
+
+
 def test_show_prints_limits_and_the_frames_of_a_robot():
     """Joints with the frame of their link are not listed."""
     lines = run("show", "erd:ur5").output.splitlines()
