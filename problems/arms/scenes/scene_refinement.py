@@ -107,7 +107,7 @@ class Refinement:
         free = least.distance >= MARGIN_FRACTION * motion.margin
         self.improving += self.best is not None
         self.failed += not converged
-        report = f"smallest distance {least}" if free else f"the motion is too close: {least}"
+        report = _distance_text(least) if free else f"the motion is too close: {least}"
         slow = self.timed and self.rounds < ROUNDS and times[-1] > SLOW * self.base.xs[-1, -1]
         converged = converged and not slow
         strong = converged and free and self._exceeds_torque_limits(solution)
@@ -219,7 +219,7 @@ class Refinement:
             self.latest, self.best, self.best_report = (
                 own,
                 found,
-                f"smallest distance {least}; this is the path of the planner, no shorter motion was found",
+                f"{_distance_text(least)}; this is the path of the planner, no shorter motion was found",
             )
 
     def _slow_down(self, plan: to.Guess) -> to.Guess | None:
@@ -306,6 +306,11 @@ class Refinement:
         k = int(np.argmin(gaps))
         least = MinimumDistance(float(gaps[k]), "a capsule of the robot", "the scene", float(times[k]))
         return least, np.where(gaps < asked, gaps, np.inf)
+
+
+def _distance_text(least: MinimumDistance) -> str:
+    """Return a sentence on the smallest distance, which is infinite if the robot can touch nothing."""
+    return f"smallest distance {least}" if np.isfinite(least.distance) else "no bodies to avoid"
 
 
 def matching_multipliers(multipliers: Mapping[str, Array], before: to.OCP, after: to.OCP) -> dict[str, Array]:

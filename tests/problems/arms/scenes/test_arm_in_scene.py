@@ -191,6 +191,16 @@ def test_without_bodies_the_duration_is_that_of_bang_bang(robot):
 
 
 @needs_coal
+def test_a_load_without_bodies_around_it_has_no_distance(robot):
+    """The report gave an infinite distance between two names that were empty."""
+    pytest.importorskip("cyipopt")
+    ball = {"name": "ball", "frame": "l2", "type": "sphere", "radius": 0.1, "position": [0.4, 0.0, 0.0], "mass": 1.0}
+    chosen = config(robot, body=[], carried=[ball])
+    report = solve_task(chosen, build_task(chosen)).report()
+    assert "no bodies to avoid" in report and "smallest distance" not in report
+
+
+@needs_coal
 def test_a_motion_slower_than_its_guess_is_solved_more_accurately_and_reported(robot):
     """The guess is at the limits of velocity and acceleration of one joint: 1.2 rad in 1.2 / 2 + 2 / 10 = 0.8 s. Steps that begin
     when the acceleration switches, and a motion sped up to its limits, reach this duration."""
