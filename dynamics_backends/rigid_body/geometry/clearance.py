@@ -69,12 +69,19 @@ class Clearances:
     """Map to the distances g of capsules on a robot's links from bodies (one for each slot), with derivatives.
 
     manifold: of states that begin with the configuration; default: of configurations only. moving: True if a parameter displaces
-    the bodies in the world. parameters: "pairs" (NUMBERS for each slot), and "center" (3) [m], the displacement. Raises ValueError
-    without slots, for a robot with quaternions (such as a floating base), or for a slot whose base is no ancestor of its link.
+    the bodies in the world. bodies: names of the bodies in the world, one for each slot, if they are known. parameters: "pairs"
+    (NUMBERS for each slot), and "center" (3) [m], the displacement. Raises ValueError without slots, for a robot with quaternions
+    (such as a floating base), or for a slot whose base is no ancestor of its link.
     """
 
     def __init__(
-        self, model: Model, slots: Sequence[Slot], manifold: Manifold | None = None, *, moving: bool = False
+        self,
+        model: Model,
+        slots: Sequence[Slot],
+        manifold: Manifold | None = None,
+        *,
+        moving: bool = False,
+        bodies: Sequence[str] = (),
     ) -> None:
         if not slots:
             raise ValueError("clearances need at least one slot")
@@ -91,13 +98,15 @@ class Clearances:
         self.moving = moving
         self.model, self.slots, self.nu, self.n_out = model, tuple(slots), 0, len(slots)
         self.manifold = manifold or Manifold.vector(model.nq, model.q_names)
-        self.output_names = tuple(self._name(i, slot) for i, slot in enumerate(slots))
+        self.output_names = tuple(
+            self._name(i, slot, bodies[i] if bodies else "the surroundings") for i, slot in enumerate(slots)
+        )
         self.control_names: tuple[str, ...] = ()
 
-    def _name(self, i: int, slot: Slot) -> str:
-        """Output name of slot i: its link, the kind of the body, the index, and the body's carrier unless it is the world."""
-        base = "" if slot.base == WORLD else f" of {self.model.body_names[slot.base]}"
-        return f"{self.model.body_names[slot.link]} to {slot.kind} {i}{base}"
+    def _name(self, i: int, slot: Slot, body: str) -> str:
+        """Output name of slot i: its link, and the name of a body in the world, or of the link that carries the other body."""
+        other = body if slot.base == WORLD else self.model.body_names[slot.base]
+        return f"{self.model.body_names[slot.link]} to {other} (pair {i})"
 
     def __call__(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Rows:
         """Distances g [m], one row for each slot; radii and margin are not subtracted."""

@@ -106,7 +106,8 @@ def _constraint(
         for i, body, core in pairs
     ]
     lower = np.array([cover.radii[i] + core.radius + margin for i, _, core in pairs])
-    residual = Clearances(cover.model, slots, manifold, moving=moving)
+    names = [body.name for _, body, _ in pairs]
+    residual = Clearances(cover.model, slots, manifold, moving=moving, bodies=names)
     values = {"pairs": np.concatenate(numbers)} | ({"center": np.zeros(3)} if moving else {})
     return Constraint(name, residual, lower, np.full(len(pairs), np.inf), values)
 

@@ -55,6 +55,13 @@ def agree(residual, x, u, p):
         np.testing.assert_allclose(np.asarray(a).reshape(N, -1), np.asarray(b).reshape(N, -1), atol=1e-9)
 
 
+def test_clearances_name_the_bodies():
+    link, names = MODEL.body_names, Clearances(MODEL, SLOTS).output_names
+    assert names[0] == f"{link[2]} to the surroundings (pair 0)" and names[4] == f"{link[5]} to {link[1]} (pair 4)"
+    bodies = ["post", "shelf", "shelf", "", "", "post"]
+    assert Clearances(MODEL, SLOTS, bodies=bodies).output_names[1] == f"{link[5]} to shelf (pair 1)"
+
+
 def test_derivatives_of_clearances():
     rng = np.random.default_rng(0)
     residual, x, p = Clearances(MODEL, SLOTS), configurations(rng), {"pairs": pairs(rng)}
