@@ -232,10 +232,11 @@ class CollisionPairs:
     def smallest_gaps(self, qs: Array, times: Array) -> Array:
         """Return the smallest of :meth:`gaps` (M,) [m] at each of M configurations, over all pairs of capsule and core.
 
-        Results of the reach or more may be only lower bounds. Raises ValueError without configurations, capsules or cores.
+        Results of the reach or more may be only lower bounds; they are infinite without pairs. Raises ValueError without
+        configurations.
         """
         gaps = self.gaps(qs, times)
-        return gaps.reshape(len(qs), -1).min(axis=1)
+        return np.asarray(gaps.reshape(len(qs), -1).min(axis=1, initial=np.inf))
 
     def _scene_at(self, times: Array) -> _ObstacleCores:
         """Return the cores of the scene at the times (M,) [s], with poses (M, O, ...)."""

@@ -231,7 +231,7 @@ class MotionInScene:
     def _clearance_of(self, q: Array, when: float) -> float:
         gaps = self.pairs.gaps(q[None], np.array([when]))[0]
         if not self.exact:
-            return float(gaps.min())
+            return float(gaps.min(initial=np.inf))
         close = np.argwhere(gaps < MAX_DISTANCE)
         true = TruePieces(self.pairs, q[None], np.array([when]))
         return min([MAX_DISTANCE, *(true.distance(0, int(i), int(o)) for i, o in close)])
