@@ -17,7 +17,9 @@ from dynamics_backends.rigid_body.geometry.clearance import NUMBERS
 from trajopt.collisions.mesh_check import RATE, MeshCheck, MinimumDistance
 from trajopt.config.task import Refined
 from trajopt.guesses.timed_path import Timing
+from trajopt.results.status import StatusCode
 from trajopt.solvers.feedback import tracking_gains
+from trajopt.solvers.termination import unrefined
 from trajopt.validation.limit_violations import constraint_violations
 from .in_scene import MotionInScene, guess_from_timing, motion_at, with_duration_scaled
 from .joint_torques import torques_of
@@ -59,6 +61,10 @@ WORTH = 0.995
 shorter, the tube follows them."""
 
 
+BLOCKED = (StatusCode.LOCALLY_INFEASIBLE, StatusCode.STALLED)
+"""Status codes of solves that may have failed because moving bodies were still in the way."""
+FASTER = "a faster motion may exist"
+"""Report of a motion after whose solve an attempt to find a faster one failed, or whose duration was fixed."""
 SHORTEST = 1.001
 """A motion within this factor of the lower bound of the duration counts as fastest possible."""
 
@@ -82,6 +88,7 @@ class Refinement:
     ) -> None:
         self.motion, self.check, self.ocp = motion, check, ocp
         self.base, self.start, self.tube, self.latest = guess, guess, tube, ocp
+        self.first, self.free_ocp = guess, ocp
         self.best: to.Solution | None = None
         self.best_ocp = ocp
         self.best_report = ""
@@ -123,13 +130,14 @@ class Refinement:
                 self.best, self.best_report, self.at_limit, self.best_tube = solution, report, held, self.tube
                 self.best_ocp = self.latest
             shortest = solution.xs[-1, -1] <= self.shortest / WORTH
-            if shortest or not held or gain < 1.0 / WORTH:
+            fixed = self.ocp is not self.free_ocp
+            if shortest or fixed or not held or gain < 1.0 / WORTH:
                 if self.sharp or not self._lags():
                     return self._finish_or_restart()
                 self.sharp = True
             self.base = plan if gain > 1.0 else self.base
         if self.rounds >= ROUNDS or self.improving >= self._improvements(solution) or self.failed >= FAILED:
-            return Refined(False, report) if self.best is None else self._finish_or_restart("a faster motion may exist")
+            return self._rejected(report, solution) if self.best is None else self._finish_or_restart(FASTER)
         if strong:
             return self._again(report, plan, solution)
         if converged and free:
@@ -138,6 +146,8 @@ class Refinement:
                 return self._problem_from_timing(found, tube)
             self.tube = min(2.0 * self.tube, WIDE)
             return self._again(report, plan, solution)
+        if solution.status.code in BLOCKED and motion.pairs.scene.moves and self.best is None:
+            self._wait_for_bodies()
         if not converged or least.distance < -DEEP:
             self.more *= 0.5
             self.seen = [plan] if np.isfinite(self.tube) else [*self.seen, plan]
@@ -146,6 +156,40 @@ class Refinement:
                 return self._again(report, self.base, solution)
         self._increase_margins(near, times)
         return self._again(report, plan, solution)
+
+    def _wait_for_bodies(self) -> None:
+        """Start from the first guess after a wait, and fix the duration: the problem places moving bodies where they are at the
+        times of its guess, which is exact for this duration only.
+
+        The first wait is half of the time until all bodies rest, the next one all of it.
+        """
+        motion, first = self.motion, self.first
+        T, n, (_, longest) = float(first.xs[-1, -1]), motion.model.nv, motion.limits.duration
+        rest = max(body.path.times[-1] for body in motion.pairs.scene.bodies if body.path is not None)
+        wait = min(min(self.failed / (FAILED - 1), 1.0) * max(rest, 0.0), longest - T)
+        if wait > 0.0:
+            q, times = first.xs[1:, :n], wait + T * motion.grid
+            delayed = Timing(np.vstack([q[:1], q]), np.append(0.0, times))
+            self.base = guess_from_timing(delayed, motion.limits, motion.fractions)
+            lower, upper = np.array(self.free_ocp.u_lower), np.array(self.free_ocp.u_upper)
+            lower[0, 0] = upper[0, 0] = self.base.xs[-1, -1]
+            self.ocp = replace(self.free_ocp, u_lower=lower, u_upper=upper)
+
+    def _rejected(self, report: str, solution: to.Solution) -> Refined:
+        """Return the last motion, which is not accepted.
+
+        With moving bodies it is compared with their positions at its own times, and reported as not feasible instead of locally
+        infeasible: only the problem with the bodies at the times of the guess is locally infeasible.
+        """
+        if not self.motion.pairs.scene.moves:
+            return Refined(False, report)
+        guess_duration = float(self.start.xs[-1, -1])
+        self.latest = self.motion.with_pairs(self.free_ocp, to.Guess(solution.xs, solution.us))
+        report += f"; the last solve placed the moving bodies at the times of a guess of {guess_duration:.3f} s"
+        if solution.status.code not in BLOCKED:
+            return Refined(False, report)
+        status = unrefined(self.rounds, report)
+        return Refined(False, report, solution=replace(solution, status=status))
 
     def _lags(self) -> bool:
         """True if the best motion is not clearly shorter than its guess."""
@@ -190,6 +234,8 @@ class Refinement:
         if self.timing is not None and self.timing.faster_than(float(self.best.xs[-1, -1]) / SHORTEST) is not None:
             self._use_planned_path()
         T = float(self.best.xs[-1, -1])
+        if self.ocp is not self.free_ocp:
+            more = (FASTER, "the duration is that of a guess that waits for moving bodies")
         if self.known * SHORTEST < T:
             more = (*more, f"its guess, timed by velocity and acceleration limits only, takes {self.known:.3f} s")
         if self.timing is not None:

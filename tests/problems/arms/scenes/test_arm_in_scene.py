@@ -497,6 +497,28 @@ def test_a_motion_longer_than_the_planned_path_is_replaced_by_it(robot):
     np.testing.assert_array_equal(own.xs[0], slow.xs[0])  # start of the motion that it replaces
 
 
+@needs_coal
+@pytest.mark.parametrize("opens", [True, False])
+def test_an_arm_waits_for_a_body_that_opens_the_way(robot, opens):
+    """A column that no motion passes leaves after 1 s: the arm waits. If it stays, the motion is not feasible, and
+    constraints are compared with the column at the times of the motion."""
+    column = {"name": "column", "type": "cylinder", "radius": 0.3, "length": 1.0, "position": [0.7, 0.0, 0.0]}
+    column |= {"times": [1.0, 1.4], "offsets": [[0.0, 0.0, 0.0], [0.0, 0.0, 5.0 if opens else 0.01]]}
+    values = config(robot, body=[column], duration=[0.1, 4.0]).as_dict()
+    chosen = read_config({**values, "solver": {"name": "ipm"}}, "test")
+    task = build_task(chosen)
+    solution = solve_task(chosen, task)
+    check, violations = solution.meta["check"], [*constraint_violations(task.latest(), solution.xs, solution.us)]
+    if opens:
+        assert solution.status.success, solution.status.message
+        assert "the duration is that of a guess that waits for moving bodies" in check
+        assert task.guess.xs[-1, -1] + 0.4 < solution.duration < 2.5
+        assert not any(violations)
+    else:
+        assert solution.status.code is to.StatusCode.NOT_FEASIBLE, solution.status.message
+        assert "too close" in check and "the last solve placed the moving bodies at the times of a guess of" in check
+
+
 @pytest.mark.parametrize("least", [0.1, 2.0])
 def test_a_plan_that_must_last_longer_is_a_motion(least):
     """Constant accelerations lead from each state to the next, within the duration limits."""
