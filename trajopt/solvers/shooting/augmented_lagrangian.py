@@ -269,6 +269,8 @@ class Rounds:
         found = list(solve(own, (self.xs[chosen], self.us[chosen]), requests))
         waits = termination.not_started()
         begun = [j for j, s in enumerate(found) if s.status != waits]
+        if not begun:
+            return [None] * len(numbers)
         if len(begun) < len(found):
             chosen, own, found = [chosen[j] for j in begun], own.subset(begun), [found[j] for j in begun]
         moved = dict(zip(begun, self._update_multipliers(chosen, own, found), strict=True))
@@ -280,8 +282,6 @@ class Rounds:
         chosen: indices of the problems. own: their batch with penalty terms. found: their solutions. Returns for each the answer
         to its request: solution, errors of each part, violation and penalty parameters.
         """
-        if not found:
-            return []
         xs, us = np.array([s.xs for s in found]), np.array([s.us for s in found])
         self.xs[chosen], self.us[chosen] = xs, us
         errors, violation, penalty = list[list[float]](), np.zeros(len(found)), np.zeros(len(found))

@@ -11,6 +11,7 @@ from swing_ups import bundled_swing_up
 import trajopt as to
 from trajopt import Batch, Guess, StatusCode
 from trajopt.solvers.batch import threads
+from trajopt.solvers.batch.slot_batch import SlotBatch
 
 
 @pytest.mark.parametrize("solver", ["slq", "ilqr", "gnms", "fddp", "ddp"])
@@ -176,6 +177,23 @@ def test_ctrl_c_once_is_not_lost(solver, call):
 
     found = to.solve_batch(ocp, values, guess, {"max_iterations": 600}, interrupt, solver=solver, gains=True, threads=1)
     assert len(calls) == call + 1 and {s.code for s in found.status} == {StatusCode.INTERRUPTED}
+    assert np.isfinite(found.cost).all() and np.abs(found.K).max(axis=(1, 2, 3)).min() > 0.0
+
+
+def test_ctrl_c_before_a_problem_of_a_round_has_begun_is_not_lost(monkeypatch):
+    ocp = swing(constrained=True)
+    values, guess = varied(ocp, n=6)
+    take, batches = SlotBatch._take, []
+
+    def stopped_later(batch, slot, stop):
+        if batch not in batches:
+            batches.append(batch)
+        stop[threads.STOP] |= len(batches) > 1
+        return take(batch, slot, stop)
+
+    monkeypatch.setattr(SlotBatch, "_take", stopped_later)
+    found = to.solve_batch(ocp, values, guess, {"max_iterations": 600}, solver="slq", gains=True, threads=1)
+    assert len(batches) == 2 and {s.code for s in found.status} == {StatusCode.INTERRUPTED}
     assert np.isfinite(found.cost).all() and np.abs(found.K).max(axis=(1, 2, 3)).min() > 0.0
 
 
