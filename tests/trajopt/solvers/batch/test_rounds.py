@@ -164,8 +164,9 @@ def test_ctrl_c_returns_the_finished_solutions(monkeypatch):
 
 @pytest.mark.parametrize("call", [0, 2, 5])
 @pytest.mark.parametrize("solver", ["slq", "ddp"])
-def test_ctrl_c_once_is_not_lost(solver, call):
+def test_ctrl_c_once_is_not_lost(monkeypatch, solver, call):
     """Ctrl-C stops a batch at any time, even after all inner solves of a round have finished."""
+    monkeypatch.setattr(threads, "POLL", 60.0)  # progress is reported after rounds only, however long they take
     ocp = swing(constrained=True)
     values, guess = varied(ocp, n=6)
     calls = []
