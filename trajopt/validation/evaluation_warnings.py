@@ -354,8 +354,8 @@ def not_finite(ocp: OCP, xs: Array, us: Array) -> list[NotFinite]:
 def explained(status: Status, ocp: OCP, xs: Array, us: Array) -> Status:
     """Add the cause of non-finite numbers and its remedy to the status of a solve that met them.
 
-    The cause is the dynamics at x0, which no guess changes, or the first non-finite term or constraint at (xs, us). Unchanged for
-    another status, if all of these are finite, and if the status names that part already.
+    The cause is the dynamics at x0, if they are not finite for any controls that are tried, or the first non-finite term or
+    constraint at (xs, us). Unchanged for another status, if all of these are finite, and if the status names that part already.
     """
     if status.code is StatusCode.NON_FINITE and (at_start := _not_finite_at_start(ocp, us)):
         what, remedy = at_start
@@ -384,12 +384,12 @@ def _not_finite_at_start(ocp: OCP, us: Array) -> tuple[str, str] | None:
     """
     first = next((i for i, phase in enumerate(ocp.phases) if phase.dynamics.takes_time), 0)
     phase, knot = ocp.phases[first], ocp.phase_slices[first].start
-    nu, random = phase.dynamics.nu, np.random.default_rng(0).standard_normal((POINTS, ocp.nu))
-    tried = np.vstack([np.nan_to_num(us[knot]), np.zeros(ocp.nu), random])
+    nu, rng = phase.dynamics.nu, np.random.default_rng(0)
+    tried = np.vstack([np.nan_to_num(us[knot]), np.zeros(ocp.nu), rng.standard_normal((POINTS, ocp.nu))])
     if ocp.control_bounds is not None:
         lower, upper = (bound[knot] for bound in ocp.control_bounds)
         both = np.isfinite(lower) & np.isfinite(upper)
-        tried[2:, both] = np.random.default_rng(0).uniform(lower[both], upper[both], (POINTS, int(both.sum())))
+        tried[2:, both] = rng.uniform(lower[both], upper[both], (POINTS, int(both.sum())))
         tried = np.clip(tried, lower, upper)
     try:
         with np.errstate(all="ignore"):
