@@ -16,15 +16,18 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import trajopt as to
+from experiments.benchmarks.first_try.instance import Instance
 from experiments.benchmarks.first_try.runs import FEASIBLE, Job, Row, instances
+from experiments.benchmarks.solvers.crocoddyl_peer import crocoddyl_solve
 
 FILE = Path(__file__).with_name("best_known.csv")
 SOLVERS = ("ddp", "fddp", "sqp", "ipm")
 """Further solvers that start from the instance's guess; "auto" and "dms" have their own rows."""
-RANDOM, BY_IPOPT = ("ddp", "ipm"), 2
-"""Solvers that start from random guesses, and number of random guesses for IPOPT (dms), which takes ten times as long."""
+RANDOM = ("ddp", "ipm", "dms")
+"""Solvers that start from random guesses; "dms" is IPOPT."""
 SHOOTING = ("ddp", "fddp")
 """Solvers that are skipped for problems with constraints."""
+CROCODDYL_ITERATIONS = 300
 SPREAD = 1.0
 """Standard deviation of random detours of the states [rad, m], and of controls relative to their limits or to 1."""
 Key = tuple[str, str, int]
@@ -79,15 +82,18 @@ def from_rows(rows: Iterable[Row]) -> list[Best]:
     return [Best(r.group, r.instance, r.seed, r.objective, r.solver) for r in rows if r.feasible]
 
 
-def search(job: Job, starts: int) -> list[Best]:
+def search(job: Job, starts: int, crocoddyl: Path | None) -> list[Best]:
     """Solve an instance with :data:`SOLVERS` from its guess, and with :data:`RANDOM` from ``starts`` random guesses.
 
-    job: the instance, and the time limit of each solve.
+    job: the instance, and the time limit of each solve. crocoddyl: Python of an environment with Crocoddyl, which solves the
+    instances that it can state from all these guesses; None to leave it out.
     """
     instance = next(i for i in instances(job.group, job.seed) if i.name == job.instance)
     ocp, guess = instance.build()
-    found = []
-    for start, solver, first in _starts(ocp, guess, job, starts):
+    rng = np.random.default_rng([job.seed, zlib.crc32(job.instance.encode())])
+    guesses = [random_guess(ocp, guess, rng) for _ in range(starts)]
+    found = [] if crocoddyl is None else list(_by_crocoddyl(crocoddyl, instance, ocp, [guess, *guesses], job))
+    for start, solver, first in _starts(ocp, guess, guesses):
         options = {} if job.time_limit is None else {"time_limit": job.time_limit}
         try:
             solution = to.solve(ocp, first, options, solver=solver)
@@ -98,16 +104,31 @@ def search(job: Job, starts: int) -> list[Best]:
     return found
 
 
-def _starts(ocp: to.OCP, guess: Any, job: Job, starts: int) -> Iterator[tuple[str, str, to.Guess]]:
+def _starts(ocp: to.OCP, guess: Any, guesses: list[to.Guess]) -> Iterator[tuple[str, str, to.Guess]]:
     for solver in SOLVERS:
         if solver not in SHOOTING or not ocp.constraints():
             yield solver, solver, guess
-    rng = np.random.default_rng([job.seed, zlib.crc32(job.instance.encode())])
-    for i in range(starts):
-        first = random_guess(ocp, guess, rng)
-        for solver in (*RANDOM, "dms") if i < BY_IPOPT else RANDOM:
+    for i, first in enumerate(guesses):
+        for solver in RANDOM:
             if solver not in SHOOTING or not ocp.constraints():
                 yield f"{solver}, random guess {i}", solver, first
+
+
+def _by_crocoddyl(python: Path, instance: Instance, ocp: to.OCP, guesses: list[Any], job: Job) -> Iterator[Best]:
+    """Yield the objectives of the controls that Crocoddyl finds from the guesses, the instance's own first.
+
+    The motions start from x0 and follow these controls in the dynamics of this toolkit, so that an objective does not depend on
+    Crocoddyl's model of the robot.
+    """
+    if instance.data is None:
+        return
+    arrays = [{"xs": np.asarray(g.xs).tolist(), "us": np.asarray(g.us).tolist()} for g in guesses]
+    data = instance.data() | {"guesses": arrays, "max_iterations": CROCODDYL_ITERATIONS}
+    for i, us in enumerate(crocoddyl_solve(python, data, 1)[1]["us"]):
+        motion = to.solve(ocp, to.Guess(guesses[0].xs, us), {"max_iterations": 0}, solver="ilqr", check=False)
+        name = "Crocoddyl" if i == 0 else f"Crocoddyl, random guess {i - 1}"
+        if np.isfinite(motion.cost):
+            yield Best(job.group, job.instance, job.seed, float(motion.cost), name)
 
 
 def random_guess(ocp: to.OCP, guess: Any, rng: np.random.Generator) -> to.Guess:

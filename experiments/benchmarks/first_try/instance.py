@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import trajopt as to
 
@@ -14,9 +15,11 @@ class Instance:
     group    "optimum", "minimum time" or "complementarity"
     family   class of the problem, a row of the table ("cart-pole with friction")
     build    function that returns problem and guess; called in the solving process
+    data     function that returns the problem as data of crocoddyl_side.py; None if Crocoddyl cannot state it
     """
 
     name: str
     group: str
     family: str
     build: Callable[[], tuple[to.OCP, to.Guess]]
+    data: Callable[[], dict[str, Any]] | None = None

@@ -20,12 +20,13 @@ import warnings
 import zlib
 from collections.abc import Callable
 from functools import cache, partial
+from typing import Any, NamedTuple
 
 import numpy as np
 
 import trajopt as to
 from dynamics_backends.protocol import Array
-from dynamics_backends.rigid_body.robots import ROBOT_WARNINGS
+from dynamics_backends.rigid_body.robots import ROBOT_WARNINGS, robot_path
 from experiments.benchmarks.first_try.instance import Instance
 from experiments.benchmarks.robots.arm_goals import Arm, load_arm, ranges
 from trajopt.config.task import position_of
@@ -58,7 +59,11 @@ def instances(seed: int = 0) -> list[Instance]:
     """Return all instances in mixed order, so that the first ones are of all families."""
     arms = [
         Instance(
-            f"{_short_name(arm)} {family} {number}", "optimum", family, partial(_arm_problem, family, arm, number, seed)
+            f"{_short_name(arm)} {family} {number}",
+            "optimum",
+            family,
+            partial(_arm_problem, family, arm, number, seed),
+            partial(_arm_data, family, arm, number, seed) if family in ("reach", "half torque") else None,
         )
         for family, count in (("reach", 5), ("half torque", 4), ("tool in a box", 3), ("pose", 4), ("obstacles", 4))
         for number in range(count)
@@ -91,13 +96,28 @@ def _arm(name: str) -> Arm:
     return load_arm(name)
 
 
-def _arm_problem(family: str, name: str, number: int, seed: int) -> Built:
-    """Build an arm problem; even numbers start with the straight arm, odd ones with a random posture."""
+class _Task(NamedTuple):
+    """Motion of an arm from rest at q0 (nq,) to the goal (3,) [m], where the frame is at q (nq,); torques up to limits (nv,)."""
+
+    arm: Arm
+    q0: Array
+    q: Array
+    goal: Array
+    limits: Array
+
+    @property
+    def x0(self) -> Array:
+        """Initial state (nq + nv,)."""
+        return np.concatenate([self.q0, np.zeros(self.arm.model.nv)])
+
+
+def _arm_task(family: str, name: str, number: int, seed: int) -> _Task:
+    """Draw the task of an arm; even numbers start with the straight arm, odd ones with a random posture."""
     with warnings.catch_warnings():
         for category in ROBOT_WARNINGS:
             warnings.simplefilter("ignore", category)
         arm = _arm(name)
-    model, robot = arm.model, to.FreeBody(arm.model, damping=False)
+    model = arm.model
     rng = np.random.default_rng([seed, zlib.crc32(f"{family} {name}".encode()), number])
     lower, upper = ranges(model)
     middle = 0.5 * (lower + upper)
@@ -105,14 +125,21 @@ def _arm_problem(family: str, name: str, number: int, seed: int) -> Built:
     q = middle + START_RANGE * (rng.uniform(lower, upper) - middle)
     if family == "pose":  # goal within reach at the velocity limits
         q = q0 + min(1.0, float((0.5 * model.velocity_limit * KNOTS * DT / 1.875 / np.abs(q - q0)).min())) * (q - q0)
-    x0, goal = np.concatenate([q0, np.zeros(model.nv)]), position_of(model, arm.frame, q)
     limits = model.effort_limit * (0.5 if family in ("half torque", "tool in a box") else 1.0)
+    return _Task(arm, q0, q, position_of(model, arm.frame, q), limits)
+
+
+def _arm_problem(family: str, name: str, number: int, seed: int) -> Built:
+    """Build an arm problem (:func:`_arm_task`)."""
+    task = _arm_task(family, name, number, seed)
+    arm, q0, q, goal, limits = task
+    model, robot = arm.model, to.FreeBody(arm.model, damping=False)
     low, high = (None, None) if family == "reach" else (-limits, limits)
-    running, terminal = _costs(arm, robot, x0, goal)
+    running, terminal = _costs(arm, robot, task.x0, goal)
     path, final = _constraints(family, arm, robot, q0, q, goal)
     ocp = to.OCP.single_phase(
         to.SampledSystem(to.make_backend(robot, "analytic"), "semi_implicit_euler"),
-        x0,
+        task.x0,
         KNOTS,
         DT,
         running,
@@ -126,6 +153,27 @@ def _arm_problem(family: str, name: str, number: int, seed: int) -> Built:
     )
     holding = to.inverse_dynamics(model, q0, np.zeros(model.nv), np.zeros(model.nv)) if number % 4 in (1, 2) else 0.0
     return ocp, to.constant_guess(ocp, np.clip(holding, -limits, limits))
+
+
+def _arm_data(family: str, name: str, number: int, seed: int) -> dict[str, Any]:
+    """Return the problem of :func:`_arm_problem`, without constraints, as data of crocoddyl_side.py."""
+    task = _arm_task(family, name, number, seed)
+    arm = task.arm
+    return {
+        "kind": "tool",
+        "urdf": str(robot_path(arm.robot)),
+        "locked": dict(arm.locked),
+        "joints": list(arm.model.dof_names),
+        "frame": arm.frame,
+        "x0": task.x0.tolist(),
+        "goal": task.goal.tolist(),
+        "dt": DT,
+        "horizon": KNOTS,
+        "limits": None if family == "reach" else task.limits.tolist(),
+        "state": np.repeat(STATE_WEIGHTS, arm.model.nv).tolist(),
+        "control": (TORQUE_WEIGHT / arm.model.effort_limit**2).tolist(),
+        "terminal": {"state": FINAL_STATE_WEIGHT, "goal": GOAL_WEIGHT, "rest": REST_WEIGHT},
+    }
 
 
 def _costs(arm: Arm, robot: to.FreeBody, x0: Array, goal: Array) -> tuple[list[to.CostTerm], list[to.CostTerm]]:

@@ -36,13 +36,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import platformdirs
 
 import trajopt as to
 from dynamics_backends.protocol import Array, unwrapped
 from experiments.benchmarks.generic import COLUMN, GenericProcess, build_notes
 from experiments.benchmarks.solvers.benchmark_dms import CONFIGS, _casadi_program, _compile, _settings, _write_code
-from experiments.benchmarks.solvers.crocoddyl_peer import environment
+from experiments.benchmarks.solvers.crocoddyl_peer import FOLDER, environment
 from experiments.benchmarks.solvers.crocoddyl_problems import PROBLEMS, our_problem
 from experiments.benchmarks.tables import print_table
 from trajopt.config.build import build_task
@@ -369,7 +368,7 @@ def main() -> None:
     parser.add_argument("--peers", type=int, default=200, help="number of problems solved by peers; 0: no peers")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--out", type=Path, help="folder of table.csv")
-    parser.add_argument("--environment", type=Path, default=platformdirs.user_cache_path("trajopt") / "crocoddyl")
+    parser.add_argument("--environment", type=Path, default=FOLDER)
     arguments = parser.parse_args()
     n, loop, peers = arguments.n, min(arguments.loop, arguments.n), min(arguments.peers, arguments.n)
     unknown = set(arguments.problems) - {"kinova", "ur5"}

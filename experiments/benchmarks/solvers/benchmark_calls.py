@@ -18,12 +18,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import platformdirs
 
 import trajopt as to
 from dynamics_backends.rigid_body.derivatives.fd_derivatives import FDSVA
 from dynamics_backends.tape.driver import kernel_tape
-from experiments.benchmarks.solvers.crocoddyl_peer import crocoddyl_solve, environment
+from experiments.benchmarks.solvers.crocoddyl_peer import FOLDER, crocoddyl_solve, environment
 from experiments.benchmarks.solvers.crocoddyl_problems import PROBLEMS, Data, our_problem
 from experiments.benchmarks.tables import markdown
 
@@ -123,7 +122,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run the benchmark and print both tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeats", type=int, default=30)
-    parser.add_argument("--environment", type=Path, default=platformdirs.user_cache_path("trajopt") / "crocoddyl")
+    parser.add_argument("--environment", type=Path, default=FOLDER)
     parser.add_argument("--without-crocoddyl", action="store_true")
     parser.add_argument("--out", type=Path, help="folder of table.csv and jacobians.csv")
     given = parser.parse_args(arguments)

@@ -20,6 +20,8 @@ import platformdirs
 from experiments.benchmarks.solvers.crocoddyl_problems import Data
 
 ROOT = Path(__file__).parents[3]
+FOLDER = platformdirs.user_cache_path("trajopt") / "crocoddyl"
+"""Default folder of the environment with Crocoddyl."""
 
 
 def environment(folder: Path) -> Path:
@@ -62,9 +64,7 @@ def parser(description: str | None, kind: str, names: Iterable[str]) -> argparse
     argument_parser.add_argument(
         "names", nargs="*", metavar=kind.upper(), help=f"out of {', '.join(names)}; default: all"
     )
-    argument_parser.add_argument(
-        "--environment", type=Path, default=platformdirs.user_cache_path("trajopt") / "crocoddyl"
-    )
+    argument_parser.add_argument("--environment", type=Path, default=FOLDER)
     argument_parser.add_argument("--out", type=Path, help="folder of table.csv")
     return argument_parser
 

@@ -5,7 +5,8 @@
 The script builds the problem of the JSON text (format: :mod:`crocoddyl_problems`). It solves the problem by FDDP to
 ``tight`` for the optimum, and ``repeats`` times to ``tolerance`` for the times, on one thread. With ``many``, a list of
 changes of the problem, it solves each changed problem once to ``tolerance``, and prints costs, iterations and solve
-times.
+times. With ``guesses``, a list of states and controls, it solves the problem from each of them and saves the controls "us" in the
+result file.
 """
 
 import json
@@ -94,6 +95,39 @@ def arm(p):
     return crocoddyl.ShootingProblem(x0, [models[0]] * p["horizon"], models[1]), joints.controls
 
 
+def tool(p):
+    """Arm of a URDF file that moves a tool to a position at rest."""
+    model = pin.buildModelFromUrdf(p["urdf"])
+    q = pin.neutral(model)
+    for name, value in p["locked"].items():
+        joint = model.joints[model.getJointId(name)]
+        q[joint.idx_q : joint.idx_q + joint.nq] = value if joint.nq == 1 else [np.cos(value), np.sin(value)]
+    model = pin.buildReducedModel(model, [model.getJointId(name) for name in p["locked"]], q)
+    joints, state = Joints(model, p["joints"]), crocoddyl.StateMultibody(model)
+    actuation, nu, w = crocoddyl.ActuationModelFull(state), model.nv, p["terminal"]
+    frame = model.getFrameId(p["frame"], pin.FrameType.BODY)
+    x0 = joints.state(p["x0"])
+    still, effort = crocoddyl.ResidualModelState(state, x0, nu), crocoddyl.ResidualModelControl(state, nu)
+    place = crocoddyl.ResidualModelFrameTranslation(state, frame, np.array(p["goal"]), nu)
+    rest = crocoddyl.ResidualModelFrameVelocity(state, frame, pin.Motion.Zero(), pin.LOCAL_WORLD_ALIGNED, nu)
+    weighted = crocoddyl.ActivationModelWeightedQuad
+    running = [
+        cost(state, still, 1.0, weighted(joints.tangent(p["state"]))),
+        cost(state, effort, 1.0, weighted(joints.v(p["control"]))),
+    ]
+    terminal = [cost(state, still, w["state"]), cost(state, place, w["goal"]), cost(state, rest, w["rest"])]
+    models = [
+        crocoddyl.IntegratedActionModelEuler(
+            crocoddyl.DifferentialActionModelFreeFwdDynamics(state, actuation, cost_sum(state, nu, terms)), dt
+        )
+        for terms, dt in ((running, p["dt"]), (terminal, 0.0))
+    ]
+    if p["limits"] is not None:
+        models[0].u_ub = joints.v(p["limits"])
+        models[0].u_lb = -models[0].u_ub
+    return crocoddyl.ShootingProblem(x0, [models[0]] * p["horizon"], models[1]), joints
+
+
 def trot(p):
     model = example_robot_data.load(p["robot"]).model
     joints, state = Joints(model, p["joints"]), crocoddyl.StateMultibody(model)
@@ -176,8 +210,25 @@ def solve_many(build, p):
     json.dump(results, sys.stdout)
 
 
+def solve_guesses(p):
+    """Solve a problem of kind "tool" from each guess and save the controls."""
+    problem, joints = tool(p)
+    problem.nthreads = 1
+    solver = (crocoddyl.SolverFDDP if p["limits"] is None else crocoddyl.SolverBoxFDDP)(problem)
+    us = []
+    for guess in p["guesses"]:
+        xs = [problem.x0, *(joints.state(x) for x in guess["xs"][1:])]
+        solver.solve(xs, [joints.v(u) for u in guess["us"]], p["max_iterations"], False)
+        us.append(joints.controls(solver.us))
+    np.savez(sys.argv[1], us=us)
+    json.dump({"version": crocoddyl.__version__}, sys.stdout)
+
+
 def main():
     p = json.load(sys.stdin)
+    if "guesses" in p:
+        solve_guesses(p)
+        return
     build = {"unicycle": unicycle, "arm": arm, "trot": trot}[p["kind"]]
     if "many" in p:
         solve_many(build, p)

@@ -16,10 +16,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import platformdirs
-
 import problems
 from experiments.analysis.environment import with_variable
+from experiments.benchmarks.solvers.crocoddyl_peer import FOLDER
 from experiments.papers.method import require
 from trajopt.config.build import uncut
 
@@ -40,7 +39,7 @@ def solves() -> tuple[list[dict[str, Any]], list[str]]:
         return [], ["solves of all peers: the benchmarks are in a source tree only"]
     with with_variable("TRAJOPT_THREADS", 1):
         rows += list(_casadi())
-        python = platformdirs.user_cache_path("trajopt") / "crocoddyl" / "bin" / "python"
+        python = FOLDER / "bin" / "python"
         if python.exists():
             rows += list(_crocoddyl(python))
         else:
