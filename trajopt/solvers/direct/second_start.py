@@ -40,6 +40,8 @@ OPEN = 0.5
 """Fraction of the largest defect of the guess, below which the defects count as closing."""
 RECENT = 20
 """Number of last iterations in the median of the defects."""
+SAME_STATES = 1e-9
+"""Largest difference of states up to which two guesses are the same."""
 PATIENCE = 50
 """Minimum number of iterations of the first start."""
 START, LAST = "from the rollout of its controls", "from the rollout of its last controls"
@@ -49,9 +51,10 @@ Run = Callable[[Guess, Any, Callback | None], Solution]
 
 
 def solve_twice(run: Run, ocp: OCP, guess: Guess, options: Options, callback: Callback | None) -> Solution:
-    """Solve from a guess; if its defects stay open, solve again from the rollout of its controls, if that is finite.
+    """Solve from a guess; if its defects stay open, solve again from the rollout of its controls, if that is another finite motion.
 
-    The first solve is stopped for this after half of its iterations, at least PATIENCE. No second start after a success, Ctrl-C, a
+    A guess that is this rollout has defects too where bounds on states, such as a goal, move its states. The first solve is stopped
+    for this after half of its iterations, at least PATIENCE. No second start after a success, Ctrl-C, a
     time limit or an unbounded problem. Iterations and time limits hold for both together.
     """
     report = None if callback is None else Continued(callback)
@@ -108,8 +111,9 @@ class _Watch:
 
     @cached_property
     def rollout(self) -> Guess | None:
-        """Rollout of the controls of the guess, or None if it is not finite."""
-        return rollout_of(self.ocp, self.guess.us)
+        """Rollout of the controls of the guess, or None if it is not finite or has the states of the guess."""
+        found = rollout_of(self.ocp, self.guess.us)
+        return None if found is None or np.allclose(found.xs, self.guess.xs, rtol=0.0, atol=SAME_STATES) else found
 
     @property
     def is_open(self) -> bool:

@@ -12,7 +12,7 @@ from textbook_systems import double_integrator
 import trajopt as to
 from problems.robots import erd_names
 from trajopt.results.status import StatusCode
-from trajopt.solvers.direct.second_start import PATIENCE, solve_twice
+from trajopt.solvers.direct.second_start import PATIENCE, rollout_of, solve_twice
 from trajopt.solvers.options import SQPOptions
 
 needs_erd = pytest.mark.skipif(not erd_names(), reason="example-robot-data is not installed")
@@ -133,6 +133,13 @@ def test_other_solves_have_no_second_start():
     ):
         starts(method, **options)
         assert len(method.guesses) == 1
+
+
+def test_a_guess_that_is_the_rollout_of_its_controls_is_not_solved_twice():
+    """Bounds on states, such as a goal, give such a guess defects."""
+    ocp, method = integrators(), Scripted([3.0] * 201)
+    solve_twice(method, ocp, rollout_of(ocp, np.ones((ocp.horizon, 1))), SQPOptions(), None)
+    assert len(method.guesses) == 1
 
 
 def test_a_solve_continues_without_another_start():
