@@ -29,7 +29,7 @@ from experiments.papers.singh_2023 import second_order_errors, second_order_grow
 from experiments.papers.study import Claim, Comparison, Outcome, Study
 from problems.robots import load_robot
 from trajopt import Status, StatusCode, solve
-from trajopt.solvers.qp.active_set import ActiveSet
+from trajopt.solvers.qp.casadi_qp import ActiveSet
 from trajopt.solvers.qp.qp import QP, QPStatus
 
 BAD_INPUT = 2

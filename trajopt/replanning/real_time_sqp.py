@@ -26,7 +26,7 @@ from trajopt.solvers.direct.direct_sqp import staged_program
 from trajopt.solvers.direct.transcription import Transcription
 from trajopt.solvers.feedback import tracking_gains
 from trajopt.solvers.options import SQPOptions
-from trajopt.solvers.qp.interior_point import InteriorPoint
+from trajopt.solvers.qp.casadi_qp import InteriorPoint
 from trajopt.solvers.qp.newton import active_set_newton
 from trajopt.solvers.qp.qp import QPSolution, QPStatus, make_qp_solver
 from trajopt.solvers.sqp.convexify import Convexified, convexified

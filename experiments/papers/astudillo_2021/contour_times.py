@@ -27,7 +27,7 @@ from experiments.papers.study import ASTUDILLO, Claim, Comparison, Outcome
 from trajopt import OCP, Solution
 from trajopt.config.build import build_task, make_ready, solve_task, uncut
 from trajopt.config.config import load_config
-from trajopt.solvers.qp.active_set import ActiveSet
+from trajopt.solvers.qp.casadi_qp import ActiveSet
 from trajopt.solvers.qp.qp import QP, QPSolution, QPStatus
 
 SOURCE = f"{ASTUDILLO}, fig. 2"
@@ -75,7 +75,7 @@ def qps_by_active_sets() -> Iterator[list[QPStatus]]:
         found.append(solution.status)
         return solution
 
-    ActiveSet.solve = noted  # type: ignore[method-assign]
+    ActiveSet.solve = noted  # type: ignore[method-assign, assignment]
     try:
         yield found
     finally:

@@ -6,8 +6,8 @@ import numpy as np
 
 from dynamics_backends.protocol import Array
 from trajopt.lq.lapack import cholesky
-from trajopt.solvers.qp.kkt.riccati_kkt import RiccatiKKT, by_stages
 from trajopt.solvers.qp.qp import QP
+from trajopt.solvers.qp.riccati_kkt import RiccatiKKT, by_stages
 from trajopt.solvers.qp.scipy_sparse import sp, sparse_linalg
 
 DENSE = 150
@@ -41,7 +41,7 @@ def convex_on_equalities(qp: QP) -> bool:
     equals the number of rows of E if and only if H is positive definite there (theorem 16.3).
     """
     if by_stages(qp):
-        return RiccatiKKT(qp).factorize(np.where(np.equal(*qp.bounds), np.inf, 0.0))
+        return RiccatiKKT(qp).factorize(np.equal(*qp.bounds))
     fixed = sp.identity(len(qp.g), format="csr")[qp.lb == qp.ub]
     E = sp.vstack([qp.sparse_A.tocsr()[qp.l == qp.u], fixed], format="csr")
     H = qp.sparse_H

@@ -15,7 +15,7 @@ from __future__ import annotations
 import numpy as np
 
 from dynamics_backends.protocol import Array
-from trajopt.solvers.qp.kkt.choice import system_of
+from trajopt.solvers.qp.active_equations import solved_equations
 from trajopt.solvers.qp.qp import QP, QPSolution, QPStatus, kkt_residual, largest
 
 CHANGES = 6
@@ -25,24 +25,24 @@ TOLERANCE = 1e-10
 
 
 def active_set_newton(qp: QP, y: Array, z: Array) -> QPSolution | None:
-    """Return the solution of a QP, or None if the active set does not converge; the signs of y (m,), z (n,) give the first set.
+    """Return the solution of a QP from a first active set, given by the signs of y (m,), z (n,).
 
-    None also for crossed bounds, more active constraints than variables, a singular system, or residuals above TOLERANCE. H
-    need not be convex: the solution satisfies the first-order conditions.
+    None if the active set does not converge; also for crossed bounds, more active constraints than variables, a singular
+    system, or residuals above TOLERANCE. H need not be convex: the solution satisfies the first-order conditions.
     """
     lower, upper = qp.bounds
     if (lower > upper).any():
         return None
-    equal, m, system = lower == upper, len(qp.l), system_of(qp)
+    equal, m = lower == upper, len(qp.l)
     side = _sides(np.concatenate([y, z]), lower, upper)
     with np.errstate(all="ignore"):
         for count in range(1, CHANGES + 2):
             active = equal | (side != 0)
             goal = np.where(active, np.where(side > 0, upper, lower), 0.0)
-            if active.sum() > len(qp.g) or not system.factorize(np.where(active, np.inf, 0.0)):
+            solved = solved_equations(qp, active, goal) if active.sum() <= len(qp.g) else None
+            if solved is None:
                 return None
-            w, both = system.solve(-qp.g, goal)
-            both = np.where(active, both, 0.0)
+            w, both = solved
             found = QPSolution(w, both[:m], both[m:], QPStatus.SOLVED, count)
             values = qp.bounded(w)
             slack = TOLERANCE * (1.0 + largest(values))

@@ -12,8 +12,7 @@ import numpy as np
 
 from dynamics_backends.protocol import Array
 from trajopt.solvers.qp.convexity import positive_definite
-from trajopt.solvers.qp.interior_point import polished
-from trajopt.solvers.qp.kkt.sparse_kkt import SparseKKT
+from trajopt.solvers.qp.polishing import polished
 from trajopt.solvers.qp.qp import QP, QPSolution, QPStatus, kkt_residual
 from trajopt.solvers.qp.scipy_sparse import sp
 
@@ -54,7 +53,7 @@ class OSQP:
         both = np.asarray(result.y)
         solution = QPSolution(np.asarray(result.x), both[:m], both[m:], QPStatus.FAILED, int(result.info.iter))
         if np.isfinite(solution.w).all() and np.isfinite(both).all():
-            solution = polished(qp, SparseKKT(qp), solution)
+            solution = polished(qp, solution)
         return solution._replace(status=_qp_status(qp, solution, int(result.info.status_val)))
 
     def _load(self, qp: QP, lower: Array, upper: Array) -> None:

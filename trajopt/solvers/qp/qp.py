@@ -7,9 +7,9 @@ rows and z of the bounds make  Hw + g + A'y + z = 0;  they are positive at upper
 
 | solver | method | for |
 |---|---|---|
-| interior_point | primal-dual, Riccati recursion for QPs in stages, else sparse factorization | any QP; the default |
+| interior_point | proximal interior point of PIQP, through CasADi | any QP; the default |
 | osqp | operator splitting (ADMM) with polishing | large sparse QPs for which a coarse solution or a warm start helps |
-| daqp, qrqp | active set | small QPs: exact active sets |
+| daqp, qrqp | active set, through CasADi | small QPs: exact active sets |
 """
 
 from __future__ import annotations
@@ -159,10 +159,10 @@ def complementarity(values: Array, lower: Array, upper: Array, multipliers: Arra
 
 
 _SOLVERS: dict[str, tuple[str, str, dict[str, Any]]] = {
-    "interior_point": ("trajopt.solvers.qp.interior_point", "InteriorPoint", {}),
+    "interior_point": ("trajopt.solvers.qp.casadi_qp", "InteriorPoint", {}),
     "osqp": ("trajopt.solvers.qp.osqp_solver", "OSQP", {}),
-    "daqp": ("trajopt.solvers.qp.active_set", "ActiveSet", {"method": "daqp"}),
-    "qrqp": ("trajopt.solvers.qp.active_set", "ActiveSet", {"method": "qrqp"}),
+    "daqp": ("trajopt.solvers.qp.casadi_qp", "ActiveSet", {"method": "daqp"}),
+    "qrqp": ("trajopt.solvers.qp.casadi_qp", "ActiveSet", {"method": "qrqp"}),
 }
 QP_SOLVERS = tuple(_SOLVERS)
 

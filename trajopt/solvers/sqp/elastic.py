@@ -17,8 +17,8 @@ from typing import NamedTuple
 import numpy as np
 
 from trajopt.solvers.nlp.nlp_diagnosis import STATIONARY_VIOLATION
+from trajopt.solvers.qp.casadi_qp import InteriorPoint
 from trajopt.solvers.qp.convexity import positive_definite
-from trajopt.solvers.qp.interior_point import InteriorPoint
 from trajopt.solvers.qp.qp import QP, QPSolution, QPSolver, QPStatus, violation
 from trajopt.solvers.qp.scipy_sparse import sp
 from trajopt.solvers.sqp.convexify import convexified

@@ -93,13 +93,14 @@ def solve_nlp(
 class SQPLoop:
     """State of one SQP solve. ``run`` may be called once; it always returns a solution, also after Ctrl-C.
 
-    best: best iterate. objective_size: max(1, |f|) at the start. began: start on a monotonic clock [s].
+    best: best iterate. objective_size: max(1, |f|) at the start. began: start on a monotonic clock [s]. violation_floor: lower
+    bound of the shift of H in a step that ignores the objective, after the line search along such a step failed.
     """
 
     def __init__(self, nlp: NLP, options: SQPOptions, callback: Callback | None = None) -> None:
         self.nlp, self.options = nlp, options
         self.journal, self.damping, self.began = Journal(callback), Damping(), start_of_solve()
-        self.iteration, self.objective_size = 0, 1.0
+        self.iteration, self.objective_size, self.violation_floor = 0, 1.0, 0.0
         self.best: Iterate | None = None
         self.rounding, self.at_rounding = RoundingTest(), False
         self.contradictions = Contradictions(options.elastic_weight, np.zeros_like(nlp.g_lower))
@@ -183,6 +184,7 @@ class SQPLoop:
             what = nlp_diagnosis.non_finite_number(at.nlp, at.w, at.f, at.g, "an entry of the Hessian")
             return termination.non_finite(what)
         damping, floor, first, promise = self.damping, 0.0, self.damping.scale, np.inf
+        self.violation_floor = 0.0
         for attempt in range(SCALINGS + RETRIES):
             convex, found = self._directed(at, damping.scale * H, floor)
             if isinstance(found, Status):
@@ -201,9 +203,10 @@ class SQPLoop:
                 damping.grow(first, attempt + 1)
             elif not scaling:
                 floor = RETRY_GROWTH * max(convex.delta, 1e-6 * max(1.0, float(np.abs(H.data).max(initial=0.0))))
+                self.violation_floor = floor if np.isinf(step.weight) else 0.0
         self._record(at, step, taken)
         self.iteration += 1
-        self.qps.full = taken.alpha == 1.0
+        self.qps.full = taken.alpha == 1.0 and floor == 0.0
         if taken.new is None:
             return self._stuck(at, step, taken, promise)
         self.contradictions.count_idle(at, taken.new)
@@ -271,7 +274,7 @@ class SQPLoop:
         floor: lower bound of the shift of the Hessian's diagonal that makes it convex.
         """
         convex = self._convex(qp_about(at, H), at, floor)
-        return convex, self._step(at, convex, floor)
+        return convex, self._step(at, convex)
 
     def _is_noise(self, at: Iterate, expected: float) -> bool:
         """True if the expected change of the merit and the violation are both at rounding level, relative to 1 plus the merit."""
@@ -303,12 +306,12 @@ class SQPLoop:
 
         return timed
 
-    def _step(self, at: Iterate, convex: Convexified, floor: float) -> Step | Status:
+    def _step(self, at: Iterate, convex: Convexified) -> Step | Status:
         """Solve the QP, in elastic mode if it is infeasible; return the step or the final status.
 
         After many infeasible QPs without progress, steps ignore the objective, and then the solve ends. It also ends if no step
         reduces the linearized violation, or if all QPs fail. If elastic mode reaches no sufficient decrease, the step ignores the
-        objective. floor: lower bound of the shift of H in a step that ignores the objective.
+        objective.
         """
         qp, found, state = convex.qp, self.qps.solve(convex.qp, convex.solver), self.contradictions
         if found is not None:
@@ -317,7 +320,7 @@ class SQPLoop:
         state.count_infeasible(at.theta)
         if state.hopeless:
             return termination.violation_remains(self._measured(at), stationary=False)
-        step = self._feasibility_step(at, floor) if state.leaves_objective else None
+        step = self._feasibility_step(at) if state.leaves_objective else None
         if step is not None:
             return step
         elastic = elastic_step(qp, state.weight, self.options.max_elastic_weight)
@@ -326,19 +329,19 @@ class SQPLoop:
         if elastic is not None and elastic.sufficient:
             state.weight = elastic.weight
             return step_of(at, qp, elastic.solution, elastic.weight)
-        step = self._feasibility_step(at, floor)
+        step = self._feasibility_step(at)
         return step or termination.line_search_failed(termination.UNSOLVED_QP, self._measured(at))
 
-    def _feasibility_step(self, at: Iterate, floor: float) -> Step | None:
+    def _feasibility_step(self, at: Iterate) -> Step | None:
         """Return a step that reduces the violation and ignores the objective, or None if its QP fails.
 
-        H is that of the constraints, with the multipliers of the last such step, which are updated; floor: lower bound of its
-        shift. The program's multipliers do not change.
+        H is that of the constraints, with the multipliers of the last such step, which are updated, and a shift of at least
+        ``violation_floor``. The program's multipliers do not change.
         """
         with self.journal.timed("derivatives"):
             H = hessian_at(at._replace(y=self.contradictions.toward), self.options, 0.0)
         qp = qp_about(at, H)
-        found = feasibility_step(qp, floor)
+        found = feasibility_step(qp, self.violation_floor)
         if found is None:
             return None
         self.contradictions.toward = found.y

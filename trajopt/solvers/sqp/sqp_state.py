@@ -14,8 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dynamics_backends.protocol import Array
-from trajopt.solvers.qp.active_set import ActiveSet
-from trajopt.solvers.qp.interior_point import InteriorPoint
+from trajopt.solvers.qp.casadi_qp import ActiveSet, InteriorPoint
 from trajopt.solvers.qp.newton import active_set_newton
 from trajopt.solvers.qp.qp import QP, QPSolution, QPSolver, QPStatus, largest
 from trajopt.solvers.sqp.convexify import Convexified
@@ -115,8 +114,8 @@ class Subproblems:
     """QP solvers and the last QP solution of one solve.
 
     newton: solver tried first, from a guess of the active set. solver: the solver of the options. fallback: used if it fails.
-    multipliers_given: multipliers (y, z) of the guess. last: the last solution. full: True if the last step was a full step, so
-    that its active set is known.
+    multipliers_given: multipliers (y, z) of the guess. last: the last solution. full: True if the last step was a full step,
+    with H unshifted, so that its active set is known.
     """
 
     def __init__(self, solver: QPSolver) -> None:

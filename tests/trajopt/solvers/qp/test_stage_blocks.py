@@ -2,20 +2,12 @@
 
 import numpy as np
 import pytest
-import textbook_systems as textbook
 from staged_qps import carried_qp, staged_qp, with_terminal_rows
 
-from dynamics_backends.registry import make_backend
-from trajopt import OCP, SampledSystem, StatusCode, control_cost, solve, state_bounds, state_cost
-from trajopt.guesses.guesses import Guess, WarmStart, constant_guess
-from trajopt.replanning.real_time_sqp import RealTimeSQP
-from trajopt.solvers.direct.direct_sqp import staged_program
-from trajopt.solvers.options import SQPOptions
 from trajopt.solvers.qp.blocks.sparse_assembly import Entries
 from trajopt.solvers.qp.qp import QPStatus, kkt_residual, make_qp_solver
 from trajopt.solvers.sqp.convexify import convexified, penalized, shifted
 from trajopt.solvers.sqp.elastic import ElasticInteriorPoint, elastic
-from trajopt.solvers.sqp.sqp import solve_nlp
 
 
 @pytest.mark.parametrize("make", [staged_qp, carried_qp])
@@ -115,62 +107,6 @@ def test_convexity_and_its_remedies_are_those_of_the_matrix():
     np.testing.assert_allclose(found.g, expected.g, rtol=0, atol=1e-14)
     found = convexified(qp, y, z, (solver,))
     assert found.solver is solver and solver.is_convex(found.qp) and plain.is_convex(found.qp.sparse)
-
-
-# -- requests of the Riccati method -----------------------------------------------------------------------------------
-
-
-def _pendulum(angle=0.2, limit=2.0):
-    system = textbook.autonomous_pendulum()
-    return OCP.single_phase(
-        SampledSystem(make_backend(system, "forward_ad"), "rk4"),
-        [angle, 0.0],
-        20,
-        0.1,
-        [control_cost(1, weight=0.1)],
-        [state_cost(system.manifold, [np.pi, 0.0], 100.0)],
-        constraints=[state_bounds(system.manifold, [-np.inf, -limit], [np.inf, limit])],
-        u_lower=[-6.0],
-        u_upper=[6.0],
-    )
-
-
-@pytest.fixture
-def no_sparse_matrix(monkeypatch):
-    """Every assembly of a sparse matrix raises."""
-
-    def refuse(*_):
-        raise AssertionError("a sparse matrix was asked for")
-
-    monkeypatch.setattr(Entries, "assembly", refuse)
-
-
-def _guess():
-    return constant_guess(_pendulum())
-
-
-@pytest.mark.parametrize(("hessian", "angle", "limit"), [("scqp", 0.2, 2.0), ("exact", 2.8, 0.3)])
-def test_sweeps_ask_for_no_sparse_matrix(hessian, angle, limit, request):
-    ocp = _pendulum(angle, limit)
-    reference = solve(ocp, options={"hessian": hessian, "qp_solver": "daqp"}, solver="sqp", check=False)
-    request.getfixturevalue("no_sparse_matrix")
-    options = SQPOptions(hessian=hessian)
-    program = staged_program(ocp, constant_guess(ocp), options)
-    w = program.variables(*constant_guess(ocp))
-    found = solve_nlp(program, w, options)
-    assert reference.status.success and found.status.success
-    assert found.objective == pytest.approx(reference.cost, rel=1e-8)
-    assert program.trajectory(found.w)[0][:, 1].max() == pytest.approx(limit, abs=1e-7)
-
-
-def test_real_time_iterations_by_sweeps_ask_for_no_sparse_matrix(no_sparse_matrix):
-    ocp, planner, guess = _pendulum(), RealTimeSQP(SQPOptions()), _guess()
-    for _ in range(8):
-        planner.prepare(ocp, WarmStart(guess))
-        found = planner.respond(ocp.x0)
-        assert found.status.code is StatusCode.MAX_ITERATIONS
-        guess = Guess(found.xs, found.us)
-    assert found.history[0].step_norm < 1e-3
 
 
 @pytest.mark.parametrize("twice", [False, True])

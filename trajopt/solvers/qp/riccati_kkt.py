@@ -1,14 +1,11 @@
-"""Newton systems of an optimal-control QP, solved by a Riccati recursion.
+"""Equality-constrained QPs in stages, solved by a Riccati recursion: the optimality conditions for a set of active constraints.
 
-    H dw + E'dE + C'dC = a,   E dw = b_E,   C dw - dC / D = b_C           (:mod:`trajopt.solvers.qp.kkt.choice`)
+    H w + E'y = a,   E w = b,      E: the active rows and bounds
 
-In a QP in stages, the terms C'DC of bounds and inequalities add to the Hessians of the stages, which gives an LQ problem (C. Rao,
-S. Wright, J. Rawlings, Application of interior-point methods to model predictive control, J. Optim. Theory Appl. 99, 1998).
-
-Fixed controls and a fixed first state are substituted.  Other equalities E within stages get a large finite D: the sweep then
-also tests if H is positive definite on their null space (Debreu's lemma).  Iterative refinement against the full system removes
-the remaining errors of E dw - b_E and of dC = D (C dw - b_C).  Each pass reduces the error by a factor of about 1 / (D s), with s
-the curvature of the optimal value along E, plus rounding errors times D over the size of H.
+Active controls and an active first state are substituted, dynamics are eliminated by the recursion. Other equations E within stages
+become terms 1/2 D |E w - b|^2 with a large D: the sweep then also tests if H is positive definite on their null space (Debreu's
+lemma). Iterative refinement against the full system removes the remaining error of E w - b. Each pass reduces it by a factor of
+about 1 / (D s), with s the curvature of the optimal value along E, plus rounding errors times D over the size of H.
 """
 
 from __future__ import annotations
@@ -27,7 +24,7 @@ REFINEMENTS = 6
 EXACT = 1e-15
 """Refinement ends if the residual is below this fraction of the right-hand side."""
 STIFFNESS = 1e7
-"""D of an equality a'w = b, in units of the largest entry of H over |a|^2."""
+"""D of an equation a'w = b, in units of the largest entry of H over |a|^2."""
 
 
 def by_stages(qp: QP) -> bool:
@@ -36,7 +33,7 @@ def by_stages(qp: QP) -> bool:
 
 
 class RiccatiKKT:
-    """Newton system (:mod:`trajopt.solvers.qp.kkt.choice`) by a Riccati recursion, for a QP in stages: m rows, n_w variables w."""
+    """Optimality conditions of a QP in stages, with m rows and n_w variables, for a set of active constraints."""
 
     def __init__(self, qp: QP) -> None:
         assert isinstance(qp.H, StageHessian) and isinstance(qp.A, StageJacobian)
@@ -47,24 +44,21 @@ class RiccatiKKT:
         square = np.concatenate([qp.A.square_lengths(), np.ones(len(qp.g))])
         self.stiffness = STIFFNESS * largest / np.where(square > 0.0, square, 1.0)
 
-    # -- the linear system ----------------------------------------------------------------------------------------------
-    def factorize(self, weights: Array) -> bool:
-        """Set up the LQ problem for weights D (m + n_w,) of rows and bounds; return True if H is positive definite where required.
+    def factorize(self, active: Array) -> bool:
+        """Set up the LQ problem for the active rows and bounds, a mask (m + n_w,); True if H is positive definite where required.
 
-        That is on the null space of the dynamics and of the equations, which have infinite weights; zero weights mark missing
-        bounds. Fixed controls and first states are substituted; other equations get a large finite weight.
+        That is on the null space of the dynamics and of the active rows and bounds.
         """
-        m, places, held = self.rows, self.places, np.isinf(weights)
-        self.counts = weights > 0.0
-        self.compliance = np.where(self.counts, 1.0 / np.where(self.counts, weights, 1.0), 0.0)
-        self.held_u, self.held_x0 = held[m:][places.controls], held[m:][places.states[0]]
+        m, places = self.rows, self.places
+        self.active = active
+        self.held_u, self.held_x0 = active[m:][places.controls], active[m:][places.states[0]]
         self.substituted = np.zeros(places.size, dtype=bool)
         self.substituted[places.controls] = self.held_u
         self.substituted[places.states[0]] = self.held_x0
-        self.finite = np.where(held, self.stiffness, weights)
-        self.finite[self.dynamics] = 0.0
-        self.finite[m:][self.substituted] = 0.0
-        H = self.hessian.plus(self.jacobian.squares(self.finite[:m])).plus_diagonal(self.finite[m:])
+        self.weights = np.where(active, self.stiffness, 0.0)
+        self.weights[self.dynamics] = 0.0
+        self.weights[m:][self.substituted] = 0.0
+        H = self.hessian.plus(self.jacobian.squares(self.weights[:m])).plus_diagonal(self.weights[m:])
         n, blocks = self.n, H.blocks
         Q, S, R = (np.ascontiguousarray(b) for b in (blocks[:, :n, :n], blocks[:-1, n:, :n], blocks[:-1, n:, n:]))
         N, nu = places.controls.shape
@@ -88,9 +82,9 @@ class RiccatiKKT:
         return not free.any() or bool(cholesky(V[np.ix_(free, free)])[1] == 0)
 
     def _linear(self, a: Array, b: Array) -> LQProblem:
-        """Return the LQ problem whose solution is dw, for right-hand sides a (n_w,), which includes C'D b, and b (m + n_w,).
+        """Return the LQ problem whose solution is w, for right-hand sides a (n_w,), which includes E'D b, and b (m + n_w,).
 
-        Fixed controls and fixed entries of the first state take their values from b.
+        Active controls and active entries of the first state take their values from b.
         """
         places, lq, full = self.places, self.lq, self.full
         z, bounds = -places.shared_out(a), b[self.rows :]
@@ -104,46 +98,42 @@ class RiccatiKKT:
         return lq._replace(d=d, q=q, r=r, dx0=np.where(self.held_x0, bounds[places.states[0]], 0.0))
 
     def _once(self, a: Array, b: Array) -> tuple[Array, Array]:
-        """Return dw (n_w,), and the multipliers dE of equations and dC of inequalities stacked (m + n_w,) by row and bound.
-
-        One Riccati sweep for the right-hand sides a (n_w,) and b (m + n_w,), without refinement.
-        """
-        m, finite = self.rows, self.finite
-        pushed = finite * b
+        """Return w (n_w,) and the multipliers y of rows and bounds (m + n_w,), by one Riccati sweep without refinement."""
+        m, weights = self.rows, self.weights
+        pushed = weights * b
         lq = self._linear(a + self.jacobian.T @ pushed[:m] + pushed[m:], b)
         policy = self.lq_solver.solve_riccati(lq)
         if not self.held_x0.all():
             lq = lq._replace(dx0=_first_state(policy.Vx[0], policy.Vxx[0], lq.dx0, ~self.held_x0))
         (dx, du), _ = self.lq_solver.forward(lq, policy)
         costates = policy.Vx + (policy.Vxx @ dx[:, :, None])[:, :, 0]
-        dw = np.empty_like(a)
-        dw[self.places.states], dw[self.places.controls] = dx, du
-        both = finite * (np.concatenate([self.jacobian @ dw, dw]) - b)
-        both[self.dynamics] = costates[1:, : self.dynamics.shape[1]]
-        force = a - self.hessian @ dw - self.jacobian.T @ both[:m]
-        both[m:] = np.where(self.substituted, force, both[m:])
-        return dw, both
+        w = np.empty_like(a)
+        w[self.places.states], w[self.places.controls] = dx, du
+        y = weights * (np.concatenate([self.jacobian @ w, w]) - b)
+        y[self.dynamics] = costates[1:, : self.dynamics.shape[1]]
+        force = a - self.hessian @ w - self.jacobian.T @ y[:m]
+        y[m:] = np.where(self.substituted, force, y[m:])
+        return w, y
 
     def solve(self, a: Array, b: Array) -> tuple[Array, Array]:
-        """Return dw (n_w,), and dE and dC stacked (m + n_w,), by the last factorization, from a (n_w,) and b (m + n_w,).
+        """Return w (n_w,) and the multipliers y of rows and bounds (m + n_w,), by the last factorization.
 
-        With the Hessian H, equations E and inequalities C they solve H dw + E'dE + C'dC = a, E dw = b_E, C dw - dC / D = b_C, with
-        iterative refinement: at most REFINEMENTS passes, while each halves the residual. b is ignored where D = 0.
+        a (n_w,), b (m + n_w,), used where active; y is zero elsewhere. With iterative refinement: at most REFINEMENTS passes, while
+        each halves the residual.
         """
         m = self.rows
-        b = np.where(self.counts, b, 0.0)
-        (dw, both), last = self._once(a, b), np.inf
+        b = np.where(self.active, b, 0.0)
+        (w, y), last = self._once(a, b), np.inf
         enough = EXACT * max(largest(a), largest(b))
         for _ in range(REFINEMENTS):
-            rest_a = a - self.hessian @ dw - self.jacobian.T @ both[:m] - both[m:]
-            rest_b = b - np.concatenate([self.jacobian @ dw, dw]) + self.compliance * both
-            rest_b = np.where(self.counts, rest_b, 0.0)
+            rest_a = a - self.hessian @ w - self.jacobian.T @ y[:m] - y[m:]
+            rest_b = np.where(self.active, b - np.concatenate([self.jacobian @ w, w]), 0.0)
             error = max(largest(rest_a), largest(rest_b))
             if not enough < error < 0.5 * last:
                 break
             more_w, more = self._once(rest_a, rest_b)
-            dw, both, last = dw + more_w, both + more, error
-        return dw, both
+            w, y, last = w + more_w, y + more, error
+        return w, y
 
 
 def _first_state(v: Array, V: Array, given: Array, free: Array) -> Array:
