@@ -14,25 +14,46 @@ REGULARIZATION, FLAT = 1e-9, 1e-7
 largest entry of H, for variables, minus this value for rows. Weights of states may exceed those of controls by ten orders of
 magnitude."""
 REFINEMENTS = 3
+OPEN = 1e-9
+"""Violation of active rows and bounds, relative to 1 plus the largest goal, above which they count as violated."""
 
 
 def solved_equations(qp: QP, active: Array, goal: Array) -> tuple[Array, Array] | None:
-    """Return w (n,) and the multipliers (m + n,) with the active rows and bounds at ``goal`` (m + n,); None if singular."""
-    if by_stages(qp):
-        system = RiccatiKKT(qp)
-        return system.solve(-qp.g, goal) if system.factorize(active) else None
+    """Return w (n,) and the multipliers (m + n,) with the active rows and bounds at ``goal`` (m + n,); None if singular.
+
+    None also for a QP in stages that is not convex on these equations. If the recursion leaves its equations violated, as those
+    that need large controls at little gain, a sparse factorization without shift follows.
+    """
+    if not by_stages(qp):
+        return _by_factors(qp, active, goal, shifted=True)
+    system = RiccatiKKT(qp)
+    if not system.factorize(active):
+        return None
+    w, both = system.solve(-qp.g, goal)
+    if largest((qp.bounded(w) - goal)[active]) <= OPEN * (1.0 + largest(goal)):
+        return w, both
+    return _by_factors(qp, active, goal, shifted=False)
+
+
+def _by_factors(qp: QP, active: Array, goal: Array, *, shifted: bool) -> tuple[Array, Array] | None:
+    """Return the solution of :func:`solved_equations` by a sparse LU factorization, with or without a shift; None if singular.
+
+    At most REFINEMENTS passes against the matrix without the shift follow, while each reduces the residual.
+    """
     H, n = qp.sparse_H, len(qp.g)
     E = sp.vstack([qp.sparse_A, sp.identity(n, format="csc")], format="csr")[active]
-    size = max(1.0, float(np.abs(H.data).max(initial=0.0)))
-    shift = REGULARIZATION * np.concatenate([np.maximum(np.abs(H.diagonal()), FLAT * size), np.full(E.shape[0], -1.0)])
     matrix = sp.bmat([[H, E.T], [E, None]], format="csc") if E.shape[0] else sp.csc_matrix(H)
+    if shifted:
+        size = max(1.0, float(np.abs(H.data).max(initial=0.0)))
+        variables = np.maximum(np.abs(H.diagonal()), FLAT * size)
+        shift = sp.diags(REGULARIZATION * np.concatenate([variables, np.full(E.shape[0], -1.0)]), format="csc")
     try:
-        factor = sparse_linalg.splu(matrix + sp.diags(shift, format="csc"))
+        factor = sparse_linalg.splu(matrix + shift if shifted else matrix)
     except RuntimeError:  # exactly singular
         return None
     right = np.concatenate([-qp.g, goal[active]])
     found = factor.solve(right)
-    for _ in range(REFINEMENTS):  # against the system without the shift
+    for _ in range(REFINEMENTS):
         better = found + factor.solve(right - matrix @ found)
         if not largest(right - matrix @ better) < largest(right - matrix @ found):
             break

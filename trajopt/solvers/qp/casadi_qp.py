@@ -26,11 +26,11 @@ from trajopt.solvers.qp.polishing import polished
 from trajopt.solvers.qp.qp import QP, QPSolution, QPStatus, kkt_residual, largest
 from trajopt.solvers.qp.scipy_sparse import sp
 
-ACCEPTABLE = 1e-9
-"""Maximum residual of a solution, relative to 1 plus the largest entry of g and of the solution."""
+ACCEPTABLE, NEARLY = 1e-9, 1e-5
+"""Maximum residual of a solution, and of a result without success that is polished; see :func:`_relative_residual`."""
 PRECISE = 1e-14
-"""Above this relative residual, the equations of the active set are solved again: dense updates lose digits if H is nearly
-singular, and interior points end at a tolerance."""
+"""Above this residual, the equations of the active set are solved again: dense updates lose digits if H is nearly singular, and
+interior points end at a tolerance."""
 FARKAS_RADIUS = 1e4
 """A certificate must exclude every w up to FARKAS_RADIUS times the size of the current w."""
 MAX_ITERATIONS = 60
@@ -129,20 +129,32 @@ def _symmetric(h: Any) -> Any:
 
 
 def _judged(qp: QP, solution: QPSolution, stats: dict[str, Any]) -> QPSolution:
-    """Return the solution with its status: SOLVED by its KKT residuals, INFEASIBLE by a certificate, else the solver's code.
+    """Return the solution with its status: SOLVED by its residuals, INFEASIBLE by a certificate, else the solver's code.
 
-    stats: CasADi's statistics of the solve. Residuals are relative to 1 plus the largest entry of g and the solution. If they
-    exceed PRECISE, the equations of the active set are solved again; then at most ACCEPTABLE counts as SOLVED.
+    stats: CasADi's statistics of the solve. If the residuals exceed PRECISE, the equations of the active set are solved
+    again; then at most ACCEPTABLE counts as SOLVED, whatever the code. Without a success of the solver, residuals above NEARLY are
+    not polished.
     """
-    if not stats["success"]:
-        codes = (_CODES.get(str(stats.get(key))) for key in ("unified_return_status", "return_status"))
-        code = next(filter(None, codes), QPStatus.FAILED)
-        return solution._replace(status=QPStatus.INFEASIBLE if _is_infeasible(qp, solution) else code)
-    size = 1.0 + max(map(largest, (qp.g, *solution[:3])))
-    if max(kkt_residual(qp, solution)) > PRECISE * size:
+    residual = _relative_residual(qp, solution)
+    if residual > PRECISE and (stats["success"] or residual <= NEARLY):
         solution = polished(qp, solution)
-    good = max(kkt_residual(qp, solution)) <= ACCEPTABLE * size
-    return solution._replace(status=QPStatus.SOLVED if good else QPStatus.FAILED)
+        residual = _relative_residual(qp, solution)
+    if residual <= ACCEPTABLE:
+        return solution._replace(status=QPStatus.SOLVED)
+    if stats["success"]:
+        return solution
+    codes = (_CODES.get(str(stats.get(key))) for key in ("unified_return_status", "return_status"))
+    code = next(filter(None, codes), QPStatus.FAILED)
+    return solution._replace(status=QPStatus.INFEASIBLE if _is_infeasible(qp, solution) else code)
+
+
+def _relative_residual(qp: QP, solution: QPSolution) -> float:
+    """Return the largest KKT residual: violations relative to 1 + |w|, the others to 1 + the largest gradient or multiplier."""
+    w, y, z = solution[:3]
+    found = kkt_residual(qp, solution)
+    dual = max(found.stationarity, found.complementarity) / (1.0 + max(map(largest, (qp.g, y, z))))
+    worst = max(dual, found.feasibility / (1.0 + largest(w)))
+    return worst if np.isfinite(worst) else np.inf
 
 
 def _is_infeasible(qp: QP, solution: QPSolution) -> bool:

@@ -6,6 +6,7 @@ import textbook_systems as textbook
 from hock_schittkowski import ALL, NW_EXAMPLE_19_1, Problem, Taylor, TextbookNLP, full, rosenbrock, squares
 from slq_solve import solve
 
+import trajopt as to
 from dynamics_backends.registry import make_backend
 from trajopt import (
     OCP,
@@ -387,6 +388,23 @@ def test_qp_solvers_agree_with_a_terminal_equality():
     assert found.status.success and expected.status.success
     assert found.cost == pytest.approx(expected.cost, rel=1e-9)
     np.testing.assert_allclose(found.xs[-1], [np.pi, 0.0], atol=1e-9)
+
+
+@pytest.mark.parametrize("gain", [1.0, 1e-6, 1e-9])
+def test_a_goal_in_any_unit_of_the_control_is_reached(gain):
+    """A double integrator with x'' = gain u; the controls of least norm by a pseudoinverse."""
+    N, distance = 30, 1e3 * gain
+    weak = to.FunctionMap(lambda x, u, t, p: [x[1], gain * u[0]], 2, 1)
+    dynamics = SampledSystem(make_backend(weak, "forward_ad"), "rk4")
+    goal = to.residual_constraint(
+        "goal", lambda x, u, t, p: [(x[0] - distance) / distance, x[1] / distance], weak.manifold, 2
+    )
+    ocp = OCP.single_phase(dynamics, np.zeros(2), N, 1.0, [control_cost(1)], terminal_constraints=[goal])
+    found = solve(ocp, solver="sqp")
+    reach = np.array([[N - k - 0.5, 1.0] for k in range(N)]).T
+    expected = np.linalg.pinv(reach) @ [1e3, 0.0]
+    assert found.status.success
+    np.testing.assert_allclose(found.us[:, 0], expected, rtol=0, atol=1e-9 * np.abs(expected).max())
 
 
 @pytest.mark.parametrize(
