@@ -27,6 +27,7 @@ from trajopt.solvers import termination
 from trajopt.solvers.auto import Attempt, Try, attempts, in_turn, is_feasible
 from trajopt.solvers.competing_starts import (
     MAX_ITERATIONS,
+    NEAR,
     TIME_SHARE,
     TOLERANCE,
     Choice,
@@ -90,6 +91,17 @@ def _with_sentence(found: Solution, sentence: str) -> Solution:
 def _is_over(solutions: Sequence[Solution]) -> bool:
     """True if one of the solutions is a success, or was stopped."""
     return any(s.status.success or s.status.code in STOPPED for s in solutions)
+
+
+def _was_misled(choice: Choice, solutions: Sequence[Solution]) -> bool:
+    """True if no solve was stopped and all successes cost more than NEAR times the cheapest coarse motion.
+
+    Such a motion may jump over an obstacle between its knots.
+    """
+    if not choice.starts or any(s.status.code in STOPPED for s in solutions):
+        return False
+    least = min(start.objective for start in choice.starts)
+    return min((s.cost for s in solutions if s.status.success), default=least) - least > (NEAR - 1.0) * abs(least)
 
 
 def _cheapest(solutions: Sequence[Solution]) -> Solution:
@@ -180,8 +192,9 @@ class _Auto:
         """Run ``auto`` from each of the best competing starts, and from the guess if all fail, or if durations are free.
 
         A second competition on a finer grid needs ``fallback``; it follows if motions are feasible on the coarse grid, but all
-        solves from them fail. No further start follows at a time limit or after Ctrl-C. Ctrl-C in the first competition returns the
-        best coarse motion, else the guess, in the second one the last solution, as interrupted.
+        solves from them fail or end at much higher costs (:func:`_was_misled`). No further start follows at a time limit or after
+        Ctrl-C. Ctrl-C in the first competition returns the best coarse motion, else the guess, in the second one the last solution,
+        as interrupted.
 
         Returns the cheapest solution (:func:`_cheapest`), with iterations and records of all solves on the problem's grid;
         meta["starts"] describes the competitions, which took meta["starts_seconds"].
@@ -201,7 +214,8 @@ class _Auto:
             records += [start.record for start in choice.starts]
             seconds += time.perf_counter() - began
             solutions += self._from_starts(warm, choice, bool(solutions))
-            if _is_over(solutions) or not (choice.any_feasible and self.options.fallback):
+            over = _is_over(solutions) and not _was_misled(choice, solutions)
+            if over or not (choice.any_feasible and self.options.fallback and self.has_time()):
                 break
         solutions += self._from_the_guess(warm, solutions, choice)
         best = _cheapest(solutions)

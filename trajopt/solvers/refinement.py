@@ -114,7 +114,7 @@ class _Improving:
         """Return the best solution with iterations and records of all solves; meta[key] is ``count``.
 
         Its status is "interrupted" if Ctrl-C stopped the last solve; the reason why no further solve ran is appended.
-        meta["starts"] comes from the first solution, meta["attempts"] from the first and the best one.
+        meta["starts"] and meta["starts_seconds"] come from the first solution, meta["attempts"] from the first and the best one.
         """
         best, both = self.best or solutions[0], iterations_of(*solutions)
         status: Status = best.status
@@ -122,7 +122,9 @@ class _Improving:
             status = termination.interrupted(both["iterations"])
         if self.reason:
             status = replace(status, message=f"{status.message} {self.reason}")
-        first = {key: solutions[0].meta[key] for key in ("starts", "attempts") if key in solutions[0].meta}
+        first = {
+            key: solutions[0].meta[key] for key in ("starts", "starts_seconds", "attempts") if key in solutions[0].meta
+        }
         meta = {**best.meta, **first, key: count}
         if best is not solutions[0] and "attempts" in best.meta:
             meta["attempts"] = [*first.get("attempts", ()), *best.meta["attempts"]]

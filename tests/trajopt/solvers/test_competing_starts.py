@@ -298,6 +298,23 @@ def test_the_cheapest_of_several_solutions_is_returned(monkeypatch):
     assert tuple(records) == found.history and len(found.history) > found.iterations
 
 
+@pytest.mark.parametrize(("share", "grids"), [(0.5, {LEAST_KNOTS, KNOTS // FACTORS[1]}), (0.9, {LEAST_KNOTS})])
+def test_a_finer_grid_follows_if_coarse_motions_cost_much_less_than_possible(share, grids, monkeypatch):
+    """As motions that jump over an obstacle between the knots of a coarse grid."""
+    ddp, coarse = SOLVERS["ddp"][0], set()
+
+    def cheap(ocp, warm, options, callback):
+        found = ddp(ocp, warm, options, callback)
+        if ocp.horizon < KNOTS:
+            coarse.add(ocp.horizon)
+        return replace(found, cost=share * found.cost) if ocp.horizon == LEAST_KNOTS else found
+
+    monkeypatch.setitem(SOLVERS, "ddp", (cheap, *SOLVERS["ddp"][1:]))
+    found = to.solve(mass())
+    assert coarse == grids and found.status.success
+    np.testing.assert_allclose(found.cost, optima()[1], rtol=1e-7)
+
+
 def test_an_interrupted_competition_ends_the_solve(monkeypatch):
     ddp, calls = SOLVERS["ddp"], []
 
