@@ -124,6 +124,14 @@ def is_feasible(ocp: OCP, xs: Array, us: Array, tolerance: float = FEASIBLE) -> 
     return worst is None or worst.ratio <= 1.0
 
 
+def size_at_guess(ocp: OCP, xs: Array, us: Array) -> tuple[float, float]:
+    """Return the cost at a finite trajectory and the largest entry of its gradient in the controls, without feedback."""
+    with np.errstate(all="ignore"):
+        at = _Measured(ocp, xs, us, {})
+        gradient = at._stationarity(np.zeros((ocp.horizon, ocp.nu, ocp.manifold.ndx)))[0]
+    return at.cost, float(np.abs(gradient).max(initial=0.0))
+
+
 class _Measured:
     """Derivatives along a trajectory with given multipliers, from which its violation and optimality error are computed."""
 

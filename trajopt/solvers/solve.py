@@ -27,7 +27,7 @@ from trajopt.results.status import STOPPED, Status, StatusCode
 from trajopt.solvers import termination
 from trajopt.solvers.direct.program_parts import may_expand_again
 from trajopt.solvers.goal_tolerance import with_goal_tolerance, with_goals_of
-from trajopt.solvers.measures import FEASIBLE, Measures, is_feasible, is_finite
+from trajopt.solvers.measures import FEASIBLE, Measures
 from trajopt.solvers.methods.delegation import Continued, iterations_of, not_begun
 from trajopt.solvers.options import (
     AutoOptions,
@@ -46,6 +46,7 @@ from trajopt.solvers.success import (
     assessed,
     solver_measures,
     unchecked,
+    with_descent,
     with_end_held,
 )
 from trajopt.solvers.time_limits import enough_time, interrupting, start_of_solve, timed_solve
@@ -239,19 +240,6 @@ _OF_UNSTABLE_STEPS = (
 """Statuses for which unstable time steps at x0 are the most likely reason, if there are any."""
 
 
-def _may_be_unbounded(ocp: OCP, solution: Solution) -> bool:
-    """True if the objective may be unbounded at feasible points, to judge by the last iterate.
-
-    It is bounded if all controls have bounds: then the states that can be reached are bounded, too. The objective of a finite
-    iterate does not count if dynamics or constraints are violated by more than ``termination.NEARLY_FEASIBLE``, relative to
-    states and bounds beyond 1.
-    """
-    if ocp.control_bounds is not None and np.isfinite(ocp.control_bounds).all():
-        return False
-    xs, us = solution.xs, solution.us
-    return not is_finite(xs, us) or is_feasible(ocp, xs, us, termination.NEARLY_FEASIBLE)
-
-
 def _not_left(solver: str, ocp: OCP, guess: Guess, solution: Solution) -> Iterator[str]:
     """Yield a finding on a solution that may be a saddle point or a maximum; the solver ``auto`` leaves those itself.
 
@@ -350,11 +338,7 @@ class _Solves:
         self.seconds += time.perf_counter() - began
         self._records += len(solution.history)
         self.work = self._work()
-        costs = [record.cost for record in solution.history]
-        status = termination.fell_far(solution.status, costs, float(solution.cost))
-        if status is solution.status or not _may_be_unbounded(ocp, solution):
-            return solution
-        return replace(solution, status=status)
+        return with_descent(ocp, warm.guess, solution)
 
     def with_margins(self, ocp: OCP, solution: Solution) -> tuple[Solution, OCP]:
         """Solve again with margins between the knots if ``between_knots`` is set; return the best solution and its problem.

@@ -28,10 +28,21 @@ import numpy as np
 from dynamics_backends.protocol import Array
 from trajopt.collisions.self_collision import NOT_CHECKED
 from trajopt.problem.goals import Goal
+from trajopt.problem.guess import Guess
 from trajopt.problem.ocp import OCP
 from trajopt.results.solution import Solution
 from trajopt.results.status import STATIONARY, Status, StatusCode
-from trajopt.solvers.measures import FEASIBLE, Measures, Violation, is_finite, largest_violation, measures
+from trajopt.solvers import termination
+from trajopt.solvers.measures import (
+    FEASIBLE,
+    Measures,
+    Violation,
+    is_feasible,
+    is_finite,
+    largest_violation,
+    measures,
+    size_at_guess,
+)
 from trajopt.solvers.rules.cost_size import cost_size
 from trajopt.validation.between_knots import BetweenKnots
 from trajopt.validation.holonomic_constraints import LARGEST_ERROR, open_constraints
@@ -220,6 +231,21 @@ def _shorter_steps(ocp: OCP) -> str:
 def _is_accurate(dynamics: Any) -> bool:
     """True unless a step integrates by a scheme of lower order than rk4."""
     return getattr(dynamics, "scheme", "rk4") == "rk4"
+
+
+def with_descent(ocp: OCP, guess: Guess, solution: Solution) -> Solution:
+    """Return a failure whose objective fell far below that of the guess at feasible points as "unbounded".
+
+    The objective is bounded if all controls have bounds: then the states that can be reached are bounded, too. It does not count
+    if dynamics or constraints are violated by more than ``termination.NEARLY_FEASIBLE``, relative to states and bounds beyond 1.
+    """
+    status, xs, us = solution.status, solution.xs, solution.us
+    bounded = ocp.control_bounds is not None and np.isfinite(ocp.control_bounds).all()
+    if bounded or not (termination.may_be_unbounded(status, solution.cost) and is_finite(*guess)):
+        return solution
+    if is_finite(xs, us) and not is_feasible(ocp, xs, us, termination.NEARLY_FEASIBLE):
+        return solution
+    return replace(solution, status=termination.fell_far(status, *size_at_guess(ocp, *guess), solution.cost))
 
 
 _TIGHTER = "Lower the solver's tolerances, or scale the constraint."

@@ -7,7 +7,6 @@ A message states the result first, then the errors with their tolerances, then t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from math import isfinite
 from typing import NamedTuple
@@ -81,11 +80,12 @@ UNSOLVED_QP = Failure(
     "The QP could not be solved", "Scale variables and constraints to similar magnitudes, or try another qp_solver."
 )
 
-UNBOUNDED_BELOW = 1e10
-"""A problem is unbounded if the objective of a feasible point falls below minus this multiple of its start value (at least 1)."""
-LIKELY_UNBOUNDED, SETTLED = 1e6, 0.8
-"""As UNBOUNDED_BELOW, for the objective at the end of a solve that failed, unless it was the same within this factor after
-half of the iterations: an objective in small units settles at a large number."""
+UNBOUNDED_BELOW, LIKELY_UNBOUNDED = 1e10, 1e6
+"""An objective that falls below minus this multiple of its size at the guess is unbounded (:class:`Descent`); the second one
+is for the last objective of a solve that failed. The size is the largest of 1, the magnitude of the objective and that of the
+entries of its gradient, by which it changes with a unit of a variable."""
+STILL_FALLING = 1e-3
+"""Fall below the first objective under the limit, relative to it, that shows that this was not the optimum."""
 MORE_ITERATIONS = (
     "Increase max_iterations if the errors are still decreasing; otherwise start from a better guess, or reduce the ratio between "
     "the largest and smallest weights. If the goal is out of reach, more iterations do not help."
@@ -376,6 +376,24 @@ def diverged(at: Measured) -> Status:
     return _ended(StatusCode.STALLED, f"The iterates diverged{_after(at.iterations)}", at, advice)
 
 
+class Descent:
+    """Test for an objective that is unbounded below at feasible points, by its value and largest gradient entry at the guess.
+
+    The objective must fall below its limit (UNBOUNDED_BELOW) and go on falling there (STILL_FALLING). A gradient of NaN counts
+    as zero.
+    """
+
+    def __init__(self, objective: float = 0.0, gradient: float = 0.0) -> None:
+        self._limit, self._first = -UNBOUNDED_BELOW * max(1.0, abs(objective), gradient), 0.0
+
+    def is_unbounded(self, objective: float) -> bool:
+        """True if the objective of a feasible iterate, one call each, shows that the problem is unbounded."""
+        if not objective < self._limit:
+            return False
+        self._first = self._first or objective
+        return objective < self._first * (1.0 + STILL_FALLING)
+
+
 NEARLY_FEASIBLE = 1e-3
 """Largest violation of an iterate, relative to its size, whose objective may show that a problem is unbounded."""
 _NOT_UNBOUNDED = (
@@ -388,21 +406,22 @@ _NOT_UNBOUNDED = (
 """Statuses that a falling objective does not change."""
 
 
-def fell_far(status: Status, costs: Sequence[float], last: float) -> Status:
-    """Return "unbounded" for a failure whose objective fell far below its finite first value, and goes on falling.
+def may_be_unbounded(status: Status, last: float) -> bool:
+    """True for a failure, not of a problem found infeasible nor at a small KKT error, whose last objective is very low."""
+    stopped = status.success or status.code in _NOT_UNBOUNDED or (status.kkt is not None and status.kkt <= STATIONARY)
+    return not stopped and last < -LIKELY_UNBOUNDED
 
-    Else, and for a problem found infeasible, the status itself. costs: of the records. last: of the solution. See LIKELY_UNBOUNDED,
-    SETTLED.
+
+def fell_far(status: Status, first: float, gradient: float, last: float) -> Status:
+    """Return "unbounded" for a failure whose last objective is below its limit (LIKELY_UNBOUNDED), else the status itself.
+
+    first, gradient: objective at the guess and the largest entry of its gradient there. Both must be finite.
     """
-    stopped = status.success or status.code in _NOT_UNBOUNDED
-    if stopped or not costs or not isfinite(first := costs[0]):
-        return status
-    fall = -last / max(1.0, abs(first))
-    settled = last / SETTLED < costs[len(costs) // 2] < SETTLED * last
-    if settled or not fall > LIKELY_UNBOUNDED:
+    size = max(1.0, abs(first), gradient)
+    if not (may_be_unbounded(status, last) and isfinite(first + gradient) and last < -LIKELY_UNBOUNDED * size):
         return status
     message = f"The objective seems unbounded: it fell from {first:.1e} to {last:.1e}. {status.message}"
-    return Status(StatusCode.UNBOUNDED, message, advice=BOUNDING)
+    return replace(status, code=StatusCode.UNBOUNDED, message=message, advice=BOUNDING, component=None, knot=None)
 
 
 # -- problems of a batch ------------------------------------------------------------------------------------------------

@@ -419,6 +419,28 @@ def test_an_objective_that_falls_without_bound_is_unbounded(solver):
     assert status.code is StatusCode.UNBOUNDED and "bounds" in status.advice
 
 
+@pytest.mark.parametrize("solver", ["auto", "ipm", "sqp", "dms", "ddp", "fddp", "slq"])
+@pytest.mark.parametrize("curved", [True, False])
+def test_a_bounded_objective_in_small_units_is_not_unbounded(solver, curved):
+    """1e13 times a convex cost with the optimum -1.435, or its linear part with |u| <= 1 and the optimum -2.1."""
+    size, limits = 1e13, {} if curved else {"u_lower": -1.0, "u_upper": 1.0}
+    cost = to.objective_term("cost", lambda x, u, t, p: [curved * 0.5 * u[0] ** 2 - u[0] * (2.0 - t)], 2, size, nu=1)
+    step = to.SampledSystem(to.FunctionMap(lambda x, u, t, p: [x[1], u[0]], 2, 1), "rk4")
+    found = to.solve(to.OCP.single_phase(step, [0.0, 0.0], 20, 0.1, [cost], **limits), solver=solver)
+    assert found.status.code is not StatusCode.UNBOUNDED
+    if curved or solver != "ddp":  # ddp stops before the corner
+        assert found.status.success and found.cost / size == pytest.approx(-1.435 if curved else -2.1, rel=1e-6)
+
+
+@pytest.mark.parametrize("solver", ["fddp", "slq", "ddp"])
+def test_batches_report_unbounded_objectives_as_single_solves_do(solver):
+    step = to.SampledSystem(to.FunctionMap(lambda x, u, t, p: [x[1], u[0]], 2, 1), "rk4")
+    ocp = to.OCP.single_phase(step, [-1.0, 0.0], 20, 0.1, [to.linear_cost(2, control=[1.0])])
+    batch = to.solve_batch(ocp, {"x0": [[-1.0, 0.0], [0.0, 0.0]]}, solver=solver)
+    alone = to.solve(ocp, solver=solver, check=False)
+    assert batch.status[0] == alone.status and alone.status.code is batch.status[1].code is StatusCode.UNBOUNDED
+
+
 def test_an_infeasible_problem_with_a_large_profit_is_not_unbounded():
     """A force within 1 N cannot move 1 kg by 1 m in 1 s; its profit grows with the distance."""
     step = to.SampledSystem(to.FunctionMap(lambda x, u, t, p: [x[1], u[0]], 2, 1), "rk4")

@@ -257,6 +257,31 @@ def test_infeasibility_requires_a_certificate(violation, stationary, code):
         assert "guess" in status.advice and "goal_tolerance" in status.advice
 
 
+def test_descent_needs_a_fall_that_goes_on():
+    def first(*costs, **guess):
+        descent = termination.Descent(**guess)
+        return [descent.is_unbounded(cost) for cost in costs]
+
+    assert first(0.0, -1e9, -2e10, -2e10, -2.1e10) == [False, False, False, False, True]
+    assert not any(first(-2e10, -4e10, gradient=10.0)) and not any(first(-2e10, -4e10, objective=10.0))
+
+
+@pytest.mark.parametrize(
+    ("kkt", "first", "gradient", "last", "unbounded"),
+    [
+        (1.0, 0.0, 0.1, -2e6, True),
+        (1e-5, 0.0, 0.1, -2e6, False),
+        (1.0, 0.0, 3.0, -2e6, False),
+        (1.0, -3.0, 0.1, -2e6, False),
+        (1.0, np.inf, 0.1, -2e6, False),
+    ],
+)
+def test_a_failure_far_below_the_guess_seems_unbounded(kkt, first, gradient, last, unbounded):
+    failed = termination.max_iterations(5, termination.Measured(5, termination.Errors(kkt), termination.Errors()))
+    status = termination.fell_far(failed, first, gradient, last)
+    assert (status.code is StatusCode.UNBOUNDED) == unbounded and (unbounded or status is failed)
+
+
 @pytest.mark.parametrize("solver", ["slq", "ilqr", "gnms", "fddp", "ddp", "ipm", "sqp"])
 def test_a_cost_that_falls_without_bound_is_unbounded(solver):
     """Moving away pays quadratically more than forces cost."""

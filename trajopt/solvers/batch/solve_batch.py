@@ -28,7 +28,7 @@ from trajopt.solvers.options import AutoOptions, MethodOptions, SLQOptions, scal
 from trajopt.solvers.problem_batch import Batch
 from trajopt.solvers.registry import SOLVERS, attempt_options, chosen_options
 from trajopt.solvers.solve import checked_motion
-from trajopt.solvers.success import with_end_held
+from trajopt.solvers.success import with_descent, with_end_held
 from trajopt.stage.engine import is_compiled
 
 BatchCallback = Callable[[int, int], None]
@@ -123,10 +123,21 @@ def solve_batch(
         status = unchecked_statuses(found, scaled_kkt_tolerance(chosen))
         if problems.ocp.implied:
             status = tuple(with_end_held(problems[i], s, found.xs[i, -1]) for i, s in enumerate(status))
+        status = tuple(_with_descent(problems, guesses, found, i, s) for i, s in enumerate(status))
         whole = with_culprits(problems, replace(found, status=status, meta=meta, **seen), flaws)
         whole = _with_motions_checked(problems, whole, chosen) if replay else whole
         whole = whole if gains else replace(whole, K=None, k=None)
         return replace(whole, meta={**whole.meta, "stopped": True}) if interrupted() else whole
+
+
+def _with_descent(batch: Batch, guess: tuple[Array, Array], found: BatchSolution, i: int, status: Status) -> Status:
+    """Return the status of problem i, "unbounded" if its objective fell far, as in :func:`~trajopt.solvers.success.with_descent`.
+
+    status: the present one.
+    """
+    if not termination.may_be_unbounded(status, found.cost[i]):
+        return status
+    return with_descent(batch[i], guess_of(guess, i, len(batch)), replace(found[i], status=status)).status
 
 
 def _with_motions_checked(batch: Batch, found: BatchSolution, options: Any) -> BatchSolution:

@@ -54,7 +54,7 @@ from trajopt.solvers.rules.barrier import FINAL_FRACTION, KAPPA_EPS, NEAR, NEAR_
 from trajopt.solvers.rules.interior_measures import Optimality, Violation, optimality
 from trajopt.solvers.rules.line_search import LARGE, MARGIN, BarrierFilter
 from trajopt.solvers.rules.regularization import Curvature
-from trajopt.solvers.termination import UNBOUNDED_BELOW
+from trajopt.solvers.termination import Descent
 from trajopt.solvers.time_limits import start_of_solve
 
 STEEPEST = 100.0
@@ -173,7 +173,7 @@ class InteriorPoint:
         o = self.options
         self.barrier = Barrier(o.barrier, o.gradient_tolerance, o.barrier_strategy == "adaptive")
         self.curvature, self.filter = Curvature(shifted), BarrierFilter(1.0, ceiling)
-        self.shift, self.reflected, self.bottom = 0.0, 0.0, -inf
+        self.shift, self.reflected, self.descent = 0.0, 0.0, Descent()
         self.restorations = self.crept = self.blocked = self.emptied = self.stagnant = 0
         self.hopeless = self.stationary = self.matched = False
         self.monotone_since = None
@@ -211,7 +211,7 @@ class InteriorPoint:
         self.objective, self.at, steepest = yield Start(NEAR_PUSH if near else PUSH)
         if not isfinite(self.objective + self.at.theta):
             return InteriorEnd.NOT_FINITE
-        self.begun, self.bottom = True, -UNBOUNDED_BELOW * max(1.0, abs(self.objective))
+        self.begun, self.descent = True, Descent(self.objective, steepest)
         self.scale = min(1.0, STEEPEST / steepest) if 0.0 < steepest < inf else 1.0
         self.filter.scale = max(1.0, self.at.theta)
         start = MultiplierStart.GIVEN if self.size.given else MultiplierStart.NEAR if near else MultiplierStart.COLD
@@ -283,7 +283,7 @@ class InteriorPoint:
             return InteriorEnd.CONVERGED
         if at_limit:
             return self._not_feasible if not feasible and (self.hopeless or self._restarted) else InteriorEnd.STOPPED
-        if self.objective < self.bottom and feasible:
+        if feasible and self.descent.is_unbounded(self.objective):
             return InteriorEnd.UNBOUNDED
         return None
 

@@ -100,9 +100,8 @@ class Found(NamedTuple):
 class Newton:
     """Newton's method on one problem: ``solve`` yields requests; attributes hold the point, also after an interruption.
 
-    bottom: cost below which the problem is unbounded. at, kkt, stop: the point and its errors, see _arrive. begun: True once a
-    point exists. iteration: number of steps and restorations. change: relative cost change of the last step after the end
-    CHEAPER, else 0.
+    at, kkt, stop: the point and its errors, see _arrive. begun: True once a point exists. iteration: number of steps and
+    restorations. change: relative cost change of the last step after the end CHEAPER, else 0.
     """
 
     report: Report | None = None
@@ -112,7 +111,7 @@ class Newton:
         self.at = NOWHERE
         self.kkt = self.stop = nan
         self.mu = self.last_delta = self.change = 0.0
-        self.bottom = -inf
+        self.descent = termination.Descent()
         self.iteration = self.restored = self.plain = 0
         self.fraction: int | None = None
         self.begun, self.reported = False, -1
@@ -179,7 +178,7 @@ class Newton:
         if not (at.found and isfinite(at.gradient)) and not (yield IsFinite()):
             return End.NOT_FINITE
         self._arrive(at)
-        self.bottom = -termination.UNBOUNDED_BELOW * max(1.0, abs(at.cost))
+        self.descent = termination.Descent(at.cost, at.gradient)
         self.filter.scale, self.begun = max(1.0, at.theta), True
         return None
 
@@ -214,7 +213,8 @@ class Newton:
         stationary = self.kkt <= max(STATIONARY, o.kkt_tolerance)
         if (self.stop <= 1.0 and stationary) or (self.kkt <= o.kkt_tolerance and self.at.defect <= o.defect_tolerance):
             return End.OPTIMAL
-        if self.at.cost < self.bottom and self.at.defect <= o.defect_tolerance * max(1.0, self.at.travel):
+        feasible = self.at.defect <= o.defect_tolerance * max(1.0, self.at.travel)
+        if feasible and self.descent.is_unbounded(self.at.cost):
             return End.UNBOUNDED
         return self._limit()
 

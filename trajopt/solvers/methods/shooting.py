@@ -62,7 +62,7 @@ from trajopt.solvers.rules.line_search import (
     relative_decrease,
 )
 from trajopt.solvers.rules.regularization import Regularization
-from trajopt.solvers.termination import UNBOUNDED_BELOW
+from trajopt.solvers.termination import Descent
 from trajopt.solvers.time_limits import start_of_solve
 
 NEARLY = 100.0
@@ -118,7 +118,7 @@ class ShootingMethod:
     at: the iterate. stop: the larger of its gradient and its defect, each divided by its tolerance. begun: True once an iterate
     exists. kkt: scaled KKT error under the last policy, NaN if not computed. going: move that the slot still has to make to reach
     the iterate (STAY: none). iteration: number of iterations. last: the last iterates. corrects: True if the gaps of some nodes
-    close linearly. bottom: cost below which the problem is unbounded.
+    close linearly.
     """
 
     report: Report | None = None
@@ -134,7 +134,7 @@ class ShootingMethod:
         self.best, self.best_stop, self.is_best = self.at, inf, False
         self.last = deque[Point](maxlen=options.nonmonotone)
         self.kkt = self.cheaper_kkt = self.stop = nan
-        self.change, self.failed_at, self.bottom = 0.0, -1, -inf
+        self.change, self.failed_at, self.descent = 0.0, -1, Descent()
         self.iteration = self.idle = 0
         self.going, self.begun, self.nearly = STAY, False, False
         self.began = start_of_solve()
@@ -148,7 +148,7 @@ class ShootingMethod:
         if not at.finite:
             return self.ended(End.NOT_FINITE)
         self._arrive(at)
-        self.bottom = -UNBOUNDED_BELOW * max(1.0, abs(at.cost))
+        self.descent = Descent(at.cost, at.gradient)
         self.begun, end = True, None
         while end is None:
             end = yield from self._termination()
@@ -210,7 +210,8 @@ class ShootingMethod:
             return End.CONVERGED
         if self.nearly and self.at.defect <= o.defect_tolerance and (yield from self._measured()) <= o.kkt_tolerance:
             return End.OPTIMAL
-        if self.at.cost < self.bottom and (not self.at.theta or self.at.defect <= o.defect_tolerance):
+        feasible = not self.at.theta or self.at.defect <= o.defect_tolerance
+        if feasible and self.descent.is_unbounded(self.at.cost):
             return End.UNBOUNDED
         if self.iteration >= self.max_iterations:
             return End.MOST_ITERATIONS

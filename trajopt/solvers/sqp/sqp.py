@@ -93,14 +93,14 @@ def solve_nlp(
 class SQPLoop:
     """State of one SQP solve. ``run`` may be called once; it always returns a solution, also after Ctrl-C.
 
-    best: best iterate. objective_size: max(1, |f|) at the start. began: start on a monotonic clock [s]. violation_floor: lower
-    bound of the shift of H in a step that ignores the objective, after the line search along such a step failed.
+    best: best iterate. began: start on a monotonic clock [s]. violation_floor: lower bound of the shift of H in a step that ignores
+    the objective, after the line search along such a step failed.
     """
 
     def __init__(self, nlp: NLP, options: SQPOptions, callback: Callback | None = None) -> None:
         self.nlp, self.options = nlp, options
         self.journal, self.damping, self.began = Journal(callback), Damping(), start_of_solve()
-        self.iteration, self.objective_size, self.violation_floor = 0, 1.0, 0.0
+        self.iteration, self.descent, self.violation_floor = 0, termination.Descent(), 0.0
         self.best: Iterate | None = None
         self.rounding, self.at_rounding = RoundingTest(), False
         self.contradictions = Contradictions(options.elastic_weight, np.zeros_like(nlp.g_lower))
@@ -132,11 +132,11 @@ class SQPLoop:
         y, z = multipliers or (np.zeros_like(nlp.g_lower), np.zeros_like(w))
         with self.journal.timed("rollout"):
             start = trial(nlp, w)
-        self.objective_size = max(1.0, abs(start.f))
         with self.journal.timed("derivatives"):
             at = iterate_at(nlp, start, y, z, self.options) if start.finite else None
         if at is None:
             return termination.non_finite(nlp_diagnosis.non_finite_number(nlp, w, start.f, start.g))
+        self.descent = termination.Descent(start.f, float(np.abs(at.grad).max(initial=0.0)))
         while True:
             self._store_best(at)
             status = self._termination(at) or self._advance(at)
@@ -158,9 +158,8 @@ class SQPLoop:
             return termination.converged(self._measured(at))
         if self.at_rounding:
             return termination.precision_limit(self._measured(at))
-        if at.f < -termination.UNBOUNDED_BELOW * self.objective_size and at.violation <= o.constraint_tolerance * max(
-            1.0, float(np.abs(at.w).max())
-        ):
+        feasible = at.violation <= o.constraint_tolerance * max(1.0, float(np.abs(at.w).max(initial=0.0)))
+        if feasible and self.descent.is_unbounded(at.f):
             return termination.unbounded(n, at.f)
         if n >= o.max_iterations:
             advice = termination.MORE_ITERATIONS + ("" if o.hessian == "exact" else termination.EXACT_HESSIAN)
