@@ -335,6 +335,16 @@ def test_a_maximum_on_the_constraints_is_left(bound, code):
     assert alone.cost > -2.0 and any("indefinite" in finding for finding in alone.meta["findings"])
 
 
+@pytest.mark.parametrize(("weight", "saddle"), [(0.0, False), (-1.0, True)])
+def test_a_control_without_effect_is_no_saddle_point(weight, saddle):
+    cart = to.SampledSystem(to.FunctionMap(lambda x, u, t, p: [x[1], u[0]], 2, 2, second_order=True), "rk4")
+    costs = [to.control_cost(2, weight=[1.0, 0.0])]
+    costs.append(to.objective_term("other", lambda x, u, t, p: [weight * u[1] ** 2], 2, nu=2))
+    goal = to.state_cost(2, [0.0, 0.0], 10.0)
+    found = to.solve(to.OCP.single_phase(cart, [1.0, 0.0], 20, 0.1, costs, [goal]), solver="ipm")
+    assert found.status.success and any("indefinite" in finding for finding in found.meta["findings"]) == saddle
+
+
 def test_a_maximum_without_bounds_is_unbounded():
     cart = to.SampledSystem(to.FunctionMap(lambda x, u, t, p: [x[1], u[0]], 2, 1, second_order=True), "rk4")
     gain = to.objective_term("gain", lambda x, u, t, p: [-(u[0] ** 2)], 2, nu=1)

@@ -118,6 +118,10 @@ class NewtonSystem:
         found = self.data
         return Step(to.v, to.z, found.alpha, found.alpha_z, found.slope, to.ref, to.data)
 
+    def needs_shift(self, shift: float) -> bool:
+        """True if the system, condensed but not reflected, is not positive definite with this number on the diagonal."""
+        return bool(self.kernels.factor_damped(self._ref, shift, 0.0) >= 0)
+
     def empty_step(self) -> Step:
         """Allocate a zero step, as memory for :meth:`solve`."""
         v, z = np.zeros(self.program.numbers), self.program.multipliers()

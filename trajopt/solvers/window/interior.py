@@ -17,7 +17,9 @@ from trajopt.solvers.interior.feasibility import Restoration
 from trajopt.solvers.interior.named_multipliers import by_name, initial_state_multiplier
 from trajopt.solvers.interior.stage_program import StageProgram
 from trajopt.solvers.methods.interior_point import InteriorEnded, InteriorPoint
+from trajopt.solvers.methods.interior_requests import SolveNewton
 from trajopt.solvers.options import IPMOptions
+from trajopt.solvers.rules.barrier import TAU
 from trajopt.solvers.window import interior_status
 from trajopt.solvers.window.alone import run_to_end
 from trajopt.solvers.window.interior_calling import CallingInteriorSlot
@@ -104,9 +106,24 @@ def _solution(slot: InteriorSlot, method: InteriorPoint, guess: Guess, status: S
         journal.history(),
         ocp.times,
         multipliers=multipliers,
-        meta={"barrier": method.barrier.mu, "hessian": program.hessian, "indefinite": method.indefinite}
+        meta={
+            "barrier": method.barrier.mu,
+            "hessian": program.hessian,
+            "indefinite": status.success and method.indefinite and _is_indefinite(slot, method),
+        }
         | _strategy(method),
     )
+
+
+SINGULAR = 1e-8
+"""Shift of a Hessian, relative to its largest entry, that makes a semidefinite one definite: that of a control without effect."""
+
+
+def _is_indefinite(slot: InteriorSlot, method: InteriorPoint) -> bool:
+    """True if the reduced Hessian of the barrier problem at the current point is indefinite, and not only singular."""
+    p = slot.point
+    slot.answer(SolveNewton(method.scale, False, False, method.barrier.mu, False, TAU))
+    return slot.system.needs_shift(SINGULAR * max(float(np.abs(part).max(initial=0.0)) for part in (p.Q, p.S, p.R)))
 
 
 def _strategy(method: InteriorPoint) -> dict[str, Any]:
