@@ -301,6 +301,8 @@ class _Run:
     def _status(self, code: int) -> Status:
         """Return the status for a return code of IPOPT, with the errors of the best iterate."""
         p, o, n = self.best, self.options, self.iteration
+        if p is None and code == _TOO_FEW_FREEDOMS:
+            return termination.overdetermined(self._measured_guess())
         if p is None and self.point is None and code != _INVALID_NUMBER:
             return termination.not_run("IPOPT", code)
         if p is None or code == _INVALID_NUMBER:
@@ -331,6 +333,12 @@ class _Run:
         failed = code == _RESTORATION_FAILED
         failure = termination.NO_RESTORATION if failed else termination.no_direction("IPOPT", code)
         return termination.line_search_failed(failure, measured)
+
+    def _measured_guess(self) -> termination.Measured:
+        """Return violation and worst constraint of the guess, for a status before the first iteration."""
+        worst = nlp_diagnosis.worst_constraint(self.nlp, self.w0, self.nlp.evaluate(self.w0)[1])
+        errors = termination.Errors(violation=0.0 if worst is None else worst.violation)
+        return termination.Measured(0, errors, self.options.tolerances, worst)
 
 
 def _ipopt_options(o: DMSOptions, warm: bool) -> Mapping[str, Any]:

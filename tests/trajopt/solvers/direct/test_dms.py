@@ -224,6 +224,15 @@ def test_a_cost_without_end_is_unbounded():
     assert solve_ipopt(Falling(), np.zeros(1)).status.code == StatusCode.UNBOUNDED
 
 
+def test_more_equations_than_variables_are_named():
+    step = to.SampledSystem(to.FunctionMap(lambda x, u, t, p: [x[1], u[0]], 2, 1), "rk4")
+    rows = [to.residual_constraint(name, lambda x, u, t, p: [u[0] - 2.0], 2, 1, nu=1) for name in ("a", "b")]
+    ocp = to.OCP.single_phase(step, [0.0, 0.0], 5, 0.1, [to.control_cost(1)], constraints=rows)
+    status = to.solve(ocp, solver="dms").status
+    assert status.code == "stalled" and "more equations than free variables" in status.message
+    assert "Remove an equality" in status.advice and status.component == "a: f[0] at knot 0"
+
+
 def test_without_cyipopt_the_error_says_how_to_get_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "cyipopt", None)
     with pytest.raises(MissingIpopt, match=r"python tools/install_cyipopt\.py"):
