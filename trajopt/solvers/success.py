@@ -207,7 +207,8 @@ def _on_large_multipliers(solution: Solution) -> str:
     names = [name for name, y in solution.multipliers.items() if np.abs(y).max(initial=0.0) > limit]
     if not names:
         return ""
-    return f"The multipliers of {', '.join(names)} are very large: remove rows that follow from others, or use solver = 'ipm'."
+    other = "start from another guess" if "barrier_strategy" in solution.meta else "use solver = 'ipm'"
+    return f"The multipliers of {', '.join(names)} are very large: remove rows that follow from others, or {other}."
 
 
 AFTER_MARGINS = (

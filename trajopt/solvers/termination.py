@@ -66,9 +66,9 @@ class Failure(NamedTuple):
     advice: str
 
 
+_KINKS = "If a function has kinks, such as abs or max, minima may lie there: split |u| into a + b with u = a - b and a, b >= 0."
 CHECK_DERIVATIVES = (
-    "Check the derivatives (trajopt check), start from a better guess, or try another hessian. If a function has kinks, such as "
-    "abs or max, minima may lie there: split |u| into a + b with u = a - b and a, b >= 0."
+    f"Check the derivatives (trajopt check), start from a better guess, or try another hessian. {_KINKS}"
 )
 NO_STEP_LENGTH = Failure("No step length was accepted", CHECK_DERIVATIVES)
 NO_RESTORATION = Failure("Feasibility restoration failed", "Start from a better guess, or relax a constraint.")
@@ -99,8 +99,8 @@ STALLED_ADVICE = (
     "rounded, raise goal_tolerance."
 )
 DEPENDENT = (
-    "Remove constraints that follow from others, such as a goal for each entry of a unit vector, or start from a better "
-    "guess."
+    "Start from a better guess. If a constraint follows from others, as one of the goals for all entries of a unit vector, "
+    f"remove it. {_KINKS}"
 )
 REST_OF_BATCH = "The other problems of the batch are not affected."
 

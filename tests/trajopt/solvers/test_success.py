@@ -497,7 +497,9 @@ def test_rows_that_follow_from_others_are_named():
     """Rest and "no slip" hold at the last knot, where the second follows from the first."""
     large = {"terminal rest": np.full((1, 2), 1e12), "terminal tip": np.ones((1, 2))}
     advice = _on_large_multipliers(replace(to.solve(cart(), **SLQ), multipliers=large))
-    assert "multipliers of terminal rest are very large" in advice
+    assert "multipliers of terminal rest are very large" in advice and advice.endswith("or use solver = 'ipm'.")
+    own = replace(to.solve(cart(), solver="ipm"), multipliers=large)
+    assert _on_large_multipliers(own).endswith("or start from another guess.")
 
 
 @pytest.mark.parametrize("free", [False, True])
