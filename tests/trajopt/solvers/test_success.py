@@ -441,6 +441,23 @@ def test_batches_report_unbounded_objectives_as_single_solves_do(solver):
     assert batch.status[0] == alone.status and alone.status.code is batch.status[1].code is StatusCode.UNBOUNDED
 
 
+def contradiction():
+    step = to.SampledSystem(to.FunctionMap(lambda x, u, t, p: [x[1], u[0]], 2, 1), "rk4")
+    rows = [
+        to.residual_constraint("one", lambda x, u, t, p: [u[0] - 1.0], 2, 1, nu=1),
+        to.residual_constraint("two", lambda x, u, t, p: [u[0] - 2.0], 2, 1, nu=1),
+    ]
+    return to.OCP.single_phase(step, [0.0, 0.0], 15, 0.1, [to.control_cost(1)], constraints=rows)
+
+
+@pytest.mark.parametrize("solver", ["ddp", "slq", "fddp", "sqp", "ipm"])
+def test_contradicting_equations_are_locally_infeasible(solver):
+    for check in (True, False):
+        assert to.solve(contradiction(), solver=solver, check=check).status.code is StatusCode.LOCALLY_INFEASIBLE
+    batch = to.solve_batch(contradiction(), {"x0": [[0.0, 0.0], [1.0, 0.0]]}, solver=solver)
+    assert {s.code for s in batch.status} == {StatusCode.LOCALLY_INFEASIBLE}
+
+
 def test_an_infeasible_problem_with_a_large_profit_is_not_unbounded():
     """A force within 1 N cannot move 1 kg by 1 m in 1 s; its profit grows with the distance."""
     step = to.SampledSystem(to.FunctionMap(lambda x, u, t, p: [x[1], u[0]], 2, 1), "rk4")

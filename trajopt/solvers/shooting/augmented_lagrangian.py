@@ -155,10 +155,11 @@ def augmented_lagrangian(
 def _at_largest_penalty(moved: Moved, at: termination.Measured, o: SLQOptions) -> Status:
     """Return the status of a solve in which a penalty at its maximum would have to rise.
 
-    A minimizer is then a stationary point of the violation, up to the gradient of the cost over the penalty.
+    A minimizer is then a stationary point of the violation, up to the gradient of the cost over the penalty. So is a point at
+    which double precision allows no decrease.
     """
     inner = moved.solution.status
-    if not inner.success:
+    if not (inner.success or inner.code is StatusCode.PRECISION_LIMIT):
         return termination.max_penalty(inner.code, at)
     large = o.max_constraint_penalty >= CERTAIN_PENALTY
     prevails = 0.5 * max(moved.rho) * moved.violation**2 >= abs(moved.cost)
@@ -185,6 +186,8 @@ def _measured(moved: Moved, n: int, o: SLQOptions, problem: Callable[[], OCP] | 
     # the terms of a gradient vanish with a control that is zero at the optimum
     relative = end["gradient"] / least_with_effect(cost_size(moved.cost), found.us)
     kkt = min(end["kkt"], max(end["defect"], relative))
+    if moved.violation > o.constraint_tolerance:  # a small gradient at such a point is no success
+        kkt = max(kkt, moved.violation)
     errors = termination.Errors(kkt, end["gradient"], end["defect"], moved.violation)
     worst = None if problem is None else worst_violation(problem(), found.xs, found.us)
     return termination.Measured(n, errors, o.tolerances, worst)
