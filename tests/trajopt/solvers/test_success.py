@@ -441,6 +441,18 @@ def test_batches_report_unbounded_objectives_as_single_solves_do(solver):
     assert batch.status[0] == alone.status and alone.status.code is batch.status[1].code is StatusCode.UNBOUNDED
 
 
+@pytest.mark.filterwarnings("ignore:divide by zero")
+@pytest.mark.parametrize("solver", ["sqp", "dms", "ipm", "ddp"])
+def test_a_constraint_that_is_not_finite_at_the_guess_leaves_its_cost(solver):
+    step = to.SampledSystem(to.FunctionMap(lambda x, u, t, p: [x[1], u[0]], 2, 1), "rk4")
+    row = to.residual_constraint("inverse", lambda x, u, t, p: [1.0 / x[0]], 2, 1, -np.inf, 5.0)
+    ocp = to.OCP.single_phase(
+        step, [0.0, 0.0], 15, 0.1, [to.control_cost(1), to.state_cost(2, [0.0, 2.0])], constraints=[row]
+    )
+    found = to.solve(ocp, solver=solver)
+    assert found.status.code is StatusCode.NON_FINITE and found.cost == pytest.approx(3.0)
+
+
 def contradiction():
     step = to.SampledSystem(to.FunctionMap(lambda x, u, t, p: [x[1], u[0]], 2, 1), "rk4")
     rows = [

@@ -67,7 +67,10 @@ def trajectory_solution(program: Transcription, found: NLPSolution, options: DMS
     """
     ocp = program.original
     xs, us = program.trajectory(found.w)
-    status = found.status
+    status, cost = found.status, found.objective
+    if np.isnan(cost):  # sqp ended before its first iterate
+        with np.errstate(all="ignore"):
+            cost = program.evaluate(found.w)[0]
     if status.code is StatusCode.LOCALLY_INFEASIBLE:
         worst, in_rollout = nlp_diagnosis.cause_of_violation(program, found.w, program.simulated(found.w))
         if worst is not None:
@@ -82,7 +85,7 @@ def trajectory_solution(program: Transcription, found: NLPSolution, options: DMS
         tracking_gains(ocp, xs, us[:N]) if has_gains else np.zeros((N, ocp.nu, ocp.manifold.ndx)),
         np.zeros((N, ocp.nu)),
         status,
-        found.objective,
+        cost,
         found.iterations,
         found.history,
         ocp.times,
