@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
+import numpy as np
+
 from dynamics_backends.protocol import Array
 from trajopt.results.records import IterationRecord, Trajectory
 from trajopt.results.status import Status
@@ -75,6 +77,21 @@ class Patterned(NLP, Protocol):
     def patterns(self) -> tuple[Pattern, Pattern]:
         """Return the patterns of the Jacobian (m, n) and of the full Hessian (n, n)."""
         ...
+
+
+def require_shapes(nlp: Program, **values: Any) -> None:
+    """Raise ValueError unless values of a program have the documented shapes.
+
+    values: by name x_lower, x_upper (n,), g, g_lower, g_upper (m,), gradient (n,), jacobian (m, n), hessian (n, n).
+    """
+    n, m = np.size(nlp.x_lower), np.size(nlp.g_lower)
+    shapes = {"x": (n,), "g": (m,), "gradient": (n,), "jacobian": (m, n), "hessian": (n, n)}
+    for name, value in values.items():
+        shape, expected = np.shape(value), shapes[name.partition("_")[0]]
+        if shape != expected:
+            raise ValueError(
+                f"{name} of the program has shape {shape}; expected {expected} for {n} variables and {m} constraints"
+            )
 
 
 def trajectory_at(nlp: Program, w: Array) -> Trajectory | None:

@@ -37,7 +37,7 @@ from trajopt.results.records import Callback, Journal
 from trajopt.results.status import SOLVED, Status
 from trajopt.solvers import termination
 from trajopt.solvers.nlp import nlp_diagnosis
-from trajopt.solvers.nlp.nlp import NLP, NLPSolution, trajectory_at
+from trajopt.solvers.nlp.nlp import NLP, NLPSolution, require_shapes, trajectory_at
 from trajopt.solvers.options import SQPOptions
 from trajopt.solvers.qp.qp import QP, Hessian, make_qp_solver
 from trajopt.solvers.rules.line_search import NEAR_ROUNDING, RoundingTest
@@ -81,10 +81,12 @@ def solve_nlp(
     multipliers: a guess of y (m,) and z (n,), for example of an earlier solution; it also defines the first active set. callback:
     called with an IterationRecord after each iteration and at the end; if it raises KeyboardInterrupt, the solver stops and
     returns the best iterate. Raises ValueError for hessian "gauss_newton" or "scqp" and a program without ``convex_hessian``, and
-    for a guess of the wrong size. Non-convergence raises nothing: see ``status``.
+    for a guess, bounds or values of the program of the wrong shape. Non-convergence raises nothing: see ``status``.
     """
     options = settled(options or SQPOptions(), nlp)
-    n = len(nlp.x_lower)
+    n = np.size(nlp.x_lower)
+    bounds = {"x_lower": nlp.x_lower, "x_upper": nlp.x_upper, "g_lower": nlp.g_lower, "g_upper": nlp.g_upper}
+    require_shapes(nlp, **bounds)
     if np.shape(w) != (n,):
         raise ValueError(f"the guess has shape {np.shape(w)}; this program has {n} variables")
     return SQPLoop(nlp, options, callback).run(np.array(w, dtype=float), multipliers)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dynamics_backends.protocol import Array
-from trajopt.solvers.nlp.nlp import NLP
+from trajopt.solvers.nlp.nlp import NLP, require_shapes
 from trajopt.solvers.nlp.scaled_kkt import scaled_kkt
 from trajopt.solvers.options import SQPOptions
 from trajopt.solvers.qp.qp import QP, Hessian, Jacobian, complementarity, largest, violation
@@ -66,12 +66,14 @@ class Iterate(NamedTuple):
 def trial(nlp: NLP, w: Array) -> Trial:
     """Evaluate f, g and the l1 violation of the bounds on g at w."""
     f, g = nlp.evaluate(w)
+    require_shapes(nlp, g=g)
     return Trial(w, float(f), g, float(violation(g, nlp.g_lower, nlp.g_upper).sum()))
 
 
 def iterate_at(nlp: NLP, at: Trial, y: Array, z: Array, o: SQPOptions) -> Iterate | None:
     """Differentiate at a trial point and return the iterate, or None if a derivative is not finite."""
     grad, J = nlp.differentiate(at.w)
+    require_shapes(nlp, gradient=grad, jacobian=J)
     if not (np.isfinite(grad).all() and np.isfinite(J.data).all()):
         return None
     return measured(Iterate(nlp, *at, grad, J, y, z, 0.0, 0.0, 0.0, 0.0, 0.0), o)
@@ -132,6 +134,8 @@ def _hessian(at: Iterate, sigma: float, multipliers: Array, convex: bool) -> Hes
     """Return the convex Hessian, or the exact one of the Lagrangian, with factor sigma and these multipliers; convex: which one."""
     nlp: Any = at.nlp
     found: Hessian = (nlp.convex_hessian if convex else nlp.hessian)(at.w, sigma, multipliers)
+    if hasattr(found, "shape"):  # blocks of stages have none
+        require_shapes(nlp, hessian=found)
     return found
 
 

@@ -241,6 +241,36 @@ def test_crossed_bounds_are_found_at_the_door():
     assert status.component == "x2"
 
 
+@pytest.mark.parametrize(
+    ("method", "change", "named"),
+    [
+        ("evaluate", lambda found: (found[0], found[1][:-1]), r"g of the program has shape \(1,\); expected \(2,\)"),
+        ("differentiate", lambda found: (found[0][:-1], found[1]), r"gradient .* \(2,\); expected \(3,\)"),
+        (
+            "differentiate",
+            lambda found: (found[0], found[1].T),
+            r"jacobian .* \(3, 2\); expected \(2, 3\) for 3 variables",
+        ),
+        ("hessian", lambda found: found[:2], r"hessian .* \(2, 3\); expected \(3, 3\)"),
+    ],
+)
+def test_values_of_a_program_have_the_documented_shapes(method, change, named):
+    problem = Problem("plain", (1.0, 2.0, 3.0), squares, -np.inf, equalities=lambda x: [x[0] - x[1], x[1] + x[2]])
+    nlp = TextbookNLP(problem)
+    assert solve_nlp(nlp, np.ones(3)).status.success
+    own = getattr(nlp, method)
+    setattr(nlp, method, lambda *given: change(own(*given)))
+    with pytest.raises(ValueError, match=named):
+        solve_nlp(nlp, np.ones(3))
+
+
+def test_bounds_of_a_program_have_the_documented_shapes():
+    nlp = TextbookNLP(ALL[0])
+    nlp.x_upper = np.ones(5)
+    with pytest.raises(ValueError, match=r"x_upper of the program has shape \(5,\); expected \(2,\)"):
+        solve_nlp(nlp, np.zeros(2))
+
+
 @pytest.mark.parametrize("function", [lambda x: x[0] + x[1] ** 2, lambda x: x[1] ** 2 - x[0] ** 2])
 def test_unbounded_objective(function):
     status = _solve(Problem("falls", (1.0, 1.0), function, -np.inf), max_iterations=300).status
