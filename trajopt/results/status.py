@@ -14,7 +14,7 @@ class StatusCode(StrEnum):
     """
 
     CONVERGED = "converged"
-    """Feasible, optimal, confirmed by the replay, and the goals are met; without checks, feasible and optimal."""
+    """Feasible, optimal to first order, confirmed by the replay, and the goals are met; without checks, feasible and optimal."""
     ACCEPTABLE = "acceptable"
     """Feasible, confirmed by the replay, and the goals are met, but the scaled KKT error is above its tolerance."""
     NOT_FEASIBLE = "not_feasible"
