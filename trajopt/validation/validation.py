@@ -36,6 +36,8 @@ DECLARED = ("takes_time", "sampling", "contract")
 """Attributes that a time step must have in addition to its sizes."""
 MAX_DECADES = 12.0
 """Span of weights [decades] above which a warning is issued; double precision has 16 decimal digits."""
+SMALL_WEIGHT = 1e-7
+"""Largest weight of a cost below which a warning is issued: tolerances on gradients are absolute."""
 START_TOLERANCE, ROUNDING = 1e-6, 1e-13
 """Violation of a constraint by x0 up to which it counts as satisfied, and up to which it is an error of rounding."""
 
@@ -332,9 +334,7 @@ def _state_warnings(ocp: OCP, has_errors: bool, known: _CheckCache) -> Iterator[
     Those about x0: constraints and joint limits that it violates, and warnings that the dynamics issue about it. has_errors: warn
     about weights only. known: results of earlier checks, updated.
     """
-    if not any(term.weight.any() for term in ocp.terms()):
-        yield "no cost term has a positive weight; any trajectory is optimal"
-    yield from _spread_weights(ocp)
+    yield from _weight_warnings(ocp)
     yield from _vectors_of_horizon_length(ocp)
     if not has_errors:
         yield from _violated_at_start(ocp)
@@ -358,8 +358,19 @@ def _state_warnings(ocp: OCP, has_errors: bool, known: _CheckCache) -> Iterator[
         yield f"x0 is outside its limits: {ocp.model.q_names[i]} = {q[i]:.6g}{hint}, limits {limits}"
 
 
-def _spread_weights(ocp: OCP) -> Iterator[str]:
-    """Yield a warning if positive weights span more than MAX_DECADES decades, so that rounding hides the small ones."""
+def _weight_warnings(ocp: OCP) -> Iterator[str]:
+    """Yield a warning if all weights are zero or small, or if positive ones span more than MAX_DECADES decades.
+
+    Then rounding hides the small ones.
+    """
+    largest = max((float(np.abs(term.weight).max(initial=0.0)) for term in ocp.terms()), default=0.0)
+    if largest == 0.0:
+        yield "no cost term has a positive weight; any trajectory is optimal"
+    elif largest < SMALL_WEIGHT:
+        yield (
+            f"all weights are at most {largest:.0e}: tolerances on gradients are absolute, so that solves may end too early; "
+            "multiply all weights by the same number"
+        )
     ranges = [(w.min(), w.max(), term.name) for term in ocp.terms() if (w := term.weight[term.weight > 0.0]).size]
     if not ranges:
         return

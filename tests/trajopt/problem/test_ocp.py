@@ -244,6 +244,14 @@ def test_warnings_of_a_system_reach_the_solution():
     assert "any trajectory is optimal" in _messages(idle, severity="warning")[0]
 
 
+@pytest.mark.parametrize(("weight", "warned"), [(1e-6, False), (1e-9, True)])
+def test_costs_whose_weights_are_all_small_are_warned_of(weight, warned):
+    ocp = OCP.single_phase(
+        _dynamics(textbook.double_integrator()), [0.0, 0.0], 3, 0.1, [control_cost(1, weight=weight)]
+    )
+    assert any("multiply all weights" in message for message in _messages(ocp, severity="warning")) == warned
+
+
 def test_terms_are_updated_by_name():
     ocp = _problem()
     goal = np.r_[np.sin(0.5), 0.0, 0.0, np.cos(0.5), 0.0, 0.0, 0.0]
