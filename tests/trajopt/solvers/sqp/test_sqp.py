@@ -437,6 +437,30 @@ def test_a_goal_in_any_unit_of_the_control_is_reached(gain):
     np.testing.assert_allclose(found.us[:, 0], expected, rtol=0, atol=1e-6 * np.abs(expected).max())
 
 
+def test_the_longest_flight_of_a_hang_glider():
+    """Problem of the COPS collection (E. Dolan, J. Moré, T. Munson 2004), whose optimum is 1,248 m."""
+
+    def flight(x, u, t, p):
+        distance = (x[0] / 100.0 - 2.5) ** 2
+        sinking = x[3] - 2.5 * (1.0 - distance) * np.exp(-distance)
+        v = np.sqrt(x[2] ** 2 + sinking**2)
+        lift, drag = (0.5 * 1.13 * 14.0 * c * v for c in (u[0], 0.034 + 0.069662 * u[0] ** 2))
+        return [x[2], x[3], (-lift * sinking - drag * x[2]) / 100.0, (lift * x[2] - drag * sinking) / 100.0 - 9.81]
+
+    space, speed, N = to.Manifold.vector(4), (13.2275675, -1.28750052), 100
+    ends = [to.state_bounds(space, [-np.inf, 900.0, *speed], [np.inf, 900.0, *speed])]
+    dynamics = SampledSystem(make_backend(to.FunctionMap(flight, space, 1), "forward_ad"), "rk4")
+    range_cost = to.objective_term("range", lambda x, u, t, p: [-0.01 * x[0]], space)
+    ocp = OCP.single_phase(
+        dynamics, [0.0, 1e3, *speed], N, 1.0, [], [range_cost], terminal_constraints=ends, u_lower=0.0, u_upper=1.4
+    )
+    free, way = to.free_time(ocp, (10.0, 300.0), price=0.0), np.linspace(0.0, 1.0, N + 1)
+    guess = np.column_stack([1250.0 * way, 1e3 - 100.0 * way, *np.tile(np.array(speed)[:, None], N + 1)])
+    found = solve(free.ocp, free.with_durations(to.Guess(guess, np.full((N, 1), 0.7))), solver="sqp", check=False)
+    assert found.status.success
+    assert found.xs[-1, 0] == pytest.approx(1248.0, abs=0.5)
+
+
 @pytest.mark.parametrize(
     ("one", "same"), [({"hessian": "scqp"}, {"hessian": "gauss_newton"}), ({}, {"hessian": "exact"})]
 )
