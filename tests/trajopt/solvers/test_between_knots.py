@@ -202,12 +202,24 @@ def test_the_motions_of_many_starts_are_checked():
     ocp = past((1.4, 0.002, 0.04))
     starts = to.multi_start(ocp, 3, solver="ipm", guess=to.interpolated_guess(ocp, [3.0, 0.0, 0.0, 0.0]))
     assert starts.best.status.code == "violated_between_knots" and starts.solutions.success.all()
+    assert "(violated_between_knots)" in repr(starts)
     ends = to.residual_cost("ends", lambda x, u, t, p: [x[0] ** 2 - 1.0, 0.1 * (x[0] + 1.0), x[1]], 2, 3, 100.0)
     goal = to.state_goal(to.FunctionMap(lambda x, u, t, p: x, 2, 1).manifold, np.array([1.0, 0.0]))
     ocp = to.OCP.single_phase(mass("compiled"), [0.2, 0.0], 20, 0.1, [to.control_cost(1)], [ends], goals=[goal])
     starts = to.multi_start(ocp, [to.interpolated_guess(ocp, [x, 0.0]) for x in (-1.0, 1.0)], solver="ipm")
     assert [o.solution.status.code for o in starts.optima] == ["converged", "goal_missed"]
     assert starts.best.xs[-1, 0] > 0.5 and starts.best.cost > starts.optima[1].solution.cost
+
+
+@pytest.mark.parametrize("solver, options", [("auto", {}), ("ipm", {"between_knots": True})])
+def test_an_optimum_of_many_starts_gets_margins(solver, options, caplog):
+    """The same optimum from each start jumps over the pole; with margins, the motion passes beside it."""
+    ocp = past((1.4, 0.002, 0.04))
+    goal = to.interpolated_guess(ocp, [3.0, 0.0, 0.0, 0.0])
+    starts = to.multi_start(ocp, [goal, goal], options, solver=solver)
+    assert starts.best.status.success and starts.best.meta["options"]["between_knots"] is bool(options)
+    assert starts.optima[0].times_found == 2 and starts.best.cost > starts.solutions[0].cost
+    assert "between_knots has no effect" not in caplog.text
 
 
 def test_the_given_start_and_inactive_constraints_are_no_violation():

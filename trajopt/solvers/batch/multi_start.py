@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,11 +12,12 @@ from dynamics_backends.protocol import Array
 from trajopt.guesses.guesses import Guess, Motion, as_guess, constant_guess, detour
 from trajopt.problem.ocp import OCP
 from trajopt.results.solution import Solution
+from trajopt.results.status import STOPPED, StatusCode
 from trajopt.solvers.batch.solution import BatchSolution
 from trajopt.solvers.batch.solve_batch import BatchCallback, solve_batch
 from trajopt.solvers.problem_batch import Batch
-from trajopt.solvers.registry import chosen_options
-from trajopt.solvers.solve import checked_motion
+from trajopt.solvers.registry import DEFAULT_SOLVER, chosen_options
+from trajopt.solvers.solve import checked_motion, solve
 
 SAME_COST, SAME_STATE = 1e-4, 1e-2
 """Relative tolerances: solutions are one optimum if the states agree to SAME_STATE, and costs or controls to SAME_COST."""
@@ -55,7 +56,9 @@ class MultiStart:
         return self.optima[0].solution if self.optima else self.solutions[0]
 
     def __repr__(self) -> str:
-        listed = ", ".join(f"cost {o.solution.cost:.8g} found {o.times_found} times" for o in self.optima[:5])
+        failures = ["" if o.solution.status.success else f" ({o.solution.status.code})" for o in self.optima[:5]]
+        found = zip(self.optima, failures, strict=False)
+        listed = ", ".join(f"cost {o.solution.cost:.8g} found {o.times_found} times{failure}" for o, failure in found)
         more = f", and {len(self.optima) - 5} more" if len(self.optima) > 5 else ""
         solved = sum(o.times_found for o in self.optima)
         return f"MultiStart({len(self.optima)} optima from {solved} of {len(self.solutions)} starts: {listed or 'none'}{more})"
@@ -77,7 +80,9 @@ def multi_start(
 
     starts: guesses, or their number. With a number, the first start is ``guess`` (default x0 at every knot, zero controls); the
     others are random detours from it (:func:`~trajopt.guesses.guesses.detour`), drawn with ``seed``. check: validate the problem,
-    and check the motion of each optimum as :func:`trajopt.solve` does: replay, inequalities between the knots, and goals.
+    and check the motion of each optimum as :func:`trajopt.solve` does: replay, inequalities between the knots, and goals. Optima
+    that fail are solved again by :func:`trajopt.solve`, the cheapest first, until one succeeds, if it has a remedy: margins between
+    the knots with the solver "auto" or ``between_knots``, more substeps with "auto".
     Raises ValueError for a number below 1 and for an empty list, TypeError for other objects.
 
     >>> import numpy as np, trajopt as to
@@ -99,13 +104,36 @@ def multi_start(
     if not len(starts):
         raise ValueError("starts is empty; give at least one guess")
     batch = Batch(ocp, {"x0": np.tile(ocp.x0, (len(starts), 1))})
-    found = solve_batch(batch, None, starts, options, callback, solver, gains=True, threads=threads, check=check)
+    name, chosen = chosen_options(solver, options)
+    plain = replace(chosen, between_knots=False) if check else chosen
+    found = solve_batch(batch, None, starts, plain, callback, name, gains=True, threads=threads, check=check)
     distinct = optima(found)
     if check:
-        chosen = chosen_options(solver, options)[1]
         checked = [o._replace(solution=checked_motion(ocp, o.solution, chosen)) for o in distinct]
-        distinct = tuple(sorted(checked, key=lambda o: not o.solution.status.success))
+        usable = _solved_again(ocp, checked, name, chosen)
+        distinct = tuple(sorted(usable, key=lambda o: (not o.solution.status.success, o.solution.cost)))
     return MultiStart(distinct, found)
+
+
+def _solved_again(ocp: OCP, checked: Sequence[Optimum], solver: str, options: Any) -> list[Optimum]:
+    """Solve failed optima again from their motions, the cheapest first, until one is a success; return all optima.
+
+    Only failed checks for which :func:`trajopt.solve` has a remedy with this solver and its options. Ctrl-C and the time limit of a
+    solve end them.
+    """
+    automatic = solver == DEFAULT_SOLVER
+    remedied = [StatusCode.VIOLATED_BETWEEN_KNOTS] if automatic or options.between_knots else []
+    remedied += [StatusCode.DOES_NOT_HOLD] if automatic else []
+    found = list(checked)
+    for i, o in enumerate(checked):
+        if o.solution.status.code in remedied:
+            again = solve(ocp, o.solution, options, solver=solver)
+            if again.status.code in STOPPED:
+                break
+            found[i] = o._replace(solution=again)
+        if found[i].solution.status.success:
+            break
+    return found
 
 
 def optima(found: BatchSolution) -> tuple[Optimum, ...]:
