@@ -9,7 +9,7 @@ half-space a box of the size :data:`HALF_SPACE_SIZE`. The cores of a convex mesh
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -122,6 +122,10 @@ class Scene:
     def moves(self) -> bool:
         """True if any body moves."""
         return any(body.path is not None for body in self.bodies)
+
+    def at(self, time: float) -> Scene:
+        """Return the scene with all bodies at rest where they are at a time [s]."""
+        return replace(self, bodies=tuple(replace(body, p=body.places(np.array(time)), path=None) for body in self.bodies))
 
 
 def cores_of(shape: Shape) -> tuple[Core, ...]:

@@ -212,8 +212,10 @@ def task_in_scene(
     fractions = step_fractions(arm.q0, goal, limits, s.knots)
     motion = MotionInScene(model, pairs, limits, costs, s.knots, s.checks_per_step, s.margin, exact, fractions)
     _require_free(arm.q0, "the start", motion, check)
-    _require_free(goal, "the goal", motion, check)
-    corners, free = path_of(s, arm.q0, goal, pairs, model) if path is None else path
+    _require_free(goal, "the goal", motion, check, motion.arrivals(motion.shortest(arm.q0, goal)))
+    around = replace(pairs, scene=scene.at(motion.clear_from(goal, 0.0))) if scene.moves else pairs
+    corners, free = path_of(s, arm.q0, goal, around, model) if path is None else path
+    free = free and not scene.moves
     tube = WIDE if free else np.inf
     guess = guess_along_path(corners, limits, fractions)
     ocp = motion.ocp(backend, arm.q0, guess, _goal_constraints(s, arm, motion), tube)
@@ -226,14 +228,14 @@ def task_in_scene(
         else ("the package coal is not installed: collisions are checked with capsules instead of the true shapes",)
     )
     return Task(
-        ocp,
-        guess,
+        refinement.latest,
+        refinement.start,
         arm.frame,
         goal_point,
         warnings=(
             *robot.missing,
             *warnings,
-            *(_planning_warnings(s, arm.q0, goal, pairs) if path is None else ()),
+            *(_planning_warnings(s, arm.q0, goal, around) if path is None else ()),
             *_margin_warnings(s.margin, reach_of(model, model.frame_id(arm.frame))),
             *orientation_warnings(arm, s.goal_rotation, lambda R: False, missed=False),
             *weak_joint_warnings(arm, s.torque_scale, goal[None]),
@@ -292,8 +294,7 @@ def limits_of(s: Settings, model: Model) -> Limits:
 def path_of(s: Settings, q0: Array, goal: Array, pairs: CollisionPairs, model: Model) -> tuple[Array, bool]:
     """Return corners (K, nq) of a path from q0 to the goal, and True if it is known to be collision-free.
 
-    The path is the straight line if no planner is installed, none finds a path, or covers touch at start or goal. Paths are
-    planned among the bodies at the start: beside moving bodies none is known to be free.
+    The path is the straight line if no planner is installed, none finds a path, or covers touch at start or goal.
     """
     straight = np.stack([q0, goal])
     if s.guess == "straight":
@@ -301,16 +302,15 @@ def path_of(s: Settings, q0: Array, goal: Array, pairs: CollisionPairs, model: M
     space = _planning_space(s, q0, goal, pairs)
     if space is None:
         return straight, False
-    still = not pairs.scene.moves
     if not space.line_touches(q0, goal, 0.04):
-        return straight, still
+        return straight, True
     if s.guess == "auto" and find_spec("ompl") is None:
         return straight, False
     lower, upper = np.asarray(model.q_lower), np.asarray(model.q_upper)
     found = rrt_connect(
         space.touches, space.line_touches, q0, goal, lower, upper, seed=s.seed, time_limit=s.planning_time
     )
-    return (straight, False) if found is None else (found, still)
+    return (straight, False) if found is None else (found, True)
 
 
 def _planning_space(s: Settings, q0: Array, goal: Array, pairs: CollisionPairs) -> FreeSpace | None:
@@ -348,21 +348,29 @@ def _require_in_limits(model: Model, key: str, x: Array | None) -> None:
             raise ValueError(f"{key} has {name} at {q:.6g}{hint}, {side} limit {limit:.6g}: move it within the limits")
 
 
-def _require_free(q: Array, what: str, motion: MotionInScene, check: MeshCheck | None) -> None:
-    """Raise ValueError for a configuration in collision, with the pair and depth; convex hulls without contact prove
-    clearance."""
-    gap = motion.clearance_of(q, 0.0)
+def _require_free(
+    q: Array, what: str, motion: MotionInScene, check: MeshCheck | None, times: Array | None = None
+) -> None:
+    """Raise ValueError for a configuration in collision at all of the times (M,) [s], default at the start, with pair and depth.
+
+    Convex hulls without contact prove clearance.
+    """
+    moves = times is not None and motion.pairs.scene.moves
+    always = " at all times at which it can be reached" if moves else ""
+    times = np.zeros(1) if times is None else times
+    gap = max(motion.clearance_of(q, float(when)) for when in times)
     if gap > 0.0:
         return
     if check is None:
         raise ValueError(
-            f"at {what} capsules that cover the links are {-1e3 * gap:.3g} mm deep in a body: install coal (pip install "
-            "'urdf-trajopt[scene]') to check the true shapes, or reduce cover_tolerance"
+            f"at {what} capsules that cover the links are {-1e3 * gap:.3g} mm deep in a body{always}: install coal (pip "
+            "install 'urdf-trajopt[scene]') to check the true shapes, or reduce cover_tolerance"
         )
-    found = check.nearest(q)
+    found = max((check.nearest(q, float(when)) for when in times), key=lambda found: found.distance)
     if found.distance <= 0.0:
         raise ValueError(
-            f"{what} is in collision: {found.link} and {found.body}, {-1e3 * found.distance:.3g} mm deep; move it or the body"
+            f"{what} is in collision{always}: {found.link} and {found.body}, {-1e3 * found.distance:.3g} mm deep; move it or "
+            "the body"
         )
 
 
@@ -374,8 +382,11 @@ def _goal_configuration(s: Settings, arm: Arm, pairs: CollisionPairs, check: Mes
         return arm.x_goal[: model.nq]
     space = FreeSpace(pairs, MARGIN_FRACTION * s.margin)
 
+    ends = (0.0, s.duration[1]) if pairs.scene.moves else (0.0,)
+
     def clearance(qs: Array) -> Array:
-        return np.array([-1.0 if space.touches(q) else 1.0 for q in qs])
+        """Return positive numbers for configurations that are free at the start or at the latest end."""
+        return np.array([-1.0 if all(space.touches(q, np.array([end])) for end in ends) else 1.0 for q in qs])
 
     axis = None if s.free_axis is None else np.array(s.free_axis)
 

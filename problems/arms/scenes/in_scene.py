@@ -224,6 +224,22 @@ class MotionInScene:
             self._clearances[key] = self._clearance_of(q, when)
         return self._clearances[key]
 
+    def arrivals(self, earliest: float) -> Array:
+        """Return times (M,) [s] at which the motion may end, from ``earliest`` on: ARRIVALS apart, until the bodies rest."""
+        paths = [body.path for body in self.pairs.scene.bodies if body.path is not None]
+        rest = max((path.times[-1] for path in paths), default=-np.inf)
+        latest = min(max(rest, earliest), max(self.limits.duration[1], earliest))
+        return np.append(np.arange(earliest, latest, ARRIVALS), latest)
+
+    def clear_from(self, q: Array, earliest: float) -> float:
+        """Return the first of the ``arrivals`` at which the clearance of a configuration is the margin, or as large as it gets.
+
+        ``earliest`` if it is never positive.
+        """
+        times = self.arrivals(earliest)
+        gaps = np.array([self.clearance_of(q, float(when)) for when in times])
+        return float(times[np.argmax(gaps >= min(self.margin, gaps.max()))]) if gaps.max() > 0.0 else earliest
+
     @cached_property
     def _clearances(self) -> dict[tuple[bytes, float], float]:
         return {}
@@ -239,6 +255,8 @@ class MotionInScene:
 
 LEFT = 0.9
 """Fraction of the clearance at start and goal that is required near them."""
+ARRIVALS = 0.05
+"""Interval of the times at which a configuration is tested for collisions with moving bodies [s]."""
 MAX_DISTANCE = 0.02
 """Distances at start and goal are computed up to this value [m]."""
 

@@ -74,7 +74,7 @@ class Refinement:
 
     latest: problem of the returned solution, or the next problem. timed: time dominates the cost and the guess is collision-free.
     Then ``known`` [s] is the duration of the guess within velocity and acceleration limits, which motions should not exceed.
-    sharp: solve to a smaller tolerance.
+    delay: wait [s] of the first guess, until moving bodies have left its goal. sharp: solve to a smaller tolerance.
     """
 
     def __init__(
@@ -103,6 +103,11 @@ class Refinement:
         self.known = float(guess.xs[-1, -1]) if self.timed else np.inf
         self.timing = timing if self.timed else None
         self.sharp, self.at_limit, self.planned, self.retimed, self.best_tube = False, False, False, 0, tube
+        n, T = motion.model.nv, float(guess.xs[-1, -1])
+        self.delay = motion.clear_from(guess.xs[-1, :n], T) - T if motion.pairs.scene.moves else 0.0
+        if self.delay > 0.0:
+            self._wait_for_bodies()
+            self.start, self.latest = self.base, motion.with_pairs(self.ocp, self.base)
 
     def refined(self, solution: to.Solution) -> Refined:
         """Check a solution, see :class:`trajopt.config.task.Refined`."""
@@ -161,12 +166,12 @@ class Refinement:
         """Start from the first guess after a wait, and fix the duration: the problem places moving bodies where they are at the
         times of its guess, which is exact for this duration only.
 
-        The first wait is half of the time until all bodies rest, the next one all of it.
+        The first wait is half of the time until all bodies rest, the next one all of it; at least ``delay``.
         """
         motion, first = self.motion, self.first
         T, n, (_, longest) = float(first.xs[-1, -1]), motion.model.nv, motion.limits.duration
         rest = max(body.path.times[-1] for body in motion.pairs.scene.bodies if body.path is not None)
-        wait = min(min(self.failed / (FAILED - 1), 1.0) * max(rest, 0.0), longest - T)
+        wait = min(max(min(self.failed / (FAILED - 1), 1.0) * max(rest, 0.0), self.delay), longest - T)
         if wait > 0.0:
             q, times = first.xs[1:, :n], wait + T * motion.grid
             delayed = Timing(np.vstack([q[:1], q]), np.append(0.0, times))

@@ -519,6 +519,37 @@ def test_an_arm_waits_for_a_body_that_opens_the_way(robot, opens):
         assert "too close" in check and "the last solve placed the moving bodies at the times of a guess of" in check
 
 
+@needs_coal
+@pytest.mark.parametrize("by_frame", [False, True])
+def test_a_goal_that_a_body_leaves_is_reached_afterwards(robot, by_frame):
+    """A column at the goal leaves between 1 and 1.4 s. One that returns to the goal, and one that stays, block it at all times."""
+    column = {"name": "column", "type": "cylinder", "radius": 0.1, "length": 1.0, "position": [0.36, 0.25, 0.0]}
+
+    def task_with(offsets, times=(1.0, 1.4)):
+        body = [{**column, "times": list(times), "offsets": [[0.0, 0.0, z] for z in offsets]}]
+        goal = (
+            {"goal_position": [0.5 * np.cos(0.6), 0.5 * np.sin(0.6), 0.0], "frame": "l2", "goal_q": None}
+            if by_frame
+            else {}
+        )
+        values = config(robot, body=body, duration=[0.1, 4.0], **goal).as_dict()
+        values["problem"] = {key: value for key, value in values["problem"].items() if value is not None}
+        chosen = read_config({**values, "solver": {"name": "ipm"}}, "test")
+        return chosen, build_task(chosen)
+
+    chosen, task = task_with([0.0, 5.0])
+    assert task.guess.xs[-1, -1] > 1.0
+    solution = solve_task(chosen, task)
+    assert solution.status.success, solution.status.message
+    assert 1.0 < solution.duration < 1.6
+    with pytest.raises(
+        ValueError, match="collide|the goal is in collision at all times at which it can be reached: l1"
+    ):
+        task_with([0.0, 0.01])
+    with pytest.raises(ValueError, match="collide|the goal is in collision at all times"):
+        task_with([0.0, 5.0, 0.0], (0.0, 0.05, 0.1))
+
+
 @pytest.mark.parametrize("least", [0.1, 2.0])
 def test_a_plan_that_must_last_longer_is_a_motion(least):
     """Constant accelerations lead from each state to the next, within the duration limits."""
