@@ -19,15 +19,16 @@ import numpy as np
 
 from dynamics_backends import scalar as sm
 from dynamics_backends.manifold import LieGroup, Manifold, vector_space
-from dynamics_backends.protocol import IMPLICIT_STEP, Matrix, Partials
+from dynamics_backends.protocol import IMPLICIT_STEP, Contraction, Matrix, Partials
 from dynamics_backends.rigid_body.algorithms import ltl
 from dynamics_backends.rigid_body.algorithms.crba import crba
 from dynamics_backends.rigid_body.algorithms.rnea import rnea
 from dynamics_backends.rigid_body.derivatives.rnea_derivatives import rnea_derivatives
+from dynamics_backends.rigid_body.derivatives.rnea_second_order import rnea_contracted_hessian
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.rigid_body.model.state import GROUPS
 from dynamics_backends.scalar import Rows, Scalar
-from dynamics_backends.systems.bodies.rigid_body_map import columns
+from dynamics_backends.systems.bodies.rigid_body_map import columns, second_in_state, transposed
 
 
 class CoupledBody:
@@ -130,6 +131,29 @@ class CoupledBody:
 
     def partials(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Partials:
         """Value and partial derivatives of xdot: those of inverse dynamics (IDSVA), reduced by G, times -(G' M G)^-1."""
+        return self._first(x, u, p)[0]
+
+    def contracted(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows], lam: Rows) -> tuple[Partials, Contraction]:
+        """Value and first derivatives, and the second derivatives of lam' xdot in closed form.
+
+        Those of inverse dynamics with the weights G w, where G' M G w = -lam, reduced by G; see
+        :mod:`~dynamics_backends.systems.constraints.constrained_derivatives`. Damping and springs are linear.
+        """
+        n = len(self.independent)
+        first, M = self._first(x, u, p)
+        q, v = self.expand(x)
+        mu = self._spread(sm.stack(ltl.solve_dense(M, [-lam[n + i] for i in range(n)])))
+        full = rnea_contracted_hessian(self.model, q, v, self._spread(first.value[n:]), mu)
+        qq, qv, vv, qa = (self._reduced([sm.stack(list(row)) for row in block]) for block in full)
+        rates = [sm.concatenate([fx, fu]) for fx, fu in zip(first.fx[n:], first.fu[n:], strict=True)]
+        through = [sum((rates[k] * row[k] for k in range(1, n)), rates[0] * row[0]) for row in qa]
+        back = transposed([row[:n] for row in through])
+        qq = [a + row[:n] + c for a, row, c in zip(qq, through, back, strict=True)]
+        qv = [a + row[n : 2 * n] for a, row in zip(qv, through, strict=True)]
+        return first, second_in_state(u, qq, qv, vv, [row[2 * n :] for row in through])
+
+    def _first(self, x: Rows, u: Rows, p: Mapping[str, Rows]) -> tuple[Partials, Matrix]:
+        """Value and partial derivatives of xdot, and the rows of G' M G."""
         n = len(self.independent)
         q, v = self.expand(x)
         a = sm.stack(self._accelerations(x, u, p))
@@ -147,7 +171,7 @@ class CoupledBody:
         inverse = [row[2 * n :] for row in solved]
         own = columns(inverse, self.driven)
         fu = [*[0.0 * u] * n, *map(self._by_control, own, inverse)]
-        return Partials(sm.concatenate([x[self.nq :], a]), fx, fu)
+        return Partials(sm.concatenate([x[self.nq :], a]), fx, fu), M
 
     def _damped_velocity(self, v: Rows, u: Rows) -> Rows:
         """Velocity v + G e (nv, N) that damping acts on; v without offsets e."""

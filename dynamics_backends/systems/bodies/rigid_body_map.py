@@ -99,12 +99,7 @@ class MechanicalSystem(RigidBodyMap):
         qq may hold Lie derivatives, whose symmetric part is used. a is affine in u, with an input matrix of q alone: the blocks
         in (v, u) and (u, u) are zero.
         """
-        n = self.model.nv
-        symmetric = [sm.stack([0.5 * (qq[i][j] + qq[j][i]) for j in range(n)]) for i in range(n)]
-        above = [sm.concatenate([a, b]) for a, b in zip(symmetric, qv, strict=True)]
-        below = [sm.concatenate([a, b]) for a, b in zip(transposed(qv), vv, strict=True)]
-        ux = [sm.concatenate([row, 0.0 * row]) for row in transposed(qu)]
-        return Contraction([*above, *below], ux, [0.0 * u] * self.nu)
+        return second_in_state(u, qq, qv, vv, qu)
 
 
 def transposed(M: Matrix) -> list[Rows]:
@@ -115,6 +110,16 @@ def transposed(M: Matrix) -> list[Rows]:
 def dof_names(kind: str, model: Model) -> tuple[str, ...]:
     """Names such as 'tau[elbow]' for all degrees of freedom."""
     return tuple(f"{kind}[{n}]" for n in model.dof_names)
+
+
+def second_in_state(u: Rows, qq: Matrix, qv: Matrix, vv: Matrix, qu: Matrix) -> Contraction:
+    """Second derivatives in x = (q, v) and u from their blocks, each a list of rows by q or v; see MechanicalSystem.second."""
+    n = len(qv)
+    symmetric = [sm.stack([0.5 * (qq[i][j] + qq[j][i]) for j in range(n)]) for i in range(n)]
+    above = [sm.concatenate([a, b]) for a, b in zip(symmetric, qv, strict=True)]
+    below = [sm.concatenate([a, b]) for a, b in zip(transposed(qv), vv, strict=True)]
+    ux = [sm.concatenate([row, 0.0 * row]) for row in transposed(qu)]
+    return Contraction([*above, *below], ux, [0.0 * u] * len(ux))
 
 
 def in_state(value: Rows, dq: Matrix, dv: Matrix, du: Matrix) -> Partials:

@@ -12,7 +12,7 @@ from rigid_body_cases import tree, worst
 import trajopt as to
 from dynamics_backends import scalar as sm
 from dynamics_backends.manifold import SE3, Manifold, vector_space
-from dynamics_backends.protocol import Batch, FunctionMap
+from dynamics_backends.protocol import IMPLICIT_STEP, Batch, FunctionMap
 from dynamics_backends.registry import ENGINES, make_backend
 from dynamics_backends.rigid_body.model.coupling import Coupling
 from dynamics_backends.rigid_body.model.sample_models import random_tree
@@ -150,6 +150,31 @@ def test_second_derivatives(method):
     backends = [make_backend(map, method, engine=engine) for engine in ("compiled", "numpy")]
     actual, expected = (b.hessian_contraction(*arguments(map), lam) for b in backends)
     assert_same((*actual[0], *actual[1]), (*expected[0], *expected[1]), 1e-11)
+
+
+@pytest.mark.parametrize("offset", [None, False, True])
+@pytest.mark.parametrize("floating", [False, True])
+def test_second_derivatives_of_coupled_joints(floating, offset):
+    """Also with damping that is implicit in a time step, with and without offsets of its velocities."""
+    model = random_tree(5, 4, joints=("revolute", "prismatic"), floating_base=floating)
+    extra = model.nq - model.nv
+    source, multiplier = np.arange(model.nv), np.ones(model.nv)
+    source[-1], multiplier[-1] = model.nv - 3, -0.5
+    places = np.arange(model.nv) + extra * (np.arange(model.nv) >= 3)
+    coupling = Coupling(source, multiplier, np.zeros(model.nv), coordinate=places, nq=model.nq)
+    system = CoupledBody(model.replace(coupling=coupling, damping=np.full(model.nv, 0.2)))
+    map = system if offset is None else system.implicit(offset=offset)
+    x, u, t, _ = arguments(map)
+    p = {} if offset is None else {IMPLICIT_STEP: np.array([0.05])}
+    lam = np.random.default_rng(1).normal(size=(N, map.n_out))
+    methods = ("analytic", "compiled"), ("analytic", "numpy"), ("forward_ad", "numpy")
+    *found, expected = (
+        make_backend(map, method, engine=engine).hessian_contraction(x, u, t, p, lam) for method, engine in methods
+    )
+    for first, second in found:
+        for block, reference in zip((*first, *second), (*expected[0], *expected[1]), strict=True):
+            np.testing.assert_allclose(block, reference, rtol=1e-10, atol=1e-9)
+    assert np.abs(expected[1].xx).max() > 1.0
 
 
 def test_backends_in_other_processes():
