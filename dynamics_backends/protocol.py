@@ -141,6 +141,10 @@ class HasConstraints(Protocol):
         """Largest velocities [m/s or rad/s] of the rows at a state x (nx,), by name of the constraint; p: name -> (n,)."""
         ...
 
+    def jacobian(self, x: Array, p: Parameters) -> Array:
+        """Matrix (rows, nv) of the constraints on the velocities at a state x (nx,), zero if inactive; p: name -> (n,)."""
+        ...
+
     def redundant_rows(self, x: Array, p: Parameters) -> list[str]:
         """Names of rows that follow from others at a state x (nx,), unless damping lets them yield; p: name -> (n,)."""
         ...

@@ -1,4 +1,4 @@
-"""Holonomic constraints of the dynamics: unmet at x0, opened by a motion, and redundant.
+"""Holonomic constraints of the dynamics: unmet at x0, opened by a motion, redundant, and repeated by terminal constraints.
 
 The dynamics keep the accelerations of constraints at zero. An error of x0 in positions or velocities remains, or grows, and time
 steps add drift; gains (kp, kd) reduce both.
@@ -12,11 +12,14 @@ from typing import Any
 import numpy as np
 
 from dynamics_backends.protocol import Array, HasConstraints, unwrapped
+from trajopt.problem.expansion import residual_batch, residual_jacobians
 from trajopt.problem.impact_stage import ImpactStage
 from trajopt.problem.ocp import OCP, Phase
 
 UNMET, MOVING = 1e-4, 1e-3
 """Position errors [m or rad], and velocities of constraint rows [m/s or rad/s], of x0 above which a warning reports them."""
+SAME, BESIDE = 1e-8, 0.01
+"""Relative remainder below which a row is a combination of others, and displacement at which Jacobians are compared."""
 NOTABLE_ERROR, LARGEST_ERROR = 1e-3, 1e-2
 """Position errors [m or rad] of a motion above which a finding reports it, and above which the motion does not hold."""
 
@@ -88,6 +91,49 @@ def redundancy_notes(ocp: OCP) -> Iterator[str]:
                 "remove them, or let them yield by damping_ratio = 1e-3 of to.Holonomic"
             )
             return
+
+
+def repeated_at_end(ocp: OCP) -> Iterator[str]:
+    """Yield a warning about terminal equalities that follow from each other and from the constraints of the last phase, if any.
+
+    The drift of the integration makes such equalities contradict each other. They are compared at x0 without velocities.
+    Constraints with a constant Jacobian, such as relations of joints, do not drift.
+    """
+    phase = ocp.phases[-1]
+    system = constrained_system(phase)
+    if system is None or ocp.model is None or not ocp.terminal_constraints:
+        return
+    n, x = ocp.model.nv, ocp.x0.copy()
+    x[ocp.model.nq : ocp.model.nq + n] = 0.0
+    J = system.jacobian(_states(system, x), _first_rows(phase))
+    beside = ocp.manifold.integrate(x[:, None], np.full((ocp.manifold.ndx, 1), BESIDE))[:, 0]
+    if np.abs(system.jacobian(_states(system, beside), _first_rows(phase)) - J).max(initial=0.0) <= SAME:
+        return
+    tangent = np.zeros((2 * len(J), ocp.manifold.ndx))
+    tangent[: len(J), :n] = tangent[len(J) :, n : 2 * n] = J
+    _, sizes, rows = np.linalg.svd(tangent, full_matrices=False)
+    known, own = rows[sizes > SAME * sizes.max(initial=1.0)], np.zeros((0, ocp.manifold.ndx))
+    found = list[str]()
+    for c in ocp.terminal_constraints:
+        at = residual_batch(c.residual, x[None], np.zeros((1, ocp.nu)), ocp.times[-1:], c.parameters)
+        fx = np.zeros((c.residual.n_out, ocp.manifold.ndx))
+        fx[:, : c.residual.manifold.ndx] = residual_jacobians(c.residual, at).fx[0]
+        for i in np.flatnonzero(np.broadcast_to(c.lower == c.upper, len(fx))):
+            row = fx[i] - fx[i] @ own.T @ own
+            left = row - row @ known.T @ known
+            size = SAME * np.linalg.norm(fx[i])
+            if np.linalg.norm(left) > size:
+                known = np.vstack([known, left / np.linalg.norm(left)])
+            elif np.linalg.norm(row) > size:
+                found.append(f"{c.residual.output_names[i]} of {c.name!r}")
+            if np.linalg.norm(row) > size:
+                own = np.vstack([own, row / np.linalg.norm(row)])
+    if found:
+        yield (
+            f"terminal constraints repeat constraints of the dynamics: {', '.join(found)} follow from these and from the other "
+            "terminal constraints but for the drift of the integration, so that solvers take many iterations or fail; leave "
+            "these rows out, with zero weights or infinite bounds"
+        )
 
 
 def _states(system: Any, x: Array) -> Array:

@@ -26,7 +26,7 @@ from trajopt.validation.evaluation_warnings import (
     length_warnings,
     unread_parameters,
 )
-from trajopt.validation.holonomic_constraints import unmet_at_start
+from trajopt.validation.holonomic_constraints import repeated_at_end, unmet_at_start
 from trajopt.validation.limit_violations import contradicting_goals, too_fast
 from trajopt.validation.reach import frame_goals, reach_warnings
 from trajopt.validation.stability import stability_warnings
@@ -341,6 +341,7 @@ def _state_warnings(ocp: OCP, has_errors: bool, known: _CheckCache) -> Iterator[
         yield from contradicting_goals(ocp, START_TOLERANCE)
         yield from system_warnings(ocp)
         yield from unmet_at_start(ocp)
+        yield from repeated_at_end(ocp)
         yield from too_fast(ocp)
         yield from _timed_by_the_grid(ocp)
         yield from stability_warnings(ocp, known.stable)

@@ -125,7 +125,9 @@ class Scene:
 
     def at(self, time: float) -> Scene:
         """Return the scene with all bodies at rest where they are at a time [s]."""
-        return replace(self, bodies=tuple(replace(body, p=body.places(np.array(time)), path=None) for body in self.bodies))
+        return replace(
+            self, bodies=tuple(replace(body, p=body.places(np.array(time)), path=None) for body in self.bodies)
+        )
 
 
 def cores_of(shape: Shape) -> tuple[Core, ...]:

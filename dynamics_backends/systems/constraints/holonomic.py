@@ -41,7 +41,7 @@ from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.scalar import Rows, Scalar
 from dynamics_backends.systems.bodies.actuated_body import ActuatedBody
 from dynamics_backends.systems.bodies.rigid_body_map import WholeMap
-from dynamics_backends.systems.constraints.consistency import known_errors, redundant_constraints, row_speeds
+from dynamics_backends.systems.constraints.consistency import known_errors, redundant_constraints, row_speeds, rows_at
 from dynamics_backends.systems.constraints.constrained_derivatives import (
     ConstrainedDerivatives,
     DerivativeEquations,
@@ -107,6 +107,10 @@ class Holonomic(WholeMap, ConstrainedDerivatives, ActuatedBody):
     def speeds(self, x: Array, p: Parameters) -> dict[str, float]:
         """Largest velocities of the rows of each constraint, see :class:`HasConstraints`."""
         return row_speeds(self.constraints, x, p)
+
+    def jacobian(self, x: Array, p: Parameters) -> Array:
+        """Matrix (rows, nv) of the constraints on the velocities, see :class:`HasConstraints`."""
+        return rows_at(self.constraints, x, p)[0]
 
     def redundant_rows(self, x: Array, p: Parameters) -> list[str]:
         """Names of redundant rows if damping_ratio is at most LITTLE_DAMPING, see :class:`HasConstraints`."""

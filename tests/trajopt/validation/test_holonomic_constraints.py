@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 import trajopt as to
 from problems.robots.loading import load_floating_base
-from trajopt.validation.holonomic_constraints import open_constraints, redundancy_notes
+from problems.robots.textbook import four_bar, four_bar_angles
+from trajopt.validation.holonomic_constraints import open_constraints, redundancy_notes, repeated_at_end
 
 BALL = """<robot name="ball"><link name="base"><inertial><mass value="2"/>
 <inertia ixx="0.1" iyy="0.1" izz="0.1" ixy="0" ixz="0" iyz="0"/></inertial></link></robot>"""
@@ -87,3 +90,37 @@ def test_redundant_rows_are_named_unless_they_yield(damping, tmp_path):
     notes = list(redundancy_notes(ocp))
     assert len(notes) == (damping < 1e-6)
     assert all("again.x, again.y, again.z" in note and "damping_ratio" in note for note in notes)
+
+
+ANGLES = four_bar_angles(0.3, 0.1, 0.25, 0.25, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("bounded", "repeated"),
+    [
+        (["v[crank_hinge]"], []),
+        (["q[crank_hinge]", "v[rocker_hinge]"], []),
+        (["v[crank_hinge]", "v[coupler_hinge]", "v[rocker_hinge]"], ["v[coupler_hinge]", "v[rocker_hinge]"]),
+        (["q[crank_hinge]", "q[rocker_hinge]", "v[crank_hinge]"], ["q[rocker_hinge]"]),
+    ],
+)
+def test_terminal_constraints_that_repeat_a_loop_are_named(bounded, repeated):
+    """A linkage has one degree of freedom: a joint that rests at the end is enough."""
+    model = four_bar(0.3, 0.1, 0.25, 0.25)
+    system = to.Holonomic(model, [to.PointLoop("coupler_end", "rocker_end")], actuated=["crank_hinge"])
+    x0 = np.r_[ANGLES, 0.0, 0.0, 0.0]
+    weight = np.isin(system.manifold.tangent_names, bounded).astype(float)
+    assert weight.sum() == len(bounded)
+    goal = to.bounded(to.state_cost(system.manifold, x0, weight), name="rest")
+    dynamics = to.SampledSystem(to.make_backend(system, engine="numpy"), "rk4")
+    ocp = to.OCP.single_phase(dynamics, x0, 2, 0.1, [], [], model=model, terminal_constraints=[goal])
+    found = [f for f in repeated_at_end(ocp) if all(f"{name} of 'rest'" in f for name in repeated)]
+    assert len(found) == bool(repeated) and sum(f.count(" of 'rest'") for f in found) == len(repeated)
+    assert [f.message for f in to.validate(ocp) if "repeat" in f.message] == found
+
+
+def test_relations_of_joints_may_be_repeated():
+    """They do not drift, so that all joints may rest at the end."""
+    ocp = coupled([0.3, 0.3, 0.0, 0.0])
+    goal = to.bounded(to.state_cost(ocp.manifold, np.zeros(4), np.ones(4)), name="rest")
+    assert not list(repeated_at_end(replace(ocp, terminal_constraints=(goal,))))
