@@ -26,6 +26,32 @@ def test_a_huge_bound_is_like_none(solver, lower):
     assert found.iterations <= expected.iterations + 5
 
 
+def windy(held: bool, engine: str, upper: float) -> to.OCP:
+    """Pendulum in wind: a constant, or a second control with equal bounds."""
+
+    def pendulum(x, u, t, p):
+        wind = u[1] if held else 0.3
+        return [x[1], u[0] * (1.0 + 0.1 * wind) - 2.0 * np.sin(x[0]) + wind * x[1]]
+
+    system = to.FunctionMap(pendulum, 2, 1 + held, second_order=True)
+    step = to.SampledSystem(to.make_backend(system, "forward_ad", engine=engine), "rk4")
+    goal = to.state_cost(system.manifold, [2.0, 0.0], 100.0)
+    limits = {"u_lower": [-upper, 0.3][: 1 + held], "u_upper": [upper, 0.3][: 1 + held]}
+    return to.OCP.single_phase(step, np.zeros(2), 30, 0.1, [to.control_cost(1 + held, weight=0.2)], [goal], **limits)
+
+
+@pytest.mark.parametrize("upper", [np.inf, 0.9])
+@pytest.mark.parametrize("engine", ["numpy", "compiled"])
+@pytest.mark.parametrize("solver", ["ddp", "slq"])
+def test_a_control_with_equal_bounds_is_a_constant(solver, engine, upper):
+    expected = to.solve(windy(False, engine, upper), solver=solver)
+    found = to.solve(windy(True, engine, upper), solver=solver)
+    assert expected.status.success and found.status.success
+    assert found.iterations <= expected.iterations + 5 and found.history[0].hessian == expected.history[0].hessian
+    np.testing.assert_allclose(found.xs, expected.xs, atol=1e-4)
+    assert (found.us[:, 1] == 0.3).all() and not found.K[:, 1].any()
+
+
 def thrusters() -> to.OCP:
     """Point mass with two thrusters that cannot be off."""
     mass = to.FunctionMap(lambda x, u, t, p: [x[1], u[0] - u[1]], 2, 2, second_order=True)

@@ -32,12 +32,12 @@ def solve_twice(
     """Solve a batch; solve a problem again with nonlinear gaps if linear gaps fail.
 
     They fail as in :func:`~trajopt.solvers.slq.with_nonlinear_gaps`. guess: xs (n or 1, N + 1, nx), us (n or 1, N, nu). ``run``
-    solves a batch in which either all or no problems have a control with equal bounds. max_iterations (n,): limit of each problem
-    over both solves; None for that of the options. meta["second_starts"] lists the problems that were solved again, if any.
+    solves a batch. max_iterations (n,): limit of each problem over both solves; None for that of the options.
+    meta["second_starts"] lists the problems that were solved again, if any.
     """
     began, n, found, starts = time.perf_counter(), len(batch), list[BatchSolution](), list[list[int]]()
     limits = np.full(n, options.max_iterations) if max_iterations is None else max_iterations
-    closed, referred = _has_equal_bounds(batch), set[int]()
+    referred = set[int]()
 
     def answer(numbers: list[int], requests: Sequence[SolveRequest], report: ProgressCallback) -> Answers:
         """Solve the problems ``numbers`` with the options that all of them request, and record which need a single solve."""
@@ -51,7 +51,7 @@ def solve_twice(
         return Answers(found[-1], found[-1].stopped)
 
     methods = [with_nonlinear_gaps(options, int(limit)) for limit in limits]
-    solutions, stopped = run_together(methods, answer, lambda i, r: (closed[i], r.options), on_finished, interrupted)
+    solutions, stopped = run_together(methods, answer, lambda i, r: r.options, on_finished, interrupted)
     if len(found) == 1 and len(found[0]) == n:
         return replace(found[0], meta={**found[0].meta, "stopped": True}) if stopped else found[0]
     counts = np.bincount(np.concatenate(starts), minlength=n)
@@ -59,12 +59,3 @@ def solve_twice(
     meta = {**max(found, key=len).meta, **{name: own for name, own in numbers.items() if own}}
     meta |= {"seconds": time.perf_counter() - began, "stopped": stopped}
     return gathered(batch, dict(enumerate(solutions)), gains=rest["gains"], meta=meta)
-
-
-def _has_equal_bounds(batch: Batch) -> list[bool]:
-    """Return True for each problem with a control whose bounds are equal, unless any of its bounds cross."""
-    bounds = batch.bounds()
-    if bounds is None:
-        return [False] * len(batch)
-    closed, crossed = (of.any(axis=(1, 2)) for of in (bounds[0] >= bounds[1], bounds[0] > bounds[1]))
-    return np.broadcast_to(closed & ~crossed, len(batch)).tolist()

@@ -19,12 +19,12 @@ from trajopt.stage.solver_cache import SolverCache
 
 
 def filtered(ocp: OCP, o: SLQOptions) -> bool:
-    """True if the options select Newton's method with a filter, and the lower control bounds, if any, lie below the upper ones.
+    """True if the options select Newton's method with a filter, and no lower control bound lies above the upper one.
 
     Options: globalization "filter", shooting "all" and gaps "linear".
     """
-    open_bounds = ocp.control_bounds is None or bool((ocp.control_bounds[0] < ocp.control_bounds[1]).all())
-    return o.globalization == "filter" and o.shooting == "all" and o.gaps == "linear" and open_bounds
+    consistent = ocp.control_bounds is None or bool((ocp.control_bounds[0] <= ocp.control_bounds[1]).all())
+    return o.globalization == "filter" and o.shooting == "all" and o.gaps == "linear" and consistent
 
 
 def solve_newton(

@@ -97,7 +97,7 @@ def layout(s: Sizes) -> Layout:
         shapes |= {f"{prefix}_{i}_{name}": shape for i in range(count) for name, shape in arrays.items()}
     shapes |= {f"{of}{name}": shape for of in "com" for name, shape in blocks.items()}
     shapes |= {"Vx": (N + 1, n), "Vxx": (N + 1, n, n), "mr": (N, m), "size": (m,)}
-    shapes |= dict.fromkeys(("z", "move"), (2, N, m))
+    shapes |= dict.fromkeys(("z", "move"), (2, N, m)) | dict.fromkeys(("lower", "upper"), (N, m))
     shapes |= {"alphas": (TRIALS,)} | dict.fromkeys(("every", "none"), (N // 8 + 1,))
     shapes |= dict.fromkeys(("part_cost", "start", "stop_at", "trial"), (TRIALS * N + TRIALS,))
     shapes |= {"X": (TRIALS, N + 1, nx), "U": (TRIALS, N, m), "D": (TRIALS, N, n), "cost": (TRIALS,)}

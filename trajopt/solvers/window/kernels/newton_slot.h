@@ -42,7 +42,7 @@ typedef struct {
 
 /* Slot.  Vx, Vxx: value function of a sweep; cQ, cS, cR: Hessian of the Lagrangian; oQ, oS, oR: Hessian of the cost of the kind (exact or
    Gauss-Newton) that the current iterate does not have; mQ, mS, mR, mr: LQ problem with damping and barrier; z, move: multipliers of the bounds and
-   their step; X, U, D, cost: trial trajectories, their defects and costs.  alike: 1 if both evaluators are the same; widest: index of the largest
+   their step; lower, upper: bounds of the barrier, infinite for controls with equal bounds, which are held; X, U, D, cost: trial trajectories, their defects and costs.  alike: 1 if both evaluators are the same; widest: index of the largest
    curvature fraction to try; trials: step lengths rolled out together.  Members from `problem` on belong to one problem.  answer: last answer;
    seconds: time in derivatives, sweeps and rollouts. */
 typedef struct {
@@ -53,7 +53,7 @@ typedef struct {
     long N, nx, count, alike, widest, trials;
     iterate_t points[2];
     newton_step_t steps[3];
-    double *Vx, *Vxx, *cQ, *cS, *cR, *oQ, *oS, *oR, *mQ, *mS, *mR, *mr, *z, *move, *alphas, *size, *X, *U, *D, *cost, *part_cost;
+    double *Vx, *Vxx, *cQ, *cS, *cR, *oQ, *oS, *oR, *mQ, *mS, *mR, *mr, *z, *move, *lower, *upper, *alphas, *size, *X, *U, *D, *cost, *part_cost;
     long *start, *stop_at, *trial;
     const signed char *every, *none;
     const newton_problem_t *problem;
@@ -71,6 +71,23 @@ typedef struct {
 
 static const phase_t *newton_kind(const newton_t *o, long j, long plain) { return plain ? &o->phases[j].plain : &o->phases[j].exact; }
 
+/* Hold controls with equal bounds in an LQ problem: they have no effect, no gradient and unit curvature, so that their steps and gains are zero.
+   B, r: NULL for a Hessian alone. */
+static void newton_hold(const newton_t *o, double *B, double *r, double *S, double *R)
+{
+    const long N = o->N, n = o->dims.n, m = o->dims.m;
+    for (long i = 0; o->bounded && i < N * m; i++) {
+        if (o->problem->lower[i] != o->problem->upper[i]) continue;
+        const long k = i / m, j = i % m;
+        if (B)
+            for (long a = 0; a < n; a++) B[(k * n + a) * m + j] = 0.0;
+        if (r) r[i] = 0.0;
+        memset(S + i * n, 0, sizeof(double) * n);
+        for (long a = 0; a < m; a++) R[i * m + a] = R[(k * m + a) * m + j] = 0.0;
+        R[i * m + j] = 1.0;
+    }
+}
+
 /* Expand about the trajectory of e; plain: with the Gauss-Newton Hessian of the cost. */
 static void newton_expand(newton_t *o, iterate_t *e, long plain)
 {
@@ -81,6 +98,7 @@ static void newton_expand(newton_t *o, iterate_t *e, long plain)
     for (long j = 0; j < o->count; j++) expand_phase(newton_kind(o, j, plain), stages + j, o->dims, o->nx, e);
     if (o->python.expand) e->cost = o->python.expand(e - o->points, plain, 0);
     else expand_end(end, plain ? o->problem->plain_end : o->problem->end, o->N, o->dims, o->nx, e);
+    newton_hold(o, e->B, e->r, e->S, e->R);
     o->seconds[DERIVATIVES] += now() - began;
 }
 
@@ -104,6 +122,7 @@ static void newton_other(newton_t *o, const iterate_t *e)
     const end_first_t out = {.Q = o->oQ + N * n * n};
     if (o->python.expand) o->python.expand(e - o->points, plain, 1);
     else end->expand(plain ? o->problem->plain_end : o->problem->end, e->xs + N * nx, &out, end->workspace);
+    newton_hold(o, NULL, NULL, o->oS, o->oR);
     o->other_known = 1;
     o->seconds[DERIVATIVES] += now() - began;
 }
@@ -129,6 +148,7 @@ static void newton_curvature(newton_t *o)
     copy(o->cQ + N * n * n, Q + N * n * n, n * n);
     for (long i = 0; i < N * m * n; i++) o->cS[i] += S[i];
     for (long i = 0; i < N * m * m; i++) o->cR[i] += R[i];
+    newton_hold(o, NULL, NULL, o->cS, o->cR);
     o->curvature_known = 1;
     o->seconds[DERIVATIVES] += now() - began;
 }
@@ -288,17 +308,22 @@ EXPORT void newton_turn(newton_t *o)
     o->at = o->fresh, o->fresh = left, o->other_known = o->curvature_known = 0;
 }
 
-/* Start: load a problem and its guess, with controls moved into the interior of their bounds, and expand there; answer: cost. */
+/* Start: load a problem and its guess, with controls moved into the interior of their bounds, or onto equal ones, and expand there; answer: cost. */
 EXPORT void newton_start(newton_t *o, const newton_problem_t *problem)
 {
     const long N = o->N, m = o->dims.m;
     iterate_t *at = o->points;
     o->problem = problem, o->at = at, o->fresh = at + 1;
     o->tried[0] = o->steps, o->tried[1] = o->steps + 1, o->last = o->steps + 2;
-    o->barrier = (barrier_t){problem->lower, problem->upper, o->z, 0.0, N * m};
+    o->barrier = (barrier_t){o->lower, o->upper, o->z, 0.0, N * m};
     o->bounded = problem->lower != NULL, o->has_policy = o->other_known = o->curvature_known = 0;
     memset(o->seconds, 0, sizeof o->seconds);
     copy(at->xs, problem->xs, (N + 1) * o->nx), copy(at->xs, problem->x0, o->nx), copy(at->us, problem->us, N * m);
+    for (long i = 0; o->bounded && i < N * m; i++) {
+        const int held = problem->lower[i] == problem->upper[i];
+        o->lower[i] = held ? -INFINITY : problem->lower[i], o->upper[i] = held ? INFINITY : problem->upper[i];
+        if (held) at->us[i] = problem->lower[i];
+    }
     if (o->bounded) barrier_interior(&o->barrier, at->us);
     at->gradient = at->scaled = at->defect = at->theta = NAN;
     newton_expand(o, at, 0);
