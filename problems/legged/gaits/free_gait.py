@@ -26,7 +26,7 @@ from trajopt.config.task import BackendFactory, Checks, Sampling, Task, not_nega
 from ..contact.contact_limits import contact_limits
 from ..contact.feet_terms import slip_cost
 from ..contact.soft_ground import SoftGround
-from ..robot.base_state import BaseWeights, base_state_cost
+from ..robot.base_state import BaseWeights, Triple, base_state_cost
 from ..robot.joint_limits import REMOVED_BY, EnforcedLimits
 from ..robot.similarity import LENGTH, SPEED, TIME, TORQUE, Units, prefixed, running_weight
 from .commands import RUNNING, distance_sentence, speed_sentence
@@ -41,6 +41,18 @@ ITERATIONS = 8
 
 SMOOTH: Mapping[str, float] = {"stiffness": 2e4, "relaxation": 1.0, "creep": 0.2}
 """Default parameters of the law relaxed_cone in this problem, smoother than its own defaults."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StateWeights(BaseWeights):
+    """Weights of the state, with which HyQ walks."""
+
+    attitude: float = 3e3
+    position: Triple = (0.0, 100.0, 1e3)
+    joints: float = 200.0
+    angular_velocity: float = 50.0
+    linear_velocity: float = 4e3
+    joint_velocities: float = 0.3
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,9 +76,9 @@ class Settings(SoftGround, Sampling):
     velocity: float | None = None
     distance: float | None = None
     height: float | None = None
-    base: BaseWeights = field(default_factory=BaseWeights)
+    base: StateWeights = field(default_factory=StateWeights)
     slip: float = 300.0
-    clearance: float = 0.03
+    clearance: float = 0.05
     control_weight: float = 5e-3
     terminal: float = 0.1
 

@@ -12,7 +12,7 @@ from dynamics_backends.systems.bodies.free_body import FreeBody
 from problems.legged.contact.feet_terms import slip_cost
 from problems.legged.gaits.free_gait import resting_controls
 from trajopt.config.build import build_task
-from trajopt.config.config import ConfigError, load_config
+from trajopt.config.config import ConfigError, load_config, read_config
 
 CONFIG = Path(__file__).parents[3] / "problems/configs/hyq_free_walk.toml"
 
@@ -30,6 +30,10 @@ def test_the_guess_rests():
     assert still < 0.1 * limp
     value, _, fu = backend.jacobians(ocp.x0[None], u[None])
     np.testing.assert_allclose(fu[0, 18:].T @ value[0, 18:], 0.0, atol=1e-6)
+
+
+def test_default_weights_are_those_with_which_hyq_walks():
+    assert read_config({"problem": {"name": "free_gait", "velocity": 0.4}}).problem == load_config(CONFIG).problem
 
 
 def test_feet_pay_for_speed_near_the_ground_only():
