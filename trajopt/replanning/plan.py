@@ -124,6 +124,8 @@ class Plan:
         x, t, held = self.xs[-1:], float(self.times[-1]), self.us[-1].copy()
         for _ in range(HOLDING_STEPS):
             value, _, fu = backend.jacobians(x, held[None, :nu], t, p)
+            if not (np.isfinite(value).all() and np.isfinite(fu).all()):
+                return None  # the plan ends at a state far away, as after a fall
             held[:nu] -= np.linalg.lstsq(fu[0], value[0], rcond=None)[0]
         rates = backend.f(x, held[None, :nu], t, p)
         return held if np.abs(rates).max(initial=0.0) <= RESTING else None

@@ -12,6 +12,7 @@ from scipy.spatial.transform import Rotation, Slerp
 from textbook_systems import spinning_body
 
 import trajopt as to
+from dynamics_backends.registry import make_backend
 from dynamics_backends.scalar import sin
 from trajopt.problem.ocp import OCP
 from trajopt.replanning.plan import (
@@ -351,3 +352,13 @@ def test_a_simulator_finds_that_dynamics_read_the_time(force):
         other = to.Simulator(step).advance(x, us, 0.1, {"wind": np.array([wind])}, t)
         np.testing.assert_array_equal(there, other)
     assert abs(there - simulator.advance(x, us, 0.1, {"wind": np.ones(1)}, 0.0)).max() > 1e-3
+
+
+def test_a_plan_that_ends_far_away_holds_its_last_control():
+    """No control holds its last state, at which the dynamics are not finite."""
+    cubic = to.FunctionMap(lambda x, u, t, p: [x[1], x[0] * x[0] * x[0] * u[0]], 2, 1)
+    dynamics = to.SampledSystem(make_backend(cubic, "forward_ad"), "rk4")
+    ocp = OCP.single_phase(dynamics, np.zeros(2), KNOTS, DT, [to.control_cost(1)])
+    far = replace(numbered_plan(ocp), xs=np.full((KNOTS + 1, 2), 1e200))
+    with np.errstate(over="ignore"):
+        assert far.feed_forward(far.end + 1.0, KNOTS - 1) == far.us[-1]
