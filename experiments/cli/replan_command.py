@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+import numpy as np
 
 from .cli_support import (
     FAILED,
@@ -180,11 +181,14 @@ def _finish(start: Setup, log: RunLog, folder: Path, written: list[Path]) -> Non
     warn([b.sentence(settings, "tick") for b in limits])
     failures = list(run_failures(start, log, numbers))
     warn(failures)
+    failed = bool(failures) or log.count(EventKind.PLANT_DIVERGED) > 0
+    if failed and start.config.replan.charge is None and not log.meta.get("realtime"):
+        warn(late_plan_warnings(log))
     written = [*written, *log.save(folder, numbers)]
     if start.config.output.plots:
         written += [*plot_run(start, log, folder), _page(start, log, folder)]
     click.echo(f"written to {folder}: " + ", ".join(path.name for path in written))
-    if failures or log.count(EventKind.PLANT_DIVERGED) or log.count(EventKind.INTERRUPTED):
+    if failed or log.count(EventKind.INTERRUPTED):
         raise click.exceptions.Exit(FAILED)
 
 
@@ -207,6 +211,21 @@ def run_failures(start: Setup, log: RunLog, numbers: Mapping[str, Any]) -> Itera
         nearest = numbers.get("distance to the goal [m]", {}).get("smallest", 0.0)
         if nearest > UNREACHED:
             yield f"the smallest distance to the goal was {nearest:.3g} m: it may be out of reach; move it closer to the robot"
+
+
+def late_plan_warnings(log: RunLog) -> list[str]:
+    """Return a warning if plans of a run with measured solve times were late or skipped; no warning otherwise."""
+    from trajopt.replanning.run_log import EventKind
+
+    late, skipped = log.count(EventKind.LATE_PLAN), log.count(EventKind.SKIPPED)
+    if not (late or skipped):
+        return []
+    charge = float(f"{np.median([solve.seconds for solve in log.solves]):.1g}")
+    return [
+        f"the cause may be slow solves: {late} plans were late, and {skipped} times no solve began because the last one still ran. "
+        "Each solve takes its measured time, which is longer on a busy computer; a fixed time makes the run repeatable: "
+        f"replan.charge = {charge:g} is the median"
+    ]
 
 
 def _page(start: Setup, log: RunLog, folder: Path) -> Path:

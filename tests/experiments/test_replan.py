@@ -16,7 +16,7 @@ import trajopt as to
 from dynamics_backends.registry import make_backend
 from dynamics_backends.rigid_body.batched import frame_placement
 from experiments.cli.main import main
-from experiments.cli.replan_command import run_failures
+from experiments.cli.replan_command import late_plan_warnings, run_failures
 from experiments.replan.plants import plants_of
 from experiments.replan.run import configured_run, distances, setup, simulate, statistics
 from problems.robots import erd_names
@@ -488,6 +488,14 @@ def test_falls_and_failed_plans_are_reported():
     assert "the smallest distance to the goal was 0.75 m" in expected
     log.solves = [0] * 6
     assert list(run_failures(start, log, {"distance to the goal [m]": {"smallest": 0.75}})) == ["it falls"]
+
+
+def test_measured_times_of_late_plans_are_a_possible_cause(config):
+    """The remedy of late or skipped solves is a fixed charge; punctual solves need none."""
+    log = simulate(setup(load_config(config, ["replan.faults.slow_factor=10.0", "replan.faults.fail_every=0"])))
+    (warning,) = late_plan_warnings(log)
+    assert "1 plans were late, and 8 times no solve began" in warning and "replan.charge = " in warning
+    assert late_plan_warnings(replace(log, events=[])) == []
 
 
 def test_the_log_of_a_run_is_read_back(config, tmp_path):

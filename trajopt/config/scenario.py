@@ -227,15 +227,15 @@ class Settings(Checked):
 
     duration: duration of the run. tick: control period. period: time between the starts of solves. lead: time from the start of a
     solve until its plan takes effect. deadline: time limit of a solve; default: the lead, or the period. drop_late: discard plans
-    that miss the deadline. mode: "real_time", one iteration per solve with SQP if CONFIG selects it, else SLQ, prepared before
-    the measurement; "converge", full solves with the solver of CONFIG. follow: with "converge", start each solve from the motion
-    under the feedback of the last plan. bounds: enforce control bounds in the plans; the plant always limits |u| to the larger of
-    both bounds. regularization: minimum regularization of the real-time iteration of SLQ. search: line search in the real-time
-    iteration of SLQ. horizon: "receding" (its end moves on with time: give a goal a running weight), "shrinking" (the remaining
-    motion), or "regridded" (the remaining motion with a constant number of knots). min_remaining: remaining time below which
-    replanning stops, unless the horizon is receding. charge: seconds charged per response in simulated time; default: the
-    measured time. seed: seed of all noise. plant: the plant. sensor: measurement of the state. goal: moving point to reach.
-    obstacle: moving point to avoid. faults: faults of the planner.
+    that miss the deadline. mode: "real_time", one iteration per solve with SQP if CONFIG selects it, else SLQ, prepared before the
+    measurement; "converge", full solves with the solver of CONFIG. follow: with "converge", start each solve from the motion under
+    the feedback of the last plan. bounds: enforce control bounds in the plans; the plant always limits |u| to the larger of both
+    bounds. regularization: minimum regularization of the real-time iteration of SLQ. search: line search in the real-time iteration
+    of SLQ. horizon: "receding" (its end moves on with time: give a goal a running weight), "shrinking" (the remaining motion), or
+    "regridded" (the remaining motion with a constant number of knots). min_remaining: remaining time below which replanning stops,
+    unless the horizon is receding. charge: seconds charged per response in simulated time; default: the measured time, so that a
+    busy computer makes plans late. seed: seed of all noise. plant: the plant. sensor: measurement of the state. goal: moving point
+    to reach. obstacle: moving point to avoid. faults: faults of the planner.
     """
 
     duration: float = 5.0
