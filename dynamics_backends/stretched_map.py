@@ -30,6 +30,7 @@ Practical Methods for Optimal Control Using Nonlinear Programming, section 4.7).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from copy import copy
 from typing import Any, Literal
 
 from dynamics_backends import scalar as sm
@@ -42,6 +43,7 @@ from dynamics_backends.protocol import (
     HasActuators,
     HasContraction,
     HasPartials,
+    HasRecursions,
     Matrix,
     MissingCapability,
     NeedsScheme,
@@ -152,6 +154,12 @@ class StretchedMap(ChainedMap):
 
 class StretchedFirst(StretchedMap, ChainedFirst):
     """Stretched map of a map with partial derivatives."""
+
+    def with_recursions(self, driver: Any) -> StretchedMap:
+        """Copy whose map has its recursions evaluated by ``driver``; a map without recursions is unchanged."""
+        other = copy(self)
+        other.map = self.map.with_recursions(driver) if isinstance(self.map, HasRecursions) else self.map
+        return other
 
 
 class StretchedSecond(StretchedFirst, ChainedSecond):

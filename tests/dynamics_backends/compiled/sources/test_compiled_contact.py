@@ -19,12 +19,13 @@ from dynamics_backends.systems.contact.impact import Impact
 from problems.legged.contact.friction_cone import friction_constraint, friction_cost
 from problems.legged.contact.wrench_cone import wrench_cost
 from problems.legged.robot.soles import Sole
-from trajopt import OCP, Phase, SampledSystem, softened, state_cost
+from trajopt import OCP, Phase, SampledSystem, free_time, softened, state_cost
 from trajopt.problem.impact_stage import ImpactStage
 from trajopt.stage.compiled.compiled_stages import CompiledStages
 from trajopt.stage.engine import StageOperations, stages_of
 from trajopt.stage.evaluation import StageEvaluator
 from trajopt.stage.evaluators import evaluator_for
+from trajopt.stage.source import term_source as term_source_module
 from trajopt.stage.source.term_source import TermShape, term_source
 
 
@@ -140,3 +141,18 @@ def test_terms_too_long_to_trace_say_so(monkeypatch):
     cone = hop().phases[0].terms[-1]
     with pytest.raises(TooLong, match="the running cost takes .* operations; the limit is 1000"):
         term_source("running", [TermShape.of(cone)], cone.residual.manifold, 1, running=True, hessian="gauss_newton")
+
+
+def test_friction_with_free_durations(monkeypatch):
+    """Exact Hessians of stretched costs of forces are analytic, as those of a fixed duration: short, and NumPy's numbers."""
+    ocp = free_time(hop()).ocp
+    assert_same_expansion(ocp, "exact")
+    assert_same_curvature(ocp)
+    cone = ocp.phases[1].terms[2]
+    assert cone.name == "friction"
+    monkeypatch.setattr(term_source_module, "require_short", _refuse)
+    term_source("running", [TermShape.of(cone)], ocp.manifold, ocp.nu, running=True, hessian="exact")
+
+
+def _refuse(what, operations):
+    raise AssertionError(what)
