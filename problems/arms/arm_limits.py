@@ -10,6 +10,7 @@ import trajopt as to
 from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.batched import inverse_dynamics
 from dynamics_backends.rigid_body.model.model import Model
+from dynamics_backends.rigid_body.urdf.mimic import INDEPENDENT
 from .arm import Arm
 
 
@@ -148,6 +149,12 @@ def _weak_joint_warning(model: Model, name: str, qs: Array, limits: Array) -> st
         f"{model.dof_names[i]} is too weak to hold the arm at rest at its {name}: this needs {held[best, i]:.3g} {unit}, and its "
         f"limit is {limits[i]:.3g} {unit}; choose another {name}, or increase the effort limit in the robot file"
     )
+
+
+def mimic_warnings(model: Model) -> tuple[str, ...]:
+    """Return a warning about joints that follow others on the real robot, and may move away from them here."""
+    remedy = "the robot cannot follow a motion in which they move apart; problem.locked_joints makes both rigid"
+    return tuple(f"{note}; {remedy}" for note in model.notes if note.startswith(INDEPENDENT))
 
 
 def friction_notes(model: Model, remedy: str) -> tuple[str, ...]:

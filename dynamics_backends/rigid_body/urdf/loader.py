@@ -22,7 +22,7 @@ from dynamics_backends.rigid_body.model.model_builder import JointSpec, ModelBui
 from dynamics_backends.rigid_body.spatial.rotations import SNAP_TOLERANCE
 from dynamics_backends.rigid_body.urdf import checks as urdf_checks
 from dynamics_backends.rigid_body.urdf.elements import Joint, Link, Robot, read_robot
-from dynamics_backends.rigid_body.urdf.mimic import Follower, couple, find_followers, without_source
+from dynamics_backends.rigid_body.urdf.mimic import Follower, couple, find_followers, independent_note, without_source
 from dynamics_backends.rigid_body.urdf.xml_source import URDFError, is_text, read_xml
 
 __all__ = ["URDFError", "URDFWarning", "load_urdf"]
@@ -50,14 +50,14 @@ def load_urdf(
     base: "fixed" (the root link is part of the world) or "floating" (it is body 0, moved by "root_joint", or by another name of
     ROOT_JOINTS if a joint of the file has that name). A root link with a floating joint of the file as its only child joint is
     the world in both cases.
-    mimic: joints with <mimic> are independent ("free"), rigid at their offset ("lock"), or follow their source by the model's
-    `coupling` ("follow").
+    mimic: joints with <mimic> are independent ("free"; a note of the model lists them), rigid at their offset ("lock"), or follow
+    their source by the model's `coupling` ("follow").
     turns: of continuous joints, "nearest" (differences are wrapped to the nearest turn, so that a goal may be any number of turns
     away; with mimic "lock" or "follow", not for joints that follow another by <mimic>, or are followed) or "counted" (their
     coordinates are plain numbers).
     snap: tolerance within which entries of rotations and axes become exactly 0 or +-1 (see :func:`snap_rotation`); True for 1e-4.
     strict: raise URDFError instead of a URDFWarning, for all that it warns of: moving links without mass, implausible inertias of
-    single links, missing or doubtful limits, assumed rotor inertias, sources of <mimic> that do not exist.
+    single links, missing or doubtful limits, assumed rotor inertias, sources of <mimic> that do not exist or are the joint itself.
     gravity: (3,) [m/s^2], by default (0, 0, -9.81).
     armature: rotor inertia at the joint [kg m^2, or kg], one value for all joints but fixed and floating ones, or values by joint
     name; it replaces that of the file, the attribute `armature` of <dynamics> plus J n^2 of a <transmission> with <rotorInertia>.
@@ -93,7 +93,8 @@ def load_urdf(
     model, assumed = urdf_checks.with_assumed_rotors(model, exempt)
     _report(robot, model, exempt, [*robot.warnings, *assumed], strict)
     circular = _circular(robot, model, followers) if turns == "nearest" else ()
-    model = replace(model, package_dirs=packages, circular=circular)
+    notes = independent_note(robot, model) if mimic == "free" else ()
+    model = replace(model, package_dirs=packages, circular=circular, notes=tuple(notes))
     return model if is_text(source) else replace(model, source=str(Path(source).resolve()))
 
 

@@ -33,18 +33,42 @@ def find_followers(robot: Robot) -> dict[str, Follower]:
 
 
 def without_source(robot: Robot) -> list[str]:
-    """Return warnings about joints that mimic an unknown joint, for loads in which mimic joints are independent."""
+    """Return warnings about joints that mimic themselves or an unknown joint, for loads in which mimic joints are independent."""
     return [
-        f"joint {joint.name!r} (line {joint.element.required('mimic').line}) mimics {joint.mimic.joint!r}, which is no joint of"
-        f" this robot; {_hint(robot, joint.mimic)}"
+        f"joint {joint.name!r} (line {joint.element.required('mimic').line}) mimics "
+        + (
+            "itself; "
+            if joint.mimic.joint == joint.name
+            else f"{joint.mimic.joint!r}, which is no joint of this robot; "
+        )
+        + _hint(robot, joint.mimic)
         for joint in robot.joints.values()
-        if joint.mimic is not None and joint.mimic.joint not in robot.joints
+        if joint.mimic is not None and (joint.mimic.joint == joint.name or joint.mimic.joint not in robot.joints)
     ]
 
 
+INDEPENDENT = "joints that follow others in the file (<mimic>) are independent here"
+"""Beginning of the note on mimic joints of a model that was loaded with mimic = "free"."""
+LISTED = 6
+"""Maximum number of joints in the note."""
+
+
+def independent_note(robot: Robot, model: Model) -> list[str]:
+    """Return a note on the mimic joints that move independently of the joint that they follow; [] if there are none."""
+    names = [
+        f"{joint.name} (follows {joint.mimic.joint})"
+        for joint in robot.joints.values()
+        if joint.mimic is not None
+        and joint.name in model.joint_names
+        and joint.mimic.joint in {*robot.joints} - {joint.name}
+    ]
+    more = f", ... ({len(names)} in all)" if len(names) > LISTED else ""
+    return [f"{INDEPENDENT}: {', '.join(names[:LISTED])}{more}"] if names else []
+
+
 def _hint(robot: Robot, mimic: Mimic) -> str:
-    """Remedy for a mimic relation to an unknown joint: the nearest names, else to remove it."""
-    near = nearest_names(mimic.joint, list(robot.joints))
+    """Remedy for a mimic relation to an unknown joint: the nearest names, else to remove it, as for a joint that mimics itself."""
+    near = [] if mimic.joint in robot.joints else nearest_names(mimic.joint, list(robot.joints))
     return f"did you mean {' or '.join(map(repr, near))}?" if near else "remove the <mimic>"
 
 

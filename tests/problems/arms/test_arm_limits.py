@@ -53,6 +53,15 @@ def test_limits_of_some_joints_are_not_resolved_to_one_value(tmp_path):
     np.testing.assert_equal(found.ocp.control_bounds[1][0], [np.inf, 20.0])
 
 
+def test_joints_that_leave_the_joint_they_follow_are_reported(tmp_path):
+    path, mimic = tmp_path / "gripper.urdf", '<mimic joint="hinge"/></joint>\n<link name="tip">'
+    text = URDF.format(kind="revolute", limit=LIMITED, effort="20").replace('</joint>\n<link name="tip">', mimic)
+    path.write_text(text)
+    (warning,) = task(tmp_path, robot=str(path)).warnings
+    assert "elbow (follows hinge)" in warning and "problem.locked_joints" in warning
+    assert task(tmp_path, robot=str(path), locked_joints=("elbow",), goal_q=(0.5,)).warnings == ()
+
+
 @pytest.mark.parametrize(("effort", "expected"), [("20", False), ("900", False), ("1000", True), ("1e6", True)])
 def test_placeholder_effort_limits_are_reported(tmp_path, effort, expected):
     """The weight is 10.8 N, the length 1.5 m: 16 N m."""

@@ -176,6 +176,16 @@ def test_mimic_joints_are_free_by_default():
     assert model.nv == 4 and model.coupling is None
 
 
+def test_independent_mimic_joints_are_noted():
+    """Those that are locked or follow their source are not."""
+    (note,) = load_urdf(MIMIC).notes
+    assert note == "joints that follow others in the file (<mimic>) are independent here: b (follows a), c (follows b)"
+    (note,) = load_urdf(MIMIC, locked=["b"]).notes
+    assert note.endswith("independent here: c (follows b)")
+    for options in ({"locked": ["b", "c"]}, {"mimic": "lock"}, {"mimic": "follow"}):
+        assert load_urdf(MIMIC, **options).notes == ()
+
+
 def test_locked_mimic_joints_are_rigid_at_their_offset():
     model, free = load_urdf(MIMIC, mimic="lock"), load_urdf(MIMIC)
     assert model.joint_names == ("a", "d") and model.coupling is None

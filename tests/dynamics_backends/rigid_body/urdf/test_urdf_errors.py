@@ -275,6 +275,11 @@ def test_followers_may_be_massless():
     assert load_urdf(text, mimic="lock").nv == 1
 
 
+def test_a_joint_that_mimics_itself_is_independent_with_a_warning():
+    with pytest.warns(URDFWarning, match=r"joint 'elbow' \(line 5\) mimics itself; remove the <mimic>"):
+        assert load_urdf(MIMIC_LOOP).notes == ()
+
+
 def test_a_joint_that_mimics_an_unknown_joint_is_independent_with_a_warning():
     with pytest.warns(
         URDFWarning, match=r"joint 'elbow' \(line 5\) mimics 'elbo', which is no joint.*did you mean 'elbow'"
