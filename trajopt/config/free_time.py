@@ -5,7 +5,7 @@ The problem becomes that of :func:`trajopt.free_time`; the reports of the task s
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from typing import Literal
@@ -82,6 +82,7 @@ def with_free_durations(task: Task, settings: TimeSettings) -> Task:
         moved=at_any_time,
         contact_limits=partial(_contact_limits, free, task, nx, nu),
         outcome=partial(_outcome, free, task.outcome, nx),
+        commands=partial(_commands, task.commands, nx),
         clock=free.times,
         easier=easier,
         other_guesses=tuple(map(free.with_durations, task.other_guesses)),
@@ -97,6 +98,11 @@ def _contact_limits(free: FreeTime, task: Task, nx: int, nu: int, xs: Array, us:
 def _outcome(free: FreeTime, outcome: Callable[[Array], list[str]], nx: int, x: Array) -> list[str]:
     """Return sentences about a final state x, which ends with the durations: the durations first, then the outcome of the task."""
     return [_durations_text(free, x[nx:]), *outcome(x[:nx])]
+
+
+def _commands(commands: Callable[[Array, Array], Sequence[str]], nx: int, xs: Array, times: Array) -> Sequence[str]:
+    """Return the sentences about commanded motions at the states and times [s] of the original problem."""
+    return commands(xs[1:, :nx], times[1:])
 
 
 def _durations_text(free: FreeTime, durations: Array) -> str:

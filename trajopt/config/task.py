@@ -120,7 +120,7 @@ class Task:
     warnings: settings that are likely to be mistakes. notes: further sentences for ``trajopt validate``.
     contact_limits: contact forces that the ground cannot provide, at states (N + 1, nx) with controls (N, nu).
     outcome: sentences about a final state (nx,), for example how far from its goal it is.
-    commands: sentences about commanded and achieved speeds and distances, from states (M, nx) at times (M,) [s].
+    commands: sentences about commanded and achieved speeds and distances, and landings, from states (M, nx) at times (M,) [s].
     nearness: sentences about the smallest distance of states (N + 1, nx) from obstacles.
     missed: sentences about goals that states (N + 1, nx) miss, with reason and remedy; none if all goals are met.
     fallen: sentences about falls, in states (M, nx) at times (M,) [s]. outcome to fallen become the ``goals`` of the problem.

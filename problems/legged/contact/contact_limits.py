@@ -30,6 +30,10 @@ SOFT_SHARE = 0.01
 """Tolerance on pulls of soft ground, relative to the robot's weight."""
 IMPULSE_TIME = 1e-3
 """Tolerance on impulses: that of the robot's weight in this time [s]."""
+IMPULSE_SHARE = 0.05
+"""Fraction of the normal impulse of a landing below which the impulse of a foot is negligible."""
+SOFT_LANDING = 1e-4
+"""A landing is negligible if its normal impulse is below that of the robot's weight in this time [s]."""
 
 
 class PointForces(NamedTuple):
@@ -92,6 +96,27 @@ def contact_limits(
                 beside = beside_sole(sole, normal[:, i], moments[:, i])[:, None]
                 found += worst_of("center of pressure", [sole.frame], beside, times, "m", at)
     return _worst_by_limit(found)
+
+
+def landing_sentences(ocp: OCP, friction: float | None, xs: Array, times: Array) -> list[str]:
+    """Return a sentence about the impulse farthest outside the friction cone, however small, in states xs (N + 1, nx).
+
+    [] if there is none. Impulses below IMPULSE_SHARE of their landing are left out. times: (N + 1,) [s].
+    """
+    found: list[tuple[float, str]] = []
+    landings = (
+        () if friction is None or not np.isfinite(xs).all() else point_forces(ocp, xs, np.zeros((ocp.horizon, ocp.nu)))
+    )
+    for system, feet, knots, f, _ in landings:
+        if not isinstance(system, Impact):
+            continue
+        normal, sideways = f[0, :, 2], np.hypot(f[0, :, 0], f[0, :, 1])
+        total = np.maximum(normal, 0.0).sum()
+        for foot, n, t in zip(feet, normal, sideways, strict=True):
+            if n > IMPULSE_SHARE * total and t > friction * n and total > SOFT_LANDING * weight(system.model):
+                what = f"of {foot} at {times[knots.start]:.3g} s, {t:.3g} N s along the ground and {n:.3g} N s upward"
+                found.append((t / n, f"{what}, needs a friction of {t / n:.2f} (given {friction:g})"))
+    return [f"the impulse {max(found)[1]}: the foot may slip as it lands"] if found else []
 
 
 def weight(model: Model) -> float:

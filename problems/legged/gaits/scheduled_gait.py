@@ -36,7 +36,7 @@ from dynamics_backends.systems.contact.soft_contact import SoftContact
 from trajopt.config.task import BackendFactory, Task, positions_of
 from trajopt.problem.impact_stage import ImpactStage
 from trajopt.validation.limit_violations import LimitViolation
-from ..contact.contact_limits import contact_limits
+from ..contact.contact_limits import contact_limits, landing_sentences
 from ..contact.feet_terms import feet_cost
 from ..contact.friction_cone import friction_constraint, friction_cost
 from ..contact.stance_drift import DRIFT, stance_drift
@@ -121,7 +121,7 @@ def build(settings: Settings, backend: BackendFactory) -> Task:
         ocp,
         _guess(walker, ocp),
         outcome=partial(_outcome, walker),
-        commands=partial(travel_sentences, float(walker.references.base[-1, 0])),
+        commands=partial(_commands, walker, ocp),
         missed=partial(_missed, walker, hip_height),
         fallen=partial(falls, walker.model, s.feet),
         feet=s.feet,
@@ -331,6 +331,13 @@ def holding_torques(model: Model, x: Array, stance: Sequence[str], flat: bool = 
     J = np.concatenate([frame_jacobian(model, q, foot)[: 6 if flat else 3] for foot in stance])
     forces = np.linalg.lstsq(J[:, :6].T, h[:6], rcond=None)[0]
     return (h - J.T @ forces)[6:]
+
+
+def _commands(w: _Walker, ocp: to.OCP, xs: Array, times: Array) -> list[str]:
+    """Return sentences about the commanded motion, and about landings on rigid ground that need more friction than there is."""
+    friction = w.settings.friction if w.settings.contact == "rigid" else None
+    travel = travel_sentences(float(w.references.base[-1, 0]), xs, times)
+    return [*travel, *landing_sentences(ocp, friction, xs, times)]
 
 
 def _missed(w: _Walker, hip_height: float, xs: Array) -> list[str]:

@@ -11,7 +11,7 @@ from dynamics_backends.systems.contact.exponential_law import SoftContactLaw
 from dynamics_backends.systems.contact.hunt_crossley import HuntCrossley
 from dynamics_backends.systems.contact.impact import Impact
 from dynamics_backends.systems.contact.soft_contact import SoftContact
-from problems.legged.contact.contact_limits import contact_limits
+from problems.legged.contact.contact_limits import contact_limits, landing_sentences
 from problems.legged.contact.stance_drift import DRIFT
 from problems.robots.loading import load_floating_base
 from trajopt import OCP, SampledSystem
@@ -57,6 +57,19 @@ def test_impulses_of_landings(ball, velocity, found):
     limits = contact_limits(landing(ball), MU, states(velocity, (0.0, 0.0, 0.0)), np.zeros((1, 0)))
     assert {v.kind: v.excess for v in limits} == pytest.approx(found)
     assert {v.unit for v in limits} <= {"N s"}
+
+
+def test_small_landings_outside_the_cone_are_reported(ball):
+    """Their excess, 2 g s of the ball, is below the tolerance of limits; landings without load are no news."""
+    ocp, times = landing(ball), np.array([0.3, 0.3])
+    small = states((0.008, 0.0, -0.01), (0.0, 0.0, 0.0))
+    assert contact_limits(ocp, MU, small, np.zeros((1, 0))) == []
+    (sentence,) = landing_sentences(ocp, MU, small, times)
+    assert sentence.startswith(
+        "the impulse of base at 0.3 s, 0.016 N s along the ground and 0.02 N s upward, needs a friction of 0.80"
+    )
+    assert landing_sentences(ocp, 0.9, small, times) == []
+    assert landing_sentences(ocp, MU, states((0.0008, 0.0, -0.0009), (0.0, 0.0, 0.0)), times) == []
 
 
 @pytest.mark.parametrize(

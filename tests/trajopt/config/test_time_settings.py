@@ -95,6 +95,14 @@ def test_limits_of_contacts_are_reported_in_seconds():
     assert violation.knot == 4 and violation.time == pytest.approx(0.7 * 3 / fixed.ocp.horizon)
 
 
+def test_commands_see_the_states_of_the_problem_without_durations():
+    """The first stage, which sets the durations, is left out."""
+    c, fixed = config(), build_task(config(time="fixed", durations=None, time_weight=1.0))
+    reporting = replace(fixed, commands=lambda xs, times: [f"{xs.shape}, {times.shape}, {times[-1]:g}"])
+    free, N = with_free_durations(reporting, c.time), fixed.ocp.horizon
+    assert free.commands(free.guess.xs, free.clock(free.guess.xs)) == [f"({N + 1}, 4), ({N + 1},), 1"]
+
+
 def test_a_time_weight_is_refused_if_the_problem_has_one():
     fixed = build_task(config(time="fixed", durations=None, time_weight=1.0))
     own = replace(fixed, clock=lambda xs: xs[:, 0], time_key="weights.time")
