@@ -112,7 +112,8 @@ def _checked(name: str, value: Array, size: str, expected: int) -> Array:
 def inverse_dynamics(model: Model, q: Array, v: Array, a: Array, wrenches: Sequence[FrameWrench] = ()) -> Array:
     """Joint forces (N, nv) [N, N m] for q (N, nq), v and a (N, nv), with external wrenches on frames.
 
-    For one point, q (nq,), the result is (nv,).
+    For one point, q (nq,), the result is (nv,). Springs, damping and dry friction of the joints are not included; controls that
+    hold q are ``to.inverse_dynamics(model, q, 0 v, 0 v) - model.spring_forces(q)``.
 
     >>> import trajopt as to
     >>> pendulum = to.load_robot("double_pendulum")  # two rods of 1 kg and 1 m, at rest, stretched out to the side
@@ -127,8 +128,8 @@ def inverse_dynamics(model: Model, q: Array, v: Array, a: Array, wrenches: Seque
 def forward_dynamics(model: Model, q: Array, v: Array, tau: Array, wrenches: Sequence[FrameWrench] = ()) -> Array:
     """Joint accelerations (N, nv) for q (N, nq), v and joint forces tau (N, nv), with external wrenches on frames.
 
-    For one point, q (nq,), the result is (nv,). Damping and dry friction of the joints are not included, nor in the derivatives
-    and :func:`inverse_dynamics`; ``to.FreeBody`` adds them.
+    For one point, q (nq,), the result is (nv,). Springs, damping and dry friction of the joints are not included, nor in the
+    derivatives and :func:`inverse_dynamics`; ``to.FreeBody`` adds them.
 
     >>> import numpy as np, trajopt as to
     >>> rods, q, v, tau = to.chain(2), [0.3, -0.1], [1.0, 0.5], [0.2, 0.1]

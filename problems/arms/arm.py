@@ -96,6 +96,6 @@ def _by_name(model: Model, values: Mapping[str, float]) -> Array:
 
 
 def holding_forces(model: Model, q: Array) -> Array:
-    """Return the joint forces that hold q (nq,) or (N, nq) against gravity."""
+    """Return the joint forces that hold q (nq,) or (N, nq) against gravity and joint springs."""
     still = np.zeros((*np.shape(q)[:-1], model.nv))
-    return inverse_dynamics(model, q, still, still)
+    return inverse_dynamics(model, q, still, still) - model.spring_forces(q)

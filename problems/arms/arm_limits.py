@@ -8,10 +8,9 @@ import numpy as np
 
 import trajopt as to
 from dynamics_backends.protocol import Array
-from dynamics_backends.rigid_body.batched import inverse_dynamics
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.rigid_body.urdf.mimic import INDEPENDENT
-from .arm import Arm
+from .arm import Arm, holding_forces
 
 
 def default_limits(arm: Arm, margin: float) -> dict[str, Any]:
@@ -137,8 +136,7 @@ def weak_joint_warnings(arm: Arm, fractions: Array | float = 1.0, goals: Array |
 
 
 def _weak_joint_warning(model: Model, name: str, qs: Array, limits: Array) -> str:
-    still = np.zeros((len(qs), model.nv))
-    held = np.abs(np.asarray(inverse_dynamics(model, qs, still, still)))
+    held = np.abs(holding_forces(model, qs))
     beyond = held - limits
     best = int(np.argmin(beyond.max(axis=1)))
     i = int(np.argmax(beyond[best]))

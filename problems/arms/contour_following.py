@@ -28,7 +28,7 @@ import trajopt as to
 from dynamics_backends import scalar as sm
 from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.algorithms.rnea import rnea
-from dynamics_backends.rigid_body.batched import frame_placement, inverse_dynamics
+from dynamics_backends.rigid_body.batched import frame_placement
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.scalar import Rows, Scalar
 from dynamics_backends.systems.bodies.along_path import AlongPath, DoubleIntegrator
@@ -36,6 +36,7 @@ from dynamics_backends.systems.bodies.free_body import FreeBody
 from trajopt.config.task import BackendFactory, Checked, Checks, Contour, Sampling, Task, not_negative, position_of
 from trajopt.problem.residuals import path_offset
 from ..robots.loading import load_fixed_base
+from .arm import holding_forces
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,8 +150,7 @@ class _Contour:
             "shape": np.array([s.radius, s.height]),
         }
         self.point = partial(contour_point, 2 * self.n)
-        still = np.zeros(self.n)
-        self.holding = inverse_dynamics(model, self.q0, still, still)
+        self.holding = holding_forces(model, self.q0)
         if s.torque_limits and not np.isfinite(model.effort_limit).all():
             name = model.dof_names[int(np.argmax(~np.isfinite(model.effort_limit)))]
             raise ValueError(

@@ -461,7 +461,8 @@ def weak_postures(ocp: OCP, xs: Array) -> Iterator[str]:
     v = xs[[0, -1], model.nq : model.nq + model.nv]
     if len(system.actuated) != model.nv or np.abs(v).max() > AT_REST:
         return
-    needed = np.asarray(inverse_dynamics(model, xs[[0, -1], : model.nq], 0.0 * v, 0.0 * v))[:, list(system.actuated)]
+    q = xs[[0, -1], : model.nq]
+    needed = (inverse_dynamics(model, q, 0.0 * v, 0.0 * v) - model.spring_forces(q))[:, list(system.actuated)]
     upper = ocp.model.effort_limit[list(system.actuated)]
     lower = -upper
     if ocp.control_bounds is not None:

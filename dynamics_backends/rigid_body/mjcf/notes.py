@@ -15,7 +15,7 @@ from dynamics_backends.rigid_body.batched import mass_matrix, nonlinear_effects
 from dynamics_backends.rigid_body.mjcf.elements import Actuator, effort_limits, equalities, one_sided, undriven
 from dynamics_backends.rigid_body.mjcf.mujoco_states import MujocoStates
 from dynamics_backends.rigid_body.mjcf.source import Names, enabled, joint_kind
-from dynamics_backends.rigid_body.model.model import JOINT_TYPES, Model
+from dynamics_backends.rigid_body.model.model import Model
 
 NAMED = 6
 """Maximum number of names listed."""
@@ -235,11 +235,7 @@ def _difference_sentence(what: str, fraction: float, joints: list[str]) -> str:
 def model_terms(model: Model, x: Array) -> Terms:
     """Terms of the model at x (nq + nv,): mass matrix, bias, and passive forces of dampers and springs."""
     q, v = x[: model.nq], x[model.nq :]
-    passive = -model.damping * v
-    for b, kind in enumerate(model.joint_types):
-        if JOINT_TYPES[kind] == (1, 1):
-            d = int(model.v_index[b])
-            passive[d] -= model.stiffness[d] * (q[model.q_index[b]] - model.spring_reference[d])
+    passive = model.spring_forces(q) - model.damping * v
     return Terms(mass_matrix(model, q), nonlinear_effects(model, q, v), passive)
 
 

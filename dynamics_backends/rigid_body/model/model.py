@@ -391,6 +391,14 @@ class Model:
                 q[:, end - 4 : end] = quaternion / np.linalg.norm(quaternion, axis=1, keepdims=True)
         return q[0] if N is None else q
 
+    def spring_forces(self, q: np.ndarray) -> np.ndarray:
+        """Return the forces of the joint springs (N, nv) [N m, N], -stiffness (q - spring_reference); (nv,) for one point (nq,)."""
+        q, forces = np.asarray(q), np.zeros((*np.shape(q)[:-1], self.nv))
+        for d in np.flatnonzero(self.stiffness).tolist():
+            place = q[..., self.q_index[self.dof_body[d]]]
+            forces[..., d] = -self.stiffness[d] * (place - self.spring_reference[d])
+        return forces
+
     def degrees_hint(self, coordinate: int, value: float) -> str:
         """Return a hint for messages, " (degrees?)", if a value of entry ``coordinate`` of q looks like degrees, else "".
 

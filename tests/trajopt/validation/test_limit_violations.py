@@ -171,6 +171,9 @@ def test_postures_that_the_motors_cannot_hold(bound, weak):
     assert len(found) == weak
     needed = {15.0: ("shoulder", "19.6 N m"), None: ("elbow", "4.91 N m")}
     assert all("at its end" in text and all(part in text for part in needed[bound]) for text in found)
+    stiff, reference = np.array([0.0, 2.0]), np.array([0.0, 1.25])  # this spring carries the elbow
+    carried = replace(ocp, model=model.replace(stiffness=stiff, spring_reference=reference))
+    assert len(list(weak_postures(carried, xs))) == (bound == 15.0)
     xs[-1, 2] = 0.1  # it does not end at rest
     assert not list(weak_postures(ocp, xs))
 

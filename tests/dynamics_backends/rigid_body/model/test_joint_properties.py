@@ -6,8 +6,11 @@ import numpy as np
 import pytest
 
 from dynamics_backends.names import UnknownName
+from dynamics_backends.registry import make_backend
+from dynamics_backends.rigid_body.batched import inverse_dynamics
 from dynamics_backends.rigid_body.model.model_builder import with_joint_properties
 from dynamics_backends.rigid_body.urdf.loader import URDFError, load_urdf
+from dynamics_backends.systems.bodies.free_body import FreeBody
 
 LINK = """<link name="{0}"><inertial><mass value="1"/><inertia ixx="1" iyy="1" izz="1"/></inertial></link>"""
 JOINT = """<joint name="{0}_joint" type="{2}"><parent link="{1}"/><child link="{0}"/><axis xyz="0 1 0"/>
@@ -30,6 +33,17 @@ def test_a_urdf_defines_joint_properties():
         ("spring_reference", 0.2),
     ):
         np.testing.assert_array_equal(getattr(model, key), [value, 0.0])
+
+
+def test_controls_hold_a_sprung_joint():
+    """Inverse dynamics without springs minus their forces gives the controls at which the system rests."""
+    model = robot('spring_stiffness="40" spring_reference="0.2"')
+    q, still = np.array([[0.5, -0.3], [-0.1, 0.2]]), np.zeros((2, 2))
+    np.testing.assert_allclose(model.spring_forces(q), [[-12.0, 0.0], [12.0, 0.0]], atol=1e-12)
+    np.testing.assert_array_equal(model.spring_forces(q[0]), model.spring_forces(q)[0])
+    hold = inverse_dynamics(model, q, still, still) - model.spring_forces(q)
+    rates = make_backend(FreeBody(model), "analytic", engine="numpy").f(np.hstack([q, still]), hold)
+    np.testing.assert_allclose(rates, 0.0, atol=1e-12)
 
 
 def test_a_urdf_with_invalid_joint_properties_is_refused():
