@@ -310,13 +310,14 @@ def load_mjcf(
     model = _with_armature(model, armature)
     following, ties = followers(simulated, names)
     tied = {j: f for j, f in following.items() if mimic != "free" and {j, f.source} <= set(model.joint_names)}
-    moving, other_notes = left_out(simulated, names, read.actuators, [ties[joint] for joint in tied])
-    moving, other_notes = [*moving, *different], [*other_notes, *read.ignored_trees_note(selected)]
-    if mimic == "lock":
-        other_notes += [locked_instead(ties[joint], joint) for joint in tied]
     model = _with_mimic_joints(model, tied, mimic)
     if locked:
         model = lock_joints(model, locked)
+    satisfied = [ties[joint] for joint in tied]
+    moving, other_notes = left_out(simulated, names, read.actuators, model.joint_names, satisfied)
+    moving, other_notes = [*moving, *different], [*other_notes, *read.ignored_trees_note(selected)]
+    if mimic == "lock":
+        other_notes += [locked_instead(ties[joint], joint) for joint in tied]
     if gravity is not None:
         model = model.with_gravity(gravity)
     if moving:

@@ -22,21 +22,22 @@ NAMED = 6
 
 
 def left_out(
-    m: Any, names: Names, found: tuple[Actuator, ...], followed: Collection[str] = ()
+    m: Any, names: Names, found: tuple[Actuator, ...], joints: Collection[str], followed: Collection[str] = ()
 ) -> tuple[list[str], list[str]]:
     """Return notes on ignored elements that change the motion relative to MuJoCo, and notes on others.
 
-    found: actuators of the file. followed: names of equalities that the model satisfies, by its coupling or by locked joints.
+    found: actuators of the file. joints: names of the joints of the model; other joints are locked, or of trees that the model
+    lacks. followed: names of equalities that the model satisfies, by its coupling or by locked joints.
     """
     moving = [
-        *_joints(m, names),
+        *_joints(m, names, joints),
         *_tendons(m),
         *_bodies(m, names),
-        *_equalities(m, names, followed),
+        *_equalities(m, names, joints, followed),
         *_unsupported_options(m),
     ]
-    moving += _one_sided(m, names, found)
-    other_notes = [*_dry_friction(m, names), *_actuators(m, names, found), *_things(m)]
+    moving += _one_sided(m, names, found, joints)
+    other_notes = [*_dry_friction(m, names, joints), *_actuators(m, names, found, joints), *_things(m)]
     return moving, other_notes
 
 
@@ -53,29 +54,33 @@ def _sentence(what: str, names: Iterable[str]) -> list[str]:
     return [f"{what}: {_listed(names)}"] if names else []
 
 
-def _joints(m: Any, names: Names) -> list[str]:
+def _joints(m: Any, names: Names, joints: Collection[str]) -> list[str]:
     """Notes on ignored springs of ball and free joints and limits of ball joints, and on nonlinear damping and springs."""
     several = [j for j in range(m.njnt) if joint_kind(m, j) in ("spherical", "floating")]
     poly = _nonzero_rows(m, "dof_dampingpoly")
     stiff = _nonzero_rows(m, "jnt_stiffnesspoly")
     spring = enabled(m, "PASSIVE", "SPRING")
-    named = names.joints.__getitem__
+
+    def named(numbers: Iterable[int]) -> list[str]:
+        """Names of the joints of the model among these numbers of joints."""
+        return [names.joints[j] for j in numbers if names.joints[j] in joints]
+
     return [
         *_sentence(
             "springs of ball and free joints are ignored",
-            map(named, [j for j in several if m.jnt_stiffness[j] and spring]),
+            named(j for j in several if m.jnt_stiffness[j] and spring),
         ),
-        *_sentence("limits of ball joints are ignored", map(named, [j for j in several if m.jnt_limited[j]])),
-        *_sentence("damping is linear in the velocity here", sorted({named(int(m.dof_jntid[d])) for d in poly})),
-        *_sentence("springs are linear here", map(named, stiff)),
+        *_sentence("limits of ball joints are ignored", named(j for j in several if m.jnt_limited[j])),
+        *_sentence("damping is linear in the velocity here", sorted(set(named(int(m.dof_jntid[d]) for d in poly)))),
+        *_sentence("springs are linear here", named(stiff)),
     ]
 
 
-def _dry_friction(m: Any, names: Names) -> list[str]:
+def _dry_friction(m: Any, names: Names, known: Collection[str]) -> list[str]:
     """Note on joints with dry friction, which needs the option friction_velocity of a system; empty list without any."""
     rubbing: list[int] = np.flatnonzero(m.dof_frictionloss).tolist() if enabled(m, "FRICTIONLOSS") else []
     joints = dict.fromkeys(names.joints[m.dof_jntid[d]] for d in rubbing)
-    return _sentence("dry friction counts only with friction_velocity", joints)
+    return _sentence("dry friction counts only with friction_velocity", [joint for joint in joints if joint in known])
 
 
 def _nonzero_rows(m: Any, field: str) -> list[int]:
@@ -127,10 +132,14 @@ def _unsupported_options(m: Any) -> list[str]:
     ]
 
 
-def _equalities(m: Any, names: Names, followed: Collection[str]) -> list[str]:
-    """Notes on equalities that are ignored, and on those that are not among ``followed``, the names that the model satisfies."""
+def _equalities(m: Any, names: Names, joints: Collection[str], followed: Collection[str]) -> list[str]:
+    """Notes on equalities that are ignored, and on those that are not among ``followed``, the names that the model satisfies.
+
+    Equalities of joints that are not among ``joints``, those of the model, constrain nothing.
+    """
     found, left = equalities(m, names)
-    free = [f"{one.name} ({one.kind})" for one in found if one.name not in followed]
+    moving = [one for one in found if one.kind != "joint" or {*one.joints} & {*joints}]
+    free = [f"{one.name} ({one.kind})" for one in moving if one.name not in followed]
     return [
         *left,
         *_sentence(
@@ -140,7 +149,7 @@ def _equalities(m: Any, names: Names, followed: Collection[str]) -> list[str]:
     ]
 
 
-def _actuators(m: Any, names: Names, found: tuple[Actuator, ...]) -> list[str]:
+def _actuators(m: Any, names: Names, found: tuple[Actuator, ...], joints: Collection[str]) -> list[str]:
     """Notes on actuators and their gains, joints without actuators, and uneven effort limits."""
     notes = _sentence(
         "controls are joint forces here; actuators that drive no single joint are ignored",
@@ -148,20 +157,23 @@ def _actuators(m: Any, names: Names, found: tuple[Actuator, ...]) -> list[str]:
     )
     kinds: dict[str, list[str]] = {}
     for a in found:
-        if a.joint:
+        if a.joint in joints:
             kinds.setdefault(_described(a), []).append(a.joint)
     notes += [
         f"controls are joint forces here; in the file joints are driven by {k}: {_listed(v)}" for k, v in kinds.items()
     ]
-    notes += _sentence("no actuator drives a joint, yet it has a control here", undriven(m, names, found))
-    limits = effort_limits(m, names, found).items()
+    notes += _sentence(
+        "no actuator drives a joint, yet it has a control here", [j for j in undriven(m, names, found) if j in joints]
+    )
+    limits = [(joint, limit) for joint, limit in effort_limits(m, names, found).items() if joint in joints]
     uneven = [name for name, limit in limits if abs(limit[0]) != abs(limit[1]) and not one_sided(limit)]
     return [*notes, *_sentence("effort limits differ by direction; the smaller one applies here", uneven)]
 
 
-def _one_sided(m: Any, names: Names, found: tuple[Actuator, ...]) -> list[str]:
+def _one_sided(m: Any, names: Names, found: tuple[Actuator, ...], joints: Collection[str]) -> list[str]:
     """Note on joints whose force range has one direction only, except (0, 0); empty without any."""
-    pulled = [name for name, limit in effort_limits(m, names, found).items() if one_sided(limit) and any(limit)]
+    limits = {name: limit for name, limit in effort_limits(m, names, found).items() if name in joints}
+    pulled = [name for name, limit in limits.items() if one_sided(limit) and any(limit)]
     return _sentence("forces have one direction only in the file; here the larger limit applies in both", pulled)
 
 

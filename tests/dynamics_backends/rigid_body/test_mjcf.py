@@ -497,6 +497,20 @@ def test_the_missing_package_is_named(monkeypatch):
         to.load_mjcf(WALKER)
 
 
+def test_notes_are_about_the_joints_that_move():
+    """Locked joints need no actuator, have no gains, and satisfy their equality."""
+    text = """<mujoco><worldbody><body><joint name="arm" axis="0 1 0"/><geom size="0.1"/>
+      <body pos="0 0 1"><joint name="left" type="slide"/><geom size="0.1"/></body>
+      <body pos="0 1 1"><joint name="right" type="slide"/><geom size="0.1"/></body></body></worldbody>
+      <equality><joint name="pair" joint1="right" joint2="left"/></equality>
+      <actuator><motor joint="arm"/><position joint="left" kp="5"/></actuator></mujoco>"""
+    with pytest.warns(to.MJCFWarning, match="equalities are not part of the free dynamics"):
+        free = to.load_mjcf(text)
+    assert "kp 5" in str(free.notes) and "yet it has a control here: right" in str(free.notes)
+    (note,) = to.load_mjcf(text, locked=["left", "right"]).notes
+    assert note.endswith("motor actuators behind a gear of 1: arm")
+
+
 def test_warnings_of_mujoco_are_notes_and_no_file(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     text = WALKER.replace('autolimits="true"', 'autolimits="true" settotalmass="30"')
