@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 from replanning_cases import PERIOD, TICK, goal_object, loop, mass, problem
 
+from dynamics_backends.systems.bodies.free_body import FreeBody
 from experiments.replan.faults import Failing
+from problems.robots.textbook import multi_pendulum as chain
 from trajopt.replanning.measurements import Sensor
 from trajopt.replanning.real_time import RealTimeSLQ
 from trajopt.replanning.run_log import RunLog
@@ -73,7 +75,12 @@ def test_statistics_of_a_run():
     miss = np.abs(log.xs[:, 0] - 1.0)
     assert numbers["goal"]["median"] == pytest.approx(np.median(miss))
     assert numbers["goal"]["rms"] == pytest.approx(np.linalg.norm(miss) / np.sqrt(len(miss)))
-    assert numbers["tracking error of the state, largest [rad, m, and per s]"] == pytest.approx(np.abs(off).max())
+    rms = np.sqrt(np.mean(off**2))
+    assert numbers["tracking error of the state"] == pytest.approx({"rms": rms, "largest": np.abs(off).max()})
+    robot = log.statistics(FreeBody(chain(1)).manifold)
+    for part, error in zip(("positions [rad, m]", "velocities [rad/s, m/s]"), off.T, strict=True):
+        expected = {"rms": np.sqrt(np.mean(error**2)), "largest": np.abs(error).max()}
+        assert robot[f"tracking error of {part}"] == pytest.approx(expected)
 
 
 def test_another_folder_is_no_run(tmp_path):
