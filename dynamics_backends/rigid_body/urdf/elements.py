@@ -19,6 +19,8 @@ JOINT_KINDS = {  # URDF type -> joint type of the model
     "planar": "planar",
 }
 _LIMITED = ("revolute", "prismatic")  # URDF types that must have position limits
+DEGREES = 15.0, 360.0
+"""Position limits of revolute joints in this range seem to be degrees."""
 _AXIAL = ("revolute", "continuous", "prismatic", "planar")
 SMALLEST_AXIS = 1e-100  # shorter axes have no direction in double precision
 _XACRO = ("xacro", "://ros.org/wiki/xacro", "://wiki.ros.org/xacro")
@@ -218,8 +220,8 @@ def _read_limits(joint: Joint, limit: Element | None, urdf_type: str, warnings: 
     """Set position limits of revolute and prismatic joints, and the limits of effort and velocity, from <limit>.
 
     An effort or velocity of 0 means "not given", and so do two position limits of 0. Position limits in the wrong order are
-    exchanged. Appends warnings about missing, zero or exchanged position limits. Raises URDFError for an attribute that is no
-    number, and for a negative effort or velocity.
+    exchanged. Appends warnings about position limits that are missing, zero, exchanged, or seem to be degrees. Raises URDFError for
+    an attribute that is no number, and for a negative effort or velocity.
     """
     if urdf_type in _LIMITED and limit is not None and limit.attributes.keys() & {"lower", "upper"}:
         joint.lower = limit.number("lower", 0.0, infinite=True)
@@ -236,6 +238,11 @@ def _read_limits(joint: Joint, limit: Element | None, urdf_type: str, warnings: 
                 " unlimited; make the joint fixed if it shall not move"
             )
             joint.lower, joint.upper = -np.inf, np.inf
+        elif urdf_type == "revolute" and DEGREES[0] < max(abs(joint.lower), abs(joint.upper)) <= DEGREES[1]:
+            warnings.append(
+                f"joint {joint.name!r} (line {limit.line}): position limits of {joint.lower:g} to {joint.upper:g} rad (degrees?);"
+                " a URDF has radians"
+            )
     elif urdf_type in _LIMITED:
         warnings.append(f"joint {joint.name!r} is {urdf_type} but has no position limits: taken as unlimited")
     if limit is not None:

@@ -297,6 +297,10 @@ UNTIDY = {
         robot(link("base"), link("arm"), joint("j", "revolute", "base", "arm", '<limit lower="2" upper="1"/>')),
         "joint 'j' .*: the lower limit 2 exceeds the upper 1: taken as exchanged",
     ),
+    "degrees": (
+        robot(link("base"), link("arm"), joint("j", "revolute", "base", "arm", '<limit lower="-130" upper="130"/>')),
+        r"joint 'j' .*: position limits of -130 to 130 rad \(degrees\?\); a URDF has radians",
+    ),
     "no mass": (
         robot(link("base"), link("cross", ""), link("arm"), CROSS),
         "link 'cross', moved by joint 'j', has no mass",
