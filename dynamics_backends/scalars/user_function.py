@@ -49,6 +49,10 @@ def described(function: Any) -> str:
     return f"function {function.__qualname__} ({code.co_filename}:{code.co_firstlineno})"
 
 
+LONGEST_LINE = 80
+"""Number of characters of a line of code in messages."""
+
+
 def user_code_line(error: Exception, function: Any) -> str:
     """Line of user code that raised an error, " in line 3, `...`", with the file if it differs; "" for library code.
 
@@ -59,7 +63,9 @@ def user_code_line(error: Exception, function: Any) -> str:
         return ""
     code, last = getattr(_whole(function), "__code__", None), frames[-1]
     file = "" if code is not None and code.co_filename == last.filename else f" of {last.filename}"
-    return f" in line {last.lineno}{file}, `{last.line}`"
+    text = last.line or ""
+    text = text if len(text) <= LONGEST_LINE else f"{text[:LONGEST_LINE]} ..."
+    return f" in line {last.lineno}{file}, `{text}`"
 
 
 def mistake(function: Any, error: Exception, sizes: Mapping[str, int], parameters: Mapping[str, Any]) -> str:

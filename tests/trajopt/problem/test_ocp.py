@@ -15,6 +15,7 @@ from dynamics_backends.manifold import Manifold
 from dynamics_backends.protocol import FunctionMap
 from dynamics_backends.registry import make_backend
 from dynamics_backends.rigid_body.model.sample_models import chain
+from dynamics_backends.scalars.user_function import LONGEST_LINE
 from trajopt import (
     OCP,
     Guess,
@@ -190,6 +191,16 @@ def test_every_mistake_is_found(changes, message):
     found = _messages(_problem(**changes))
     assert len(found) == 1
     assert message in found[0]
+
+
+def test_long_lines_of_code_are_cut_in_messages():
+
+    def power(x, u, t, p):
+        return [u[0] * x[0] + 0.0 * x[0] + 0.0 * x[0] + 0.0 * x[0] + 0.0 * x[0] + 0.0 * x[0] + 0.0 * x[0] + 0.0 * x[0]]
+
+    (found,) = _messages(_problem(running=[residual_cost("power", power, _dynamics().manifold, 1)]))
+    code, _, reason = found.partition(" ...`: ")
+    assert len(code.partition("`")[2]) == LONGEST_LINE and "it is called without controls" in reason
 
 
 def test_guesses_are_checked():
