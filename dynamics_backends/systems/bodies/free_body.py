@@ -12,6 +12,7 @@ from typing import Any, Self
 import numpy as np
 
 from dynamics_backends import scalar as sm
+from dynamics_backends.names import UnknownName
 from dynamics_backends.protocol import Array, Contraction, Partials
 from dynamics_backends.rigid_body.algorithms.aba import aba
 from dynamics_backends.rigid_body.algorithms.forward_dynamics import forward_dynamics
@@ -87,7 +88,15 @@ class InertialBody(ContactFreeBody):
     """
 
     def driver_at(self, p: Mapping[str, Rows]) -> Driver:
-        """Driver that takes the bodies' inertias from the parameter "inertia" instead of the model."""
+        """Driver that takes the bodies' inertias from the parameter "inertia" instead of the model.
+
+        Raises UnknownName without this parameter.
+        """
+        if INERTIA not in p:
+            what = f"InertialBody reads the parameter {INERTIA!r}, which is not given"
+            raise UnknownName(
+                f"{what}: parameters={{{INERTIA!r}: to.inertial_parameters(model)}} has those of the model"
+            )
         return WithInertias(super().driver_at(p), tables(p[INERTIA], self.model.nb))
 
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import trajopt as to
+from dynamics_backends.names import UnknownName
 from dynamics_backends.systems.bodies.free_body import inertial_parameters
 
 KINDS = ("revolute", "prismatic", "spherical")
@@ -64,3 +65,15 @@ def test_multipliers_of_a_wrong_shape_are_refused():
     backend = to.make_backend(system, "analytic", engine="compiled")
     with pytest.raises(ValueError, match="the inputs have shapes"):
         backend.hessian_contraction(np.zeros((2, 6)), np.zeros((2, 3)), 0.0, None, np.zeros((2, 3)))
+
+
+def test_inertial_parameters_that_are_not_given_are_named():
+    system = to.SampledSystem(to.InertialBody(to.chain(1)), "rk4")
+    ocp = to.OCP.single_phase(system, np.zeros(2), 2, 0.1, [to.control_cost(1)])
+    missing = pytest.raises(
+        UnknownName, match="InertialBody reads the parameter 'inertia', which is not given: parameters="
+    )
+    with missing:
+        to.Simulator(system).advance(np.zeros(2), np.zeros((1, 1)), 0.1)
+    with missing:
+        to.solve(ocp)
