@@ -168,6 +168,10 @@ class Task:
     clearance: Callable[[Array, Array], Array] | None = None
     removed_by: Mapping[str, str] = field(default_factory=dict)
 
+    def __repr__(self) -> str:
+        more = f", {len(self.warnings)} warnings" if self.warnings else ""
+        return f"Task({self.ocp!r}, frame={self.frame!r}{more})"
+
     @property
     def goals(self) -> tuple[Goal, ...]:
         """Goals from functions of the task: reach the end (``missed``), avoid obstacles (``nearness``), no fall (``fallen``)."""

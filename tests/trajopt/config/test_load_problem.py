@@ -24,6 +24,11 @@ def test_a_bundled_task_equals_the_task_of_the_command_line():
     assert problem.guess.us.shape == (problem.ocp.horizon, 6)
 
 
+def test_a_task_is_shown_in_one_line():
+    shown = repr(to.load_problem("cart_pole_balance").task)
+    assert shown.startswith("Task(OCP('cart_pole'") and len(shown) < 200
+
+
 def test_changes_are_plain_values_of_python():
     goal = np.array([0.3, 0.1, 0.9])
     changes = {"weights": {"velocity": np.float64(0.5)}, "goal_position": goal, "robot": Path("iiwa7")}
