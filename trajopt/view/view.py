@@ -15,12 +15,14 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import NoneType
 from typing import Any
 
 import numpy as np
 
 from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.model.model import Model
+from dynamics_backends.user_input import shortened
 from trajopt.guesses.guesses import constant_guess
 from trajopt.problem.annotations import Annotations, Drawn, problem_annotations
 from trajopt.problem.guess import Guess
@@ -132,9 +134,12 @@ def task_annotations(
 ) -> Annotations:
     """Return ``annotations``, or else the annotations of the problem, or else those of the first solution; empty without any.
 
-    If ``annotations`` has no shapes, the shapes of the problem, or else of the solution, are added.
+    If ``annotations`` has no shapes, the shapes of the problem, or else of the solution, are added. Raises TypeError for what is
+    no solution, such as a path.
     """
     first = solution if isinstance(solution, Solution) else next(iter(solution), None)
+    if not isinstance(first, (Solution, NoneType)):
+        raise TypeError(f"expected a solution, or several, not {type(solution).__name__} {shortened(repr(solution))}")
     known = problem_annotations(ocp) if ocp is not None else first.annotations if first is not None else None
     if annotations is None:
         return known or Annotations()

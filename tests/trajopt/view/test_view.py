@@ -126,6 +126,14 @@ def test_a_solution_without_robot_reports_what_it_lacks():
         to.view(solution)
 
 
+def test_what_is_no_solution_is_refused(arm, tmp_path):
+    """As after swapped arguments."""
+    solution = solved(arm)
+    for call in (to.write_animation, to.write_video):
+        with pytest.raises(TypeError, match="expected a solution, or several, not str 'motion.gif'"):
+            call(solution, "motion.gif")
+
+
 def test_the_page_holds_its_scene_and_asks_no_network(arm, tmp_path):
     pytest.importorskip("viser")
     annotations = to.Annotations(goals=[np.array([0.3, 0.0, 0.3])], spheres=[(np.array([0.4, 0.2, 0.3]), 0.1)])
