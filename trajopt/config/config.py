@@ -425,11 +425,15 @@ def set_value(values: dict[str, Any], key: str, value: Any) -> None:
     Raises ConfigError if a parent of the key is not a table.
     """
     *tables, last = key.split(".")
+    if any(part.endswith("]") for part in (*tables, last)):
+        raise ConfigError(key, [f"set {key.partition('[')[0]} as a whole, not one of its entries"])
     at = values
     for table in tables:
         inner = at.setdefault(table, {})
         if at is values and table in NAMED and isinstance(inner, str):
             inner = at[table] = {"name": inner}
+        if isinstance(inner, list):
+            raise ConfigError(key, [f"{table!r} is a list: set it as a whole, not one of its entries"])
         if not isinstance(inner, dict):
             raise ConfigError(key, [f"{table!r} is a value, not a table"])
         at = inner

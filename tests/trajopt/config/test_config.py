@@ -312,3 +312,9 @@ def test_a_robot_beside_a_config_that_is_given_by_a_relative_path_keeps_its_numb
     monkeypatch.chdir(tmp_path)
     for path in (Path("trot.toml"), tmp_path / "trot.toml"):
         assert load_config(path).problem.joints == tuple(joints)
+
+
+@pytest.mark.parametrize("key", ["problem.goal_position[0]", "problem.goal_position.0", "problem.obstacle[0].radius"])
+def test_entries_of_lists_are_no_keys(key):
+    with pytest.raises(ConfigError, match="as a whole, not one of its entries"):
+        load_config("iiwa7_reach", [f"{key}=0.2"])
