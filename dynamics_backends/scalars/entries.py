@@ -83,7 +83,7 @@ class Entry:
     @staticmethod
     def select_by(decider: Any, where_positive: Any, otherwise: Any) -> Any:
         """``where_positive`` where the real part of ``decider`` is > 0, else ``otherwise``; both are evaluated."""
-        return _on_entries(sm.select)(decider, where_positive, otherwise)
+        return _each(_on_entries(sm.select), (decider, where_positive, otherwise))
 
     @staticmethod
     def atan2(y: Any, x: Any) -> Any:

@@ -224,8 +224,8 @@ class UserFunction:
             if best == "points":
                 raise NoNumber(self.why)
             return ["entries"] if best == "entries" else ["rows", "entries"]
-        if kind == "complex":  # NumPy's abs, maximum and comparisons are not analytic
-            return ["points"] if best == "points" else ["entries", *(["rows"] if best == "rows" else []), "points"]
+        if kind == "complex":  # no rows: NumPy's abs, sign and others are not analytic, and would lose derivatives
+            return ["points"] if best == "points" else ["entries", "points"]
         return {"rows": ["rows", "entries", "points"], "entries": ["entries", "points"], "points": ["points"]}[best]
 
     def _call_in_mode(self, mode: str, given: tuple) -> Any:

@@ -6,8 +6,9 @@ import math
 import casadi as ca
 import numpy as np
 import pytest
-from scipy.special import expit
+from scipy.special import erf, expit
 
+from dynamics_backends import scalar as sm
 from dynamics_backends.methods.exact_methods import ForwardAD
 from dynamics_backends.protocol import FunctionMap
 from dynamics_backends.registry import backend_names, make_backend
@@ -94,6 +95,35 @@ def test_elementwise_functions(method, engine):
     for i, name in enumerate(ELEMENTWISE):
         np.testing.assert_allclose(j.value[:, i], values[:, i], rtol=EXACT, atol=EXACT, err_msg=name)
         np.testing.assert_allclose(j.fx[:, i], slopes[:, i], rtol=tolerance, atol=tolerance, err_msg=name)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("method", METHODS)
+def test_elementwise_functions_within_a_selection(method, engine):
+    """A selection by a truth value, one by a number, and one of a whole vector; the first alternatives are chosen at X."""
+
+    def function(x, u, t, p):
+        a, b = x
+        chosen = [sm.select(a > -2.0, sm.select(b, f(a, b), a), b) for f, _ in ELEMENTWISE.values()]
+        return [*chosen, *sm.select(b, np.abs(np.stack([a, b])), a)]
+
+    map = FunctionMap(function, 2, 0, len(ELEMENTWISE) + 2)
+    j = make_backend(map, method, engine=engine).jacobians(X, np.zeros((4, 0)))
+    slopes = np.array([[slope(a, b) for _, slope in ELEMENTWISE.values()] for a, b in X])
+    tolerance = DIFFERENCES if "difference" in method else EXACT
+    assert map.called.why == ""
+    for i, name in enumerate(ELEMENTWISE):
+        np.testing.assert_allclose(j.fx[:, i], slopes[:, i], rtol=tolerance, atol=tolerance, err_msg=name)
+    np.testing.assert_allclose(j.value[:, -2:], np.abs(X), rtol=EXACT)
+    np.testing.assert_allclose(j.fx[:, -2:], np.sign(X)[:, :, None] * np.eye(2), rtol=tolerance, atol=tolerance)
+
+
+def test_a_function_of_arrays_only_is_not_called_with_complex_numbers():
+    """np.abs of a complex number is its modulus: a complex step would lose the derivative."""
+    map = FunctionMap(lambda x, u, t, p: [erf(x[1]) * np.abs(x[0])], 2, 0, 1)
+    j = make_backend(map, "complex_step", engine="numpy").jacobians(X, np.zeros((4, 0)))
+    np.testing.assert_allclose(j.fx[:, 0, 0], erf(X[:, 1]) * np.sign(X[:, 0]), atol=DIFFERENCES)
+    assert "np.erf has no rule" in map.called.why
 
 
 @pytest.fixture(params=[-1, 1])
