@@ -54,6 +54,8 @@ from trajopt.solvers.rules.line_search import Filter, RoundingTest
 from trajopt.solvers.rules.regularization import raised_shift
 from trajopt.solvers.time_limits import start_of_solve
 
+GROWN = 1e3
+"""Growth of the cost above which its first barrier parameter is replaced, if it has not been lowered yet."""
 SMALLEST, LARGEST = 1e-20, 1e20
 """Range of delta, wide enough for a cost in any unit."""
 SHORT = 0.25
@@ -110,7 +112,7 @@ class Newton:
         self.size, self.options, self.max_iterations = size, options, max_iterations
         self.at = NOWHERE
         self.kkt = self.stop = nan
-        self.mu = self.last_delta = self.change = 0.0
+        self.mu = self.first_mu = self.last_delta = self.change = 0.0
         self.descent = termination.Descent()
         self.iteration = self.restored = self.plain = 0
         self.fraction: int | None = None
@@ -129,6 +131,7 @@ class Newton:
         while end is None:
             end = self._termination()
             if end is None:
+                yield from self._raise_barrier()
                 self._lower_barrier()
                 step = yield from self._step()
                 if step is None:
@@ -161,26 +164,31 @@ class Newton:
     def _start(self) -> Generator[Request, Any, End | None]:
         """Load the guess, set the first barrier parameter, and compute first gains and costates; return NOT_FINITE or None.
 
-        NOT_FINITE: cost or derivatives are not finite, so that gains or gradient are not. The first LQ problem is Gauss-Newton,
-        with a growing shift until it is convex; gains are zero if it never is.
+        NOT_FINITE: cost or derivatives are not finite, so that gains or gradient are not.
         """
         cost = yield Start()
         if self.size.bounded:
-            self.mu = first_weight(cost, self.size.controls)
-        delta, at = 0.0, self.at
-        while delta < LARGEST:
-            at = yield FirstGains(delta, self.mu)
-            if at.found or not (isfinite(at.cost) and isfinite(at.theta)):
-                break
-            delta = raised_shift(delta, 0.0, SMALLEST)
-        if not at.found:
-            at = yield FirstGains(None, self.mu)
+            self.mu = self.first_mu = first_weight(cost, self.size.controls)
+        at = yield from self._first_gains()
         if not (at.found and isfinite(at.gradient)) and not (yield IsFinite()):
             return End.NOT_FINITE
         self._arrive(at)
         self.descent = termination.Descent(at.cost, at.gradient)
         self.filter.scale, self.begun = max(1.0, at.theta), True
         return None
+
+    def _first_gains(self) -> Generator[Request, Any, Point]:
+        """Compute gains and costates at the point from the Gauss-Newton LQ problem, and set the multipliers of the bounds.
+
+        A growing shift makes the LQ problem convex; gains are zero if no shift does.
+        """
+        delta, at = 0.0, self.at
+        while delta < LARGEST:
+            at = yield FirstGains(delta, self.mu)
+            if at.found or not (isfinite(at.cost) and isfinite(at.theta)):
+                return at
+            delta = raised_shift(delta, 0.0, SMALLEST)
+        return (yield FirstGains(None, self.mu))
 
     # -- points ----------------------------------------------------------------------------------------------------------
     def _arrive(self, at: Point) -> None:
@@ -229,6 +237,19 @@ class Newton:
         limit = self.options.time_limit
         return limit is not None and time.perf_counter() - self.began > limit
 
+    def _raise_barrier(self) -> Generator[Request, Any, None]:
+        """Set the first mu again, with multipliers and gains, if the cost has grown by the factor GROWN since.
+
+        The cost of a guess may be zero. A barrier without a weight would not keep controls away from bounds, and steps would
+        shrink to nothing.
+        """
+        if self.size.bounded and self.mu == self.first_mu:
+            mu = first_weight(self.at.cost, self.size.controls)
+            if mu > GROWN * self.first_mu:
+                self.mu = self.first_mu = mu
+                self.filter.pairs = []
+                self._arrive((yield from self._first_gains()))
+
     def _lower_barrier(self) -> None:
         """Lower mu while its barrier problem is solved accurately enough, and empty the filter each time.
 
@@ -251,7 +272,9 @@ class Newton:
         self.fraction = step.fraction
 
     def _judge(self, left: Point, expected: float) -> End | None:
-        """Return CHEAPER if cost change and defect are within tolerance, ROUNDED if rounding limits progress, else None.
+        """Return CHEAPER if cost change and defect are within tolerance, else None while steps are above rounding level.
+
+        After too many steps at rounding level, return ROUNDED or NO_STEP as :meth:`_no_progress`.
 
         left: the point before the step. expected: slope of phi times length of the step. CHEAPER also stores the relative change.
         """
@@ -260,7 +283,7 @@ class Newton:
         if change < o.cost_tolerance * abs(at.cost) and at.defect <= o.defect_tolerance:
             self.change = change / abs(at.cost)
             return End.CHEAPER
-        return End.ROUNDED if self.rounding.exhausted(kkt, expected, size_of(left.cost)) else None
+        return self._no_progress() if self.rounding.exhausted(kkt, expected, size_of(left.cost)) else None
 
     # -- steps ------------------------------------------------------------------------------------------------------------------
     def _fractions(self) -> int:

@@ -13,10 +13,22 @@ from dynamics_backends import scalar as sm
 from dynamics_backends.manifold import Manifold
 from dynamics_backends.protocol import FunctionMap
 from dynamics_backends.registry import make_backend
-from trajopt import OCP, Guess, SampledSystem, StatusCode, control_cost, residual_cost, solve, state_cost, validate
+from trajopt import (
+    OCP,
+    Guess,
+    SampledSystem,
+    StatusCode,
+    control_cost,
+    objective_term,
+    residual_cost,
+    solve,
+    solve_batch,
+    state_cost,
+    validate,
+)
 from trajopt.lq.lq import LQProblem
 from trajopt.results.status import Status
-from trajopt.solvers.methods.method import Size
+from trajopt.solvers.methods.method import End, Size
 from trajopt.solvers.methods.newton import FAR, PLAIN, WIDE, WIDE_SHARE, Newton
 from trajopt.solvers.methods.requests import FRACTIONS, Direction, Point, Step, Trial
 from trajopt.solvers.options import DDPOptions
@@ -130,6 +142,37 @@ def test_bounds_hold_to_the_last_bit_and_the_rest_is_an_optimum(limit):
     assert solution.status.success
     assert np.abs(solution.us).max() <= limit
     check_optimum(ocp, solution)
+
+
+@pytest.mark.parametrize("weight", [1.0, 1e3, 1e6])
+@pytest.mark.parametrize("horizon", [20, 100])
+def test_the_barrier_has_a_weight_although_the_cost_of_the_guess_is_zero(horizon, weight):
+    """Farthest position in 2 s with |u| <= 1: the optimum is u = 1."""
+    mass = SampledSystem(make_backend(FunctionMap(lambda x, u, t, p: [x[1], u[0]], 2, 1), "forward_ad"), "rk4")
+    far = objective_term("far", lambda x, u, t, p: [-x[0]], Manifold.vector(2), weight)
+    ocp = OCP.single_phase(mass, [0.0, 0.0], horizon, 2.0 / horizon, [], [far], u_lower=-1.0, u_upper=1.0)
+    solution, batch = solve(ocp, solver="ddp"), solve_batch(ocp, {"x0": np.zeros((2, 2))}, solver="ddp")
+    for status in (solution.status, *batch.status):
+        assert status.code is StatusCode.CONVERGED and "precision" not in status.message
+    assert solution.iterations <= 10
+    np.testing.assert_allclose([solution.cost, *batch.cost], -2.0 * weight, rtol=1e-6)
+
+
+def test_a_yield_is_as_large_from_a_guess_without_any():
+    """Batch reactor of Ray with a temperature-like control in [0, 5]; the guess u = 0 yields nothing."""
+    reactor = FunctionMap(lambda x, u, t, p: [-(u[0] + 0.5 * u[0] * u[0]) * x[0], u[0] * x[0]], 2, 1)
+    product = objective_term("yield", lambda x, u, t, p: [-x[1]], Manifold.vector(2))
+    step = SampledSystem(make_backend(reactor, "forward_ad"), "rk4")
+    ocp = OCP.single_phase(step, [1.0, 0.0], 50, 0.02, [], [product], u_lower=0.0, u_upper=5.0)
+    solution = solve(ocp, solver="ddp")
+    assert solution.status.code is StatusCode.CONVERGED and solution.iterations < 30
+    np.testing.assert_allclose(solution.cost, -0.5734988, atol=1e-6)
+
+
+def test_steps_at_rounding_level_far_from_an_optimum_are_a_failure():
+    method = method_at(1.0)
+    method.rounding.exhausted = lambda *_: True
+    assert method._judge(method.at._replace(cost=2.0), 0.0) is End.NO_STEP
 
 
 def double_pendulum():
