@@ -6,8 +6,8 @@
     any other constraint          direct methods
 
 Shooting is DDP, or SLQ if a time step has no second derivatives. The direct methods are two, the second from the last iterate of
-the first, and if no motion is feasible then again from the guess: IPM, then DMS with IPOPT (with the Gauss-Newton Hessian if a
-time step has no second derivatives), or SQP without IPOPT.
+the first, and if no motion is feasible then again from the guess: IPM, then DMS with IPOPT, or SQP without IPOPT. If a time step
+has no second derivatives, IPM has the Gauss-Newton Hessian; DMS and SQP do so only if they cannot differentiate its source.
 
 If the attempts so far, the first direct method included, find no feasible motion of a problem with free durations, that method
 solves the problem on the coarse grids COARSE from the guess. If no coarse motion is feasible, durations are held at LONGER
@@ -43,7 +43,7 @@ from trajopt.solvers import measures, termination
 from trajopt.solvers.methods.delegation import iterations_of
 from trajopt.solvers.options import AutoOptions
 from trajopt.solvers.time_limits import enough_time, remaining, start_of_solve
-from trajopt.step.sensitivities import has_curvature
+from trajopt.step.sensitivities import has_curvature, missing_curvature
 from trajopt.validation.limit_violations import constraint_violations
 
 ASTRAY = (StatusCode.LINE_SEARCH_FAILED, StatusCode.NOT_POSITIVE_DEFINITE, StatusCode.NON_FINITE, StatusCode.UNBOUNDED)
@@ -225,7 +225,8 @@ def _ends(tried: Sequence[Tried], options: AutoOptions) -> bool:
 def attempts(ocp: OCP, *, coarse: bool = True, relaxed: bool = True) -> Iterator[Attempt]:
     """Yield the attempts for a problem: DDP or SLQ without state bounds, if these are the only constraints; IPM; DMS or SQP.
 
-    DDP also without constraints; SLQ in its place if a time step has no second derivatives. DMS if IPOPT is installed, else SQP.
+    DDP also without constraints; SLQ in its place if a time step has no second derivatives. DMS if IPOPT is installed, else SQP;
+    both differentiate the source of such a step, if they can.
     coarse: after IPM, include its attempts on coarse time grids and from their solutions, for problems with free durations.
     relaxed: include DDP or SLQ without the bounds on the state.
     """
@@ -236,10 +237,11 @@ def attempts(ocp: OCP, *, coarse: bool = True, relaxed: bool = True) -> Iterator
     yield ipm
     if coarse and ocp.in_scaled_time and can_be_regridded(ocp):
         yield from _coarse_to_fine(ipm)
+    exact = missing_curvature(ocp, from_source=True) is None
     if find_spec("cyipopt"):
-        last = Attempt("dms", ocp, {} if curved else {"hessian": "gauss_newton"})
+        last = Attempt("dms", ocp, {} if exact else {"hessian": "gauss_newton"})
     else:
-        last = Attempt("sqp", ocp, {})
+        last = Attempt("sqp", ocp, {"hessian": "exact"} if exact and not curved else {})
     yield last
     yield last._replace(fresh=True, needs={**last.needs, "max_iterations": LAST_ITERATIONS})
 

@@ -484,8 +484,10 @@ def approximated_hessian(ocp: OCP, solver: str, options: Any) -> str:
     if type(options) not in kinds or getattr(options, "hessian", "auto") != "auto":
         return ""
     reason, kind = missing_curvature(ocp), kinds[type(options)]
+    exact_later = type(options) is AutoOptions and missing_curvature(ocp, from_source=True) is None
+    uses = "first uses" if exact_later else "uses"  # later attempts differentiate the source
     return (
-        f"{reason}; until then {solver} uses hessian = {kind!r}, which may take many times the iterations"
+        f"{reason}; until then {solver} {uses} hessian = {kind!r}, which may take many times the iterations"
         if reason
         else ""
     )

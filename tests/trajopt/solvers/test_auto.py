@@ -383,3 +383,19 @@ def test_an_interrupted_solve_is_not_replayed():
     found = to.solve(cases.crane(), callback=interrupt)
     assert found.status.code is StatusCode.INTERRUPTED
     assert found.meta["replay"] == {"left_out": "the solve was interrupted"}
+
+
+@pytest.mark.parametrize("ipopt", [True, False])
+def test_the_last_attempt_differentiates_the_source_of_a_backend_without_second_derivatives(monkeypatch, ipopt):
+    """Zermelo's problem, whose cost has no Gauss-Newton Hessian in the controls."""
+    river = to.FunctionMap(lambda x, u, t, p: [np.cos(u[0]) - x[1], np.sin(u[0])], 2, 1)
+    end = to.residual_cost("end", lambda x, u, t, p: [x[0], x[1]], to.vector_space(2), 2, 10.0)
+    step = to.SampledSystem(to.make_backend(river, "forward_difference"), "rk4")
+    ocp = to.OCP.single_phase(step, [3.66, -1.86], 50, 0.1, [], [end])
+    monkeypatch.setattr(module, "find_spec", lambda name: True if ipopt else None)
+    *_, last = module.attempts(ocp)
+    assert (last.solver, last.needs["hessian"] if not ipopt else "") == (("dms", "") if ipopt else ("sqp", "exact"))
+    if ipopt:
+        solution = to.solve(ocp, options={"max_iterations": 60})
+        assert solution.status.success and solution.cost == pytest.approx(1.3071819, abs=1e-6)
+        assert "until then auto first uses hessian = 'gauss_newton'" in str(solution.meta["findings"])
