@@ -175,6 +175,8 @@ def _solved(
         if not check:
             solution = unchecked(solution, scaled_kkt_tolerance(chosen))
             solution = replace(solution, status=with_end_held(ocp, solution.status, solution.xs[-1]))
+    if solution.status.code in _WITHOUT_OPTIMUM:
+        approximated = approximated or no_curvature(ocp, solver, chosen, solution)
     return replace(solution, status=_final_status(ocp, solution, approximated, check=check)), tight
 
 
@@ -216,19 +218,21 @@ def _findings(ocp: OCP, solver: str, guess: Guess, solution: Solution, *, check:
 def _final_status(ocp: OCP, solution: Solution, approximated: str, *, check: bool) -> Status:
     """Return the status of a solution, with the first NaN or infinity named, and advice on the most likely reason of a failure.
 
-    approximated: warning about an approximated Hessian, "" for none.
+    approximated: warning about a Hessian that is approximated or without curvature, "" for none.
     """
     status = explained(solution.status, ocp, solution.xs, solution.us)
     if ocp.in_scaled_time and status.code in (StatusCode.LOCALLY_INFEASIBLE, StatusCode.STALLED):
         limits = (f"{limit[0].upper()}{limit[1:]}." for limit in durations_at_bounds(ocp, solution.xs))
         status = replace(status, advice=" ".join([*limits, status.advice]))
-    if approximated and status.code is StatusCode.MAX_ITERATIONS:
+    if approximated and status.code in _WITHOUT_OPTIMUM:
         status = replace(status, advice=f"{approximated[0].upper()}{approximated[1:]}.")
     if check and status.code in _OF_UNSTABLE_STEPS and (unstable := next(stability_warnings(ocp), "")):
         status = replace(status, advice=f"{unstable[0].upper()}{unstable[1:]}.")
     return status
 
 
+_WITHOUT_OPTIMUM = (StatusCode.MAX_ITERATIONS, StatusCode.LINE_SEARCH_FAILED, StatusCode.ACCEPTABLE)
+"""Statuses for which a poor Hessian is the most likely reason, if the Hessian is poor."""
 _OF_UNSTABLE_STEPS = (
     StatusCode.NOT_POSITIVE_DEFINITE,
     StatusCode.LINE_SEARCH_FAILED,
@@ -490,6 +494,25 @@ def approximated_hessian(ocp: OCP, solver: str, options: Any) -> str:
         f"{reason}; until then {solver} {uses} hessian = {kind!r}, which may take many times the iterations"
         if reason
         else ""
+    )
+
+
+def no_curvature(ocp: OCP, solver: str, options: Any, solution: Solution) -> str:
+    """Return a warning if a shooting solver without second derivatives of the dynamics has no curvature in some control, else "".
+
+    The Hessian of the running cost, with the penalties of constraints, is zero in that control at all knots of the solution.
+    """
+    if not isinstance(options, SLQOptions) or isinstance(options, DDPOptions) or not np.isfinite(solution.xs).all():
+        return ""
+    with _evaluators(ocp, options) as (traced, evaluator):
+        R = evaluator(traced).expand(solution.xs, solution.us).lq.R
+    names = [ocp.control_names[i] for i in np.flatnonzero(~R.any(axis=(0, 2)))]
+    if not names:
+        return ""
+    where = ", ".join([*names[:2], *(["..."] if names[2:] else [])])
+    return (
+        f"the Hessian of the running cost is zero in {where}, and {solver} omits the "
+        "second derivatives of the dynamics; choose solver = 'auto', 'ipm' or 'ddp', or add a cost of the controls"
     )
 
 

@@ -313,3 +313,22 @@ def test_a_goal_out_of_reach_is_named_and_not_the_rest_at_the_end(solver):
     status = to.solve(ocp, solver=solver, check=False).status
     assert status.code is to.StatusCode.LOCALLY_INFEASIBLE
     assert status.component.startswith("goal") and "in the rollout" not in status.message
+
+
+@pytest.mark.parametrize("solver", ["slq", "ilqr"])
+def test_a_control_without_curvature_is_named_after_a_failure(solver):
+    """Catalyst mixing: the cost is linear in the final state."""
+
+    def mixing(x, u, t, p):
+        return [u[0] * (10 * x[1] - x[0]), u[0] * (x[0] - 10 * x[1]) - (1 - u[0]) * x[1]]
+
+    product = to.objective_term("product", lambda x, u, t, p: [x[0] + x[1] - 1], to.vector_space(2))
+    dynamics = sampled(FunctionMap(mixing, 2, 1))
+    linear = to.OCP.single_phase(dynamics, [1.0, 0.0], 20, 0.05, [], [product], u_lower=0.0, u_upper=1.0)
+    status = to.solve(linear, options={"max_iterations": 5}, solver=solver).status
+    named = (
+        f"The Hessian of the running cost is zero in u[0], and {solver} omits the second derivatives of the dynamics"
+    )
+    assert named in status.advice and "solver = 'auto', 'ipm' or 'ddp'" in status.advice
+    assert "zero in" not in to.solve(linear, options={"max_iterations": 2}, solver="ddp").status.advice
+    assert "zero in" not in to.solve(pendulum(), options={"max_iterations": 1}, solver=solver).status.advice
