@@ -56,8 +56,12 @@ class SolutionFileError(InputError):
 class Solution:
     """Trajectory with its feedback policy, status and iteration history.
 
-    xs (N + 1, nx), us (N, nu), K (N, nu, ndx) feedback gains, k (N, nu) the last feed-forward step, times (N + 1,) [s] of the
-    states, computed from the durations in the states if phase durations are free. iterations: steps taken. history: one record
+    xs (N + 1, nx), us (N, nu), k (N, nu) the last feed-forward step, times (N + 1,) [s] of the states, computed from the durations
+    in the states if phase durations are free. K (N, nu, ndx): gains of the feedback u = us + K (x (-) xs), clipped to the bounds of
+    the controls. Shooting solvers return those of the last backward pass, with the penalties of constraints, and zero for controls
+    on a bound: derivatives of the optimal controls, exact for ``ddp`` without constraints. Those of the direct solvers, also if
+    ``auto`` has chosen one, are of an LQR that tracks the trajectory (:func:`~trajopt.tracking_gains`). It omits bounds and
+    constraints: a control on a bound leaves it if the state asks for it. iterations: steps taken. history: one record
     per iteration, for some solvers also one of the solution. meta: JSON-like; options, solver, backend, digest; "hessian": second
     derivatives in the quadratic models of the steps, with the same names for all solvers: "exact" (of the Lagrangian), "exact
     cost" (of the cost alone), "mixed" (Gauss-Newton for the cost with the exact curvature of the time steps), "gauss_newton",
