@@ -131,15 +131,15 @@ class Barrier:
         return np.where(near[0], self.lower, np.where(near[1], self.upper, us)), near.any(axis=0)
 
 
-def interior(us: Array, bounds: tuple[Array, Array]) -> Array:
-    """Return controls (N, m) clipped to the interior of their bounds, PUSH min(max(1, |bound|), range) or more from each bound.
+def interior(us: Array, bounds: tuple[Array, Array], push: float = PUSH) -> Array:
+    """Return controls (N, m) clipped to the interior of their bounds, push min(max(1, |bound|), range) or more from each bound.
 
     IPOPT, section 3.6.
     """
     lower, upper = (
         bound
         + sign
-        * PUSH
+        * push
         * np.where(np.isfinite(bound), np.minimum(np.maximum(1.0, np.abs(bound)), bounds[1] - bounds[0]), 0.0)
         for sign, bound in zip((1.0, -1.0), bounds, strict=True)
     )
@@ -266,12 +266,12 @@ class NewtonNumpy(Answering):
         travel = float(np.abs(np.diff(at.xs, axis=0)).sum())
         return Point(float(at.expansion.cost), gradient, relative, *gaps, travel, *products, logs, float(found))
 
-    def _start(self, _: Start) -> float:
+    def _start(self, r: Start) -> float:
         """Load the guess, with x0 as its first state and controls moved inside their bounds, expand there, and return the cost."""
         xs, us = self._guess
         xs[0] = self.ocp.x0
         if self.ocp.control_bounds is not None:
-            us = interior(us, self.ocp.control_bounds)
+            us = interior(us, self.ocp.control_bounds, r.push)
         zero = Stationarity(np.zeros_like(xs[:, :0]), np.zeros_like(us), np.zeros(us.shape[1]))
         self._set_current(_At(xs, us, self._expanded(xs, us), zero))
         return float(self._at.expansion.cost)

@@ -213,6 +213,11 @@ class DDPOptions(SLQOptions):
 
 
 @dataclass(frozen=True)
+class NearOptions(DDPOptions):
+    """Options of DDP for a guess near a solution: the barrier of bounds on the controls starts small."""
+
+
+@dataclass(frozen=True)
 class SQPOptions(CommonOptions):
     """Options of :func:`trajopt.solvers.direct.direct_sqp.sqp` and :func:`trajopt.solvers.sqp.sqp.solve_nlp`; validated like
     those of SLQ.

@@ -289,6 +289,7 @@ FULL = Step(0, GAUSS_NEWTON, GAUSS_NEWTON + 1)
     "requests, message",
     [
         ([FirstGains(0.0)], "comes before the first Start"),
+        ([Start(0.5)], "push must be between 0 and 0.5"),
         ([Start(), FirstGains(0.0), Step(5, GAUSS_NEWTON, GAUSS_NEWTON + 1)], "the place must be 0 or 1"),
         ([Start(), FirstGains(0.0), Step(0, GAUSS_NEWTON, 7)], "the fractions with indices"),
         ([Start(), FirstGains(0.0), FULL._replace(delta=np.nan)], "delta and mu must be finite"),

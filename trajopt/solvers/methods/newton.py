@@ -47,8 +47,8 @@ from trajopt.solvers.methods.requests import (
     Trial,
     hessian_name,
 )
-from trajopt.solvers.options import MethodOptions, SLQOptions
-from trajopt.solvers.rules.barrier import first_weight, lowered
+from trajopt.solvers.options import MethodOptions, NearOptions, SLQOptions
+from trajopt.solvers.rules.barrier import NEAR_PUSH, NEAR_WEIGHT, PUSH, first_weight, lowered
 from trajopt.solvers.rules.cost_size import size_of
 from trajopt.solvers.rules.line_search import Filter, RoundingTest
 from trajopt.solvers.rules.regularization import raised_shift
@@ -102,8 +102,9 @@ class Found(NamedTuple):
 class Newton:
     """Newton's method on one problem: ``solve`` yields requests; attributes hold the point, also after an interruption.
 
-    at, kkt, stop: the point and its errors, see _arrive. begun: True once a point exists. iteration: number of steps and
-    restorations. change: relative cost change of the last step after the end CHEAPER, else 0.
+    near: True for a guess near a solution, so that the barrier starts small and close to the bounds. at, kkt, stop: the point and
+    its errors, see _arrive. begun: True once a point exists. iteration: number of steps and restorations. change: relative cost
+    change of the last step after the end CHEAPER, else 0.
     """
 
     report: Report | None = None
@@ -119,6 +120,7 @@ class Newton:
         self.begun, self.reported = False, -1
         self.rounding = RoundingTest()
         self.filter = Filter(1.0, WIDE)
+        self.near = isinstance(options, NearOptions)
         self.began = start_of_solve()
 
     def solve(self, *, gains: bool = True) -> Solve:
@@ -166,9 +168,9 @@ class Newton:
 
         NOT_FINITE: cost or derivatives are not finite, so that gains or gradient are not.
         """
-        cost = yield Start()
+        cost = yield Start(NEAR_PUSH if self.near else PUSH)
         if self.size.bounded:
-            self.mu = self.first_mu = first_weight(cost, self.size.controls)
+            self.mu = self.first_mu = self._first_weight(cost)
         at = yield from self._first_gains()
         if not (at.found and isfinite(at.gradient)) and not (yield IsFinite()):
             return End.NOT_FINITE
@@ -237,6 +239,10 @@ class Newton:
         limit = self.options.time_limit
         return limit is not None and time.perf_counter() - self.began > limit
 
+    def _first_weight(self, cost: float) -> float:
+        """Return the first mu for this cost."""
+        return (NEAR_WEIGHT if self.near else 1.0) * first_weight(cost, self.size.controls)
+
     def _raise_barrier(self) -> Generator[Request, Any, None]:
         """Set the first mu again, with multipliers and gains, if the cost has grown by the factor GROWN since.
 
@@ -244,7 +250,7 @@ class Newton:
         shrink to nothing.
         """
         if self.size.bounded and self.mu == self.first_mu:
-            mu = first_weight(self.at.cost, self.size.controls)
+            mu = self._first_weight(self.at.cost)
             if mu > GROWN * self.first_mu:
                 self.mu = self.first_mu = mu
                 self.filter.pairs = []

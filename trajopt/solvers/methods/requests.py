@@ -18,6 +18,7 @@ from math import inf, nan
 from typing import NamedTuple
 
 from dynamics_backends.protocol import Array
+from trajopt.solvers.rules.barrier import PUSH
 from trajopt.solvers.rules.cost_size import size_of
 
 FRACTIONS = (1.0, 0.25, 0.0)
@@ -29,8 +30,11 @@ GAUSS_NEWTON = len(FRACTIONS) - 1
 class Start(NamedTuple):
     """Load the guess, with x0 as its first state and controls moved into the interior of their bounds.
 
-    Answer: the cost, NaN or infinite if it is not finite; 0 if the cost is not computed yet and not needed.
+    Answer: the cost, NaN or infinite if it is not finite; 0 if the cost is not computed yet and not needed. push: smallest distance
+    of the controls from their bounds, relative to the bound and the range.
     """
+
+    push: float = PUSH
 
 
 class FirstGains(NamedTuple):

@@ -102,6 +102,8 @@ class UserMethod(Newton):
         weights = [getattr(request, key, 0.0) for key in ("delta", "mu")]
         if not all(value is None or 0.0 <= value < inf for value in weights):
             wrong = "delta and mu must be finite and at least 0"
+        elif isinstance(request, Start) and not 0.0 < request.push < 0.5:
+            wrong = "push must be between 0 and 0.5"
         elif isinstance(request, Step | Roll | Accept) and request.place not in (0, 1):
             wrong = "the place must be 0 or 1"
         elif isinstance(request, Step) and not set() < set(range(request.first, request.past)) <= self._available:

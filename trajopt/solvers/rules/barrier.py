@@ -43,6 +43,8 @@ NEAR = 1e-3
 
 SHARE = 0.1
 """Fraction of the cost, divided by the number of control entries, that gives the first mu."""
+NEAR_WEIGHT = 1e-6
+"""First mu for a guess near a solution, relative to the first one for other guesses."""
 SMALLEST = 1e-11
 """Final mu relative to the cost."""
 

@@ -25,7 +25,7 @@ from trajopt.results.status import Status, StatusCode
 from trajopt.solvers import termination
 from trajopt.solvers.methods.delegation import SolveRequest, at_end
 from trajopt.solvers.methods.driver import run_alone
-from trajopt.solvers.options import SLQOptions
+from trajopt.solvers.options import DDPOptions, NearOptions, SLQOptions
 from trajopt.solvers.problem_batch import Batch
 from trajopt.solvers.rules.cost_size import cost_size, least_with_effect
 from trajopt.solvers.shooting.penalized import (
@@ -101,7 +101,7 @@ _GOES_ON = (
 
 
 def augmented_lagrangian(
-    problem: Callable[[], OCP], options: SLQOptions, constraints: int, violation: float
+    problem: Callable[[], OCP], options: SLQOptions, constraints: int, violation: float, *, warm: bool = False
 ) -> Generator[Inner, Moved | None, Outcome]:
     """Run inner solves of a problem until its constraints are satisfied: yield requests, and return status and last answer.
 
@@ -109,7 +109,8 @@ def augmented_lagrangian(
     also ends if an inner solve fails, after IDLE of them without a step, at the limits of the options, or if a penalty at its
     maximum would have to rise. problem: returns the problem, called only to name a constraint in a message. constraints: number
     of constraints. violation: largest constraint violation of the guess; if it is not finite, a first request without iterations
-    evaluates the rollout of the guess. The initial evaluation of each inner solve but the first counts as an iteration.
+    evaluates the rollout of the guess. The initial evaluation of each inner solve but the first counts as an iteration. warm: True
+    if the guess is near a solution, as the guesses of all inner solves but the first are.
     """
     o, began, made, updates, moved = options, start_of_solve(), 0, 0, None
     slow, last = [False] * constraints, (np.inf,) * constraints
@@ -119,7 +120,7 @@ def augmented_lagrangian(
     while True:
         seconds = remaining(o.time_limit, began)
         left = 0 if evaluates_guess else max(0, o.max_iterations - made)
-        answer = yield Inner(slow, SolveRequest(_with_tolerance(o, tolerance), left, seconds))
+        answer = yield Inner(slow, SolveRequest(_inner_options(o, tolerance, near=warm or updates > 0), left, seconds))
         if answer is None:
             n = max(0, made - 1)
             return Outcome(termination.interrupted(n) if made else termination.not_started(), n, moved)
@@ -172,8 +173,10 @@ def largest_penalty(options: SLQOptions, cost: float) -> float:
 
 
 @lru_cache(maxsize=64)
-def _with_tolerance(options: SLQOptions, tolerance: float) -> SLQOptions:
-    """Return the options with this gradient tolerance (cached)."""
+def _inner_options(options: SLQOptions, tolerance: float, *, near: bool) -> SLQOptions:
+    """Return the options of an inner solve (cached). near: True if it starts near a solution."""
+    if near and type(options) is DDPOptions:
+        options = NearOptions(**vars(options))
     return replace(options, gradient_tolerance=tolerance)
 
 
@@ -221,7 +224,7 @@ class Rounds:
 
     guess: xs (n or 1, N + 1, nx), us (n or 1, N, nu). multipliers: of an earlier solution, by name. violation (n,): constraint
     violation of the last trajectories. penalty (n,): value of the penalty terms in their costs. largest (n,): largest penalty
-    (:func:`largest_penalty`). seconds (n,): solve time [s].
+    (:func:`largest_penalty`). seconds (n,): solve time [s]. warm: True with multipliers of an earlier solution.
     count: number of calls of :meth:`answer`.
     """
 
@@ -233,6 +236,7 @@ class Rounds:
         multipliers: Mapping[str, Array] | None = None,
     ) -> None:
         n, self.batch, self.options, self.count = len(batch), batch, options, 0
+        self.warm = bool(multipliers)
         self.parts = imposed(batch, options.constraint_penalty, multipliers)
         self.xs, self.us = (np.array(np.broadcast_to(rows, (n, *rows.shape[1:])), dtype=float) for rows in guess)
         xs = self.xs.copy()
@@ -245,8 +249,11 @@ class Rounds:
     def methods(self) -> list[Generator[Inner, Moved | None, Outcome]]:
         """Return the augmented Lagrangian generator of each problem."""
         given = self.options, len(self.parts)
-        rows = enumerate(self.violation.tolist())
-        return [augmented_lagrangian(partial(self.batch.__getitem__, i), *given, violation) for i, violation in rows]
+        rows = [
+            (partial(self.batch.__getitem__, i), *given, violation)
+            for i, violation in enumerate(self.violation.tolist())
+        ]
+        return [augmented_lagrangian(*row, warm=self.warm) for row in rows]
 
     def answer(
         self,

@@ -225,14 +225,14 @@ class NewtonSlot(ArraySlot):
         """Bind the kernels, and map each type of request to the function that answers it."""
 
         function, after, point = functions(kernels(), "newton"), self._after, self._point
-        start, is_finite = function("start", "pp"), function("is_finite", "p")
+        start, is_finite = function("start", "pp d"), function("is_finite", "p")
         first_gains, accept = function("first_gains", "pdd"), function("accept", "plll d")
         restore, on_bounds = function("restore", "pl d"), function("on_bounds", "p")
         turn, gains = function("turn", "p"), function("gains", "pl")
         self._solve_step, self._try = function("solve_step", "plll dd"), function("try", "plll", ctypes.c_long)
         self._put = function("put", "p")
         self._answers = {
-            Start: lambda _: after(self._number, start, self.problem),
+            Start: lambda r: after(self._number, start, self.problem, r.push),
             FirstGains: lambda r: after(point, first_gains, -1.0 if r.delta is None else r.delta, r.mu),
             IsFinite: lambda _: bool(after(self._number, is_finite)),
             Step: self._stepped,

@@ -5,6 +5,8 @@ import pytest
 import textbook_systems as textbook
 from slq_solve import solve
 
+from dynamics_backends.manifold import Manifold
+from dynamics_backends.protocol import FunctionMap
 from dynamics_backends.registry import make_backend
 from trajopt import (
     OCP,
@@ -20,7 +22,8 @@ from trajopt import (
     state_bounds,
     state_cost,
 )
-from trajopt.solvers.options import SLQOptions
+from trajopt.solvers.ddp import ddp
+from trajopt.solvers.options import DDPOptions, SLQOptions
 from trajopt.solvers.shooting.augmented_lagrangian import solve_constrained
 from trajopt.solvers.shooting.penalized import augmented, worst_violation
 from trajopt.solvers.slq import slq
@@ -269,6 +272,18 @@ def test_multipliers_of_an_earlier_solution_save_iterations():
     assert warm.status.success
     assert warm.iterations < plain.iterations
     assert warm.cost == pytest.approx(cold.cost, rel=1e-6)
+
+
+def test_inner_solves_with_control_bounds_start_near_the_last_one():
+    """Two controls of opposite sign, of which one is on its bound at every knot."""
+    push = FunctionMap(lambda x, u, t, p: [u[0] - u[1]], 1, 2)
+    goal = residual_constraint("goal", lambda x, u, t, p: [x[0] - 1.0], Manifold.vector(1), 1)
+    ocp = OCP.single_phase(sampled(push), [0.0], 20, 0.1, [control_cost(2)], terminal_constraints=[goal], u_lower=0.0)
+    found = solve(ocp, solver="ddp")
+    again = solve_constrained(ocp, Guess(found.xs, found.us), DDPOptions(), None, ddp, found.multipliers)
+    for solution, most in ((found, 35), (again, 25)):
+        assert solution.status.code is StatusCode.CONVERGED and solution.iterations <= most
+        np.testing.assert_allclose(solution.cost, 0.25, atol=1e-6)
 
 
 def test_options_are_checked():

@@ -29,13 +29,13 @@ static double width_of(const barrier_t *b, long i)
     return isfinite(width) ? fmin(width, WIDEST * nearer) : 1.0;
 }
 
-/* Move controls into the interior of their bounds. */
-static void barrier_interior(const barrier_t *b, double *us)
+/* Move controls into the interior of their bounds, at least `push` from them, relative to the bound and the range. */
+static void barrier_interior(const barrier_t *b, double push, double *us)
 {
     for (long i = 0; i < b->count; i++) {
         const double lower = b->lower[i], upper = b->upper[i];
-        if (isfinite(lower)) us[i] = fmax(us[i], lower + PUSH * fmin(fmax(1.0, fabs(lower)), upper - lower));
-        if (isfinite(upper)) us[i] = fmin(us[i], upper - PUSH * fmin(fmax(1.0, fabs(upper)), upper - lower));
+        if (isfinite(lower)) us[i] = fmax(us[i], lower + push * fmin(fmax(1.0, fabs(lower)), upper - lower));
+        if (isfinite(upper)) us[i] = fmin(us[i], upper - push * fmin(fmax(1.0, fabs(upper)), upper - lower));
     }
 }
 

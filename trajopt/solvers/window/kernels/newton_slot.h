@@ -308,8 +308,9 @@ EXPORT void newton_turn(newton_t *o)
     o->at = o->fresh, o->fresh = left, o->other_known = o->curvature_known = 0;
 }
 
-/* Start: load a problem and its guess, with controls moved into the interior of their bounds, or onto equal ones, and expand there; answer: cost. */
-EXPORT void newton_start(newton_t *o, const newton_problem_t *problem)
+/* Start: load a problem and its guess, with controls moved into the interior of their bounds by `push`, or onto equal ones, and expand there;
+   answer: cost. */
+EXPORT void newton_start(newton_t *o, const newton_problem_t *problem, double push)
 {
     const long N = o->N, m = o->dims.m;
     iterate_t *at = o->points;
@@ -324,7 +325,7 @@ EXPORT void newton_start(newton_t *o, const newton_problem_t *problem)
         o->lower[i] = held ? -INFINITY : problem->lower[i], o->upper[i] = held ? INFINITY : problem->upper[i];
         if (held) at->us[i] = problem->lower[i];
     }
-    if (o->bounded) barrier_interior(&o->barrier, at->us);
+    if (o->bounded) barrier_interior(&o->barrier, push, at->us);
     at->gradient = at->scaled = at->defect = at->theta = NAN;
     newton_expand(o, at, 0);
     o->answer[0] = at->cost;
@@ -426,7 +427,7 @@ EXPORT void newton_restore(newton_t *o, long asked, double mu)
     }
     copy(o->fresh->xs, o->X, (N + 1) * o->nx), copy(o->fresh->us, o->U, N * m);
     o->barrier.mu = mu;
-    if (o->bounded) barrier_interior(&o->barrier, o->fresh->us), copy(o->move, o->z, 2 * N * m), barrier_multipliers(&o->barrier, o->fresh->us);
+    if (o->bounded) barrier_interior(&o->barrier, PUSH, o->fresh->us), copy(o->move, o->z, 2 * N * m), barrier_multipliers(&o->barrier, o->fresh->us);
     newton_reach(o, asked);
     const int finite = o->fresh->gradient == o->fresh->gradient;
     if (finite) newton_turn(o);
