@@ -54,7 +54,7 @@ from trajopt.solvers.rules.line_search import Filter, RoundingTest
 from trajopt.solvers.rules.regularization import raised_shift
 from trajopt.solvers.time_limits import start_of_solve
 
-GROWN = 1e3
+GROWN = 1e6
 """Growth of the cost above which its first barrier parameter is replaced, if it has not been lowered yet."""
 SMALLEST, LARGEST = 1e-20, 1e20
 """Range of delta, wide enough for a cost in any unit."""
