@@ -24,7 +24,7 @@ from dynamics_backends.rigid_body.derivatives.fd_derivatives import ForwardDynam
 from dynamics_backends.rigid_body.derivatives.fd_second_order import ForwardDynamicsSecondOrder
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.rigid_body.passes.drivers import Driver, WithArmature, run
-from dynamics_backends.scalar import Rows
+from dynamics_backends.scalar import Rows, Scalar
 from dynamics_backends.systems.bodies.rigid_body_map import MechanicalSystem, WholeMap, columns, dof_names
 
 
@@ -154,6 +154,28 @@ class ActuatedBody(MechanicalSystem):
         if all(share == 1.0 for _, share in self.input_gains):
             return columns(M, self.actuated)
         return [sm.stack([row[d] * share for d, share in self.input_gains]) for row in M]
+
+    def right_hand_sides(self, v: Rows, dq: list[list[Scalar]], dv: list[list[Scalar]]) -> list[Rows]:
+        """Minus the derivatives in (q, v, u) of ID(q, v, a) - J'f - tau at fixed a and f: nv rows (2 nv + nu, N).
+
+        dq, dv: entries (nv, nv) without the derivatives of damping, friction and springs, which are added to them in place.
+        """
+        slope, zero, top = self._resistance(v)[0], 0.0 * v[0], []
+        for i in range(self.model.nv):
+            if slope is not None:
+                dv[i][i] = dv[i][i] + slope[i]
+            if self.model.stiffness[i]:
+                dq[i][i] = dq[i][i] - float(self.model.stiffness[i])
+            driven = [share if d == i else 0.0 for d, share in self.input_gains]
+            top.append(sm.stack([e + zero for e in (*dq[i], *dv[i], *driven)]))
+        return top
+
+    def subtract_friction(self, vv: list[list[Scalar]], v: Rows, mu: Rows) -> None:
+        """Subtract the second derivatives in v of mu' tau from vv (nv, nv), in place; only friction has some."""
+        second = self._resistance(v)[1]
+        if second is not None:
+            for i in range(self.model.nv):
+                vv[i][i] = vv[i][i] - mu[i] * second[i]
 
     def _partials(self, v: Rows, u: Rows, d: ForwardDynamicsDerivatives) -> Partials:
         """Value and derivatives of xdot from those of a in q, v and tau, with those of damping, friction and springs."""

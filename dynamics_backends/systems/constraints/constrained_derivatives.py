@@ -15,10 +15,11 @@ every robot; a driver may compute it by a kernel with loops (:func:`directions`)
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from dynamics_backends import scalar as sm
 from dynamics_backends.protocol import Contraction, Matrix, Partials
+from dynamics_backends.rigid_body.algorithms import ltl
 from dynamics_backends.rigid_body.contact import contact_dynamics
 from dynamics_backends.rigid_body.contact.constraints import Second
 from dynamics_backends.rigid_body.contact.contact_dynamics import ConstrainedFactor
@@ -40,6 +41,11 @@ class DerivativeEquations(NamedTuple):
     bottom: list[Rows]
     g: Second | None
     f: list[Scalar]
+
+    @classmethod
+    def without_constraints(cls, x: Rows, factor: ltl.Factor, top: list[Rows], g: Second | None) -> Self:
+        """Equations H dx = top of unconstrained motion, with the factor of H."""
+        return cls(x, ConstrainedFactor(factor, [], [], ltl.Factor([], [], [])), top, [], g, [])
 
 
 class Directions(NamedTuple):

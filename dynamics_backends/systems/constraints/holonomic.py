@@ -26,7 +26,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from dynamics_backends import scalar as sm
-from dynamics_backends.protocol import Array, Matrix, Parameters, Partials
+from dynamics_backends.protocol import Array, Matrix, Parameters
 from dynamics_backends.rigid_body.algorithms.forward_dynamics import equations_of_motion
 from dynamics_backends.rigid_body.contact import contact_dynamics
 from dynamics_backends.rigid_body.contact.constraints import Second
@@ -162,49 +162,35 @@ class Holonomic(WholeMap, ConstrainedDerivatives, ActuatedBody):
         q, v = self.split(x)
         s = self.motion(x, u, p)
         if lam is None:
-            fields, g = finished(CONSTRAINED_FINISH, self.model, s.fields, self.driver, a=s.a), None
-        else:
-            fields, g = self._curved(q, v, p, s, lam, in_forces)
-        return DerivativeEquations(s.a, s.factor, *self._right_hand_sides(v, s, fields), g, s.forces)
+            return self._first_order(v, s)
+        fields, g = self._curved(q, v, p, s, lam, in_forces)
+        return DerivativeEquations(s.a, s.factor, *self._both_sides(v, s, fields), g, s.forces)
 
-    def partials(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Partials:
-        """Value and partial derivatives in closed form."""
-        s, da, _ = self.sensitivities(x, u, p)
-        return self.in_output(x, u, s.a, da)
+    def _first_order(self, v: Rows, s: ConstrainedMotion) -> DerivativeEquations:
+        """Linear equations of the first derivatives of a and f in (q, v, u) at the solution s; ``g`` is None."""
+        fields = finished(CONSTRAINED_FINISH, self.model, s.fields, self.driver, a=s.a)
+        return DerivativeEquations(s.a, s.factor, *self._both_sides(v, s, fields), None, s.forces)
 
     def sensitivities(self, x: Rows, u: Rows, p: Mapping[str, Rows]) -> tuple[ConstrainedMotion, Matrix, Matrix]:
         """Solution, and the derivatives of a and of the constraint forces f in (q, v, u), by rows (2 nv + nu, N)."""
-        v, s = self.split(x)[1], self.motion(x, u, p)
-        fields = finished(CONSTRAINED_FINISH, self.model, s.fields, self.driver, a=s.a)
-        parts = DerivativeEquations(s.a, s.factor, *self._right_hand_sides(v, s, fields), None, s.forces)
-        found = directions(parts, self.driver)
+        s = self.motion(x, u, p)
+        found = directions(self._first_order(self.split(x)[1], s), self.driver)
         return s, found.dx, found.df
 
-    def _right_hand_sides(
-        self, v: Rows, s: ConstrainedMotion, fields: Mapping[str, Any]
-    ) -> tuple[list[Rows], list[Rows]]:
+    def _both_sides(self, v: Rows, s: ConstrainedMotion, fields: Mapping[str, Any]) -> tuple[list[Rows], list[Rows]]:
         """Right-hand sides (top, bottom) for the derivatives of a and of the constraint forces in (q, v, u).
 
-        top: nv rows, minus the derivatives of ID(q, v, a) - J'f - tau at fixed a, f; bottom: those of :meth:`_row_slopes` of all
-        constraints; each row (2 nv + nu, N). fields: those of CONSTRAINED_FINISH or CONSTRAINED_SECOND.
+        top: :meth:`right_hand_sides`; bottom: the rows of :meth:`_row_slopes` of all constraints, each (2 nv + nu, N).
+        fields: those of CONSTRAINED_FINISH or CONSTRAINED_SECOND.
         """
         n, zero = self.model.nv, 0.0 * s.a[0]
         dq, dv = ([[-M[i][j] for j in range(n)] for i in range(n)] for M in (fields["dtau_dq"], fields["dtau_dv"]))
-        slope, _ = self._resistance(v)
         bottom = []
         for h in s.constraint_states:
             for side in h.sides:
                 side.add_force_slopes(dq, h.select(s.forces))
             bottom += self._row_slopes(h, fields, zero)
-        top = []
-        for i in range(n):
-            if slope is not None:
-                dv[i][i] = dv[i][i] + slope[i]
-            if self.model.stiffness[i]:
-                dq[i][i] = dq[i][i] - float(self.model.stiffness[i])
-            driven = [share if d == i else 0.0 for d, share in self.input_gains]
-            top.append(sm.stack([e + zero for e in (*dq[i], *dv[i], *driven)]))
-        return top, bottom
+        return self.right_hand_sides(v, dq, dv), bottom
 
     def _row_slopes(self, h: ConstraintState, fields: Mapping[str, Any], zero: Scalar) -> list[Rows]:
         """Negative derivatives in (q, v, u) of the constraint's rows J a + gamma at fixed a, times its activation."""
@@ -248,8 +234,5 @@ class Holonomic(WholeMap, ConstrainedDerivatives, ActuatedBody):
             if h.error is not None:
                 h.bound.add_error_second(g.qq, s.fields, q, p, h.select(nu))
         switch_columns(g, s.constraint_states)
-        _, second = self._resistance(v)
-        for i in range(n):
-            if second is not None:
-                g.vv[i][i] = g.vv[i][i] - mu[i] * second[i]
+        self.subtract_friction(g.vv, v, mu)
         return fields, g

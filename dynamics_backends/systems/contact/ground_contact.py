@@ -260,6 +260,23 @@ class Slopes(NamedTuple):
         )
 
 
+def contact_slopes(
+    n: int, fields: Mapping[str, Any], touches: Sequence[Touch], slopes: Sequence[Slopes]
+) -> tuple[list[list[Scalar]], list[list[Scalar]]]:
+    """Minus the derivatives in q and v (n, n) of ID(q, v, a) - J'F at fixed a, for the forces F of the contacts.
+
+    fields: those of CONTACT_FINISH, with the derivatives of ID for forces that are fixed to their bodies.
+    """
+    dq, dv = ([[-M[i][j] for j in range(n)] for i in range(n)] for M in (fields["dtau_dq"], fields["dtau_dv"]))
+    for c, slope in zip(touches, slopes, strict=True):
+        for j in c.motion.J:
+            change = slope.force_q[j] + c.force.cross(c.motion.axes[j])
+            for i, J in c.motion.J.items():
+                dq[i][j] = dq[i][j] + J.dot(change)
+                dv[i][j] = dv[i][j] + J.dot(slope.force_v[j])
+    return dq, dv
+
+
 def weight_of(c: Touch, fields: Mapping[str, Any]) -> Vec:
     """Adjoint velocity s = J mu of the contact point, from fields["w"], the bodies' motions under the joint rates mu."""
     field = row(fields["w"], c.motion.point.body)

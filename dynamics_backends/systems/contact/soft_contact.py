@@ -21,7 +21,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from dynamics_backends import scalar as sm
-from dynamics_backends.protocol import Contraction, Partials
 from dynamics_backends.rigid_body.algorithms import ltl
 from dynamics_backends.rigid_body.algorithms.forward_dynamics import equations_of_motion
 from dynamics_backends.rigid_body.algorithms.kinematics import MOTION, base_origin
@@ -42,14 +41,13 @@ from dynamics_backends.rigid_body.contact.contact_points import (
     point_motion,
     points_of_frames,
 )
-from dynamics_backends.rigid_body.derivatives.fd_derivatives import ForwardDynamicsDerivatives
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.rigid_body.passes.ground import at_base
 from dynamics_backends.rigid_body.spatial.spatial import Force, Vec
 from dynamics_backends.scalar import Rows, Scalar
 from dynamics_backends.systems.bodies.actuated_body import ActuatedBody
 from dynamics_backends.systems.bodies.rigid_body_map import WholeMap
-from dynamics_backends.systems.constraints.constrained_derivatives import curvature, through_solution
+from dynamics_backends.systems.constraints.constrained_derivatives import ConstrainedDerivatives, DerivativeEquations
 from dynamics_backends.systems.contact.contact_law import ContactLaw, require_law
 from dynamics_backends.systems.contact.exponential_law import SoftContactLaw
 from dynamics_backends.systems.contact.ground_contact import (
@@ -58,6 +56,7 @@ from dynamics_backends.systems.contact.ground_contact import (
     Plane,
     Slopes,
     Touch,
+    contact_slopes,
     subtract_second,
     weight_of,
 )
@@ -74,7 +73,7 @@ class _Solved(NamedTuple):
     f_ground: Any
 
 
-class SoftContact(OnGround, WholeMap, ActuatedBody):
+class SoftContact(OnGround, WholeMap, ConstrainedDerivatives, ActuatedBody):
     """System of a robot whose points touch soft ground.
 
     ``points``: names of frames, or (frame, offset (3,) [m] in its axes); they are named by their frames, several of one frame
@@ -125,13 +124,29 @@ class SoftContact(OnGround, WholeMap, ActuatedBody):
         s = self.ground.surface(m.p + base_origin(self.model, q, m.point.body), p)
         return Touch(m, s, self.law.force(s.gap, s.normal, m.velocity, p))
 
-    # -- first derivatives --------------------------------------------------------------------------------------------
-    def partials(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Partials:
-        """Value and first derivatives of xdot in closed form, by FDSVA and the derivatives of the contact law."""
+    # -- derivatives ---------------------------------------------------------------------------------------------------
+    def derivative_equations(
+        self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows], lam: Rows | None = None
+    ) -> DerivativeEquations:
+        """Linear equations M da = top of the derivatives of a in (q, v, u), with those of the contact law.
+
+        With weights lam (nv, N), also the second derivatives of g = mu' (ID - J'F - tau), mu = -M^-1 lam.
+        """
         q, v = self.split(x)
         s = self._solved(q, v, u, p)
-        fields = finished(CONTACT_FINISH, self.model, s.fields, self.driver, a=s.a, f_ground=s.f_ground)
-        return self._partials(v, u, self._first_derivatives(s, fields, p))
+        factor, given = s.fields["factor"], {"a": s.a, "f_ground": s.f_ground}
+        slopes = [self._slopes(c, s.fields, p) for c in s.touches]
+        if lam is None:
+            fields, g = finished(CONTACT_FINISH, self.model, s.fields, self.driver, **given), None
+        else:
+            mu = sm.stack(ltl.solve(factor, [-lam[i] for i in range(self.model.nv)]))
+            fields = finished(CONTACT_SECOND, self.model, s.fields, self.driver, **given, mu=mu)
+            g = Second.from_fields(fields, self.model.nv, 0, 0.0 * v[0])
+            for c, slope in zip(s.touches, slopes, strict=True):
+                self._add_second(g, c, slope, {**s.fields, "w": fields["w"], "chi": fields["chi"]}, p)
+            self.subtract_friction(g.vv, v, mu)
+        dq, dv = contact_slopes(self.model.nv, fields, s.touches, slopes)
+        return DerivativeEquations.without_constraints(s.a, factor, self.right_hand_sides(v, dq, dv), g)
 
     def _solved(self, q: Rows, v: Rows, u: Rows, p: Mapping[str, Rows]) -> _Solved:
         """Fields, contacts, accelerations and contact forces at one state."""
@@ -145,25 +160,6 @@ class SoftContact(OnGround, WholeMap, ActuatedBody):
         net = [tau[i] - fields["tau_bias"][i] for i in range(self.model.nv)]
         add_joint_forces(net, self.model, fields["S"], _on_bodies(touches))
         return sm.stack(ltl.solve(fields["factor"], net))
-
-    def _first_derivatives(
-        self, s: _Solved, fields: Mapping[str, Any], p: Mapping[str, Rows]
-    ) -> ForwardDynamicsDerivatives:
-        """Accelerations and their derivatives in q and v at fixed joint forces tau, and in tau; fields: those of CONTACT_FINISH."""
-        n = self.model.nv
-        dq, dv = ([[M[i][j] for j in range(n)] for i in range(n)] for M in (fields["dtau_dq"], fields["dtau_dv"]))
-        for c in s.touches:
-            slopes = self._slopes(c, s.fields, p)
-            for j in c.motion.J:
-                change = slopes.force_q[j] + c.force.cross(c.motion.axes[j])
-                for i, J in c.motion.J.items():
-                    dq[i][j] = dq[i][j] - J.dot(change)
-                    dv[i][j] = dv[i][j] - J.dot(slopes.force_v[j])
-        zero = 0.0 * s.a[0]
-        both = [sm.stack([e + zero for e in (*dq[i], *dv[i])]) for i in range(n)]
-        solved = ltl.solve(s.fields["factor"], both)
-        inverse = ltl.inverse(s.fields["factor"])
-        return ForwardDynamicsDerivatives(s.a, [-r[:n] for r in solved], [-r[n:] for r in solved], inverse)
 
     def _slopes(self, c: Touch, fields: Mapping[str, Any], p: Mapping[str, Rows]) -> Slopes:
         """Derivatives of one contact, from those of the law and fields["psid"], of the joint velocities v."""
@@ -180,36 +176,15 @@ class SoftContact(OnGround, WholeMap, ActuatedBody):
         slopes = [self._slopes(c, fields, p) for c in touches]
         return [(c.force, s.force_q, s.force_v) for c, s in zip(touches, slopes, strict=True)]
 
-    # -- second derivatives -------------------------------------------------------------------------------------------
-    def contracted(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows], lam: Rows) -> tuple[Partials, Contraction]:
-        """Value and first derivatives of xdot, and the second derivatives of lam' xdot in closed form, with those of the contact
-        law.
-
-        lam (2 nv, N): weights; the first nv have no effect.
-        """
-        q, v = self.split(x)
-        n, zero = self.model.nv, 0.0 * v[0]
-        s = self._solved(q, v, u, p)
-        mu = sm.stack(ltl.solve(s.fields["factor"], [-lam[n + i] for i in range(n)]))
-        fields = finished(CONTACT_SECOND, self.model, s.fields, self.driver, a=s.a, f_ground=s.f_ground, mu=mu)
-        first = self._partials(v, u, self._first_derivatives(s, fields, p))
-        g = Second.from_fields(fields, n, 0, zero)
-        for c in s.touches:
-            self._add_second(g, c, {**s.fields, "w": fields["w"], "chi": fields["chi"]}, p)
-        _, second = self._resistance(v)
-        for i in range(n):
-            if second is not None:
-                g.vv[i][i] = g.vv[i][i] - mu[i] * second[i]
-        da = [sm.concatenate([a, b]) for a, b in zip(first.fx[n:], first.fu[n:], strict=True)]
-        return first, curvature(self, u, g, through_solution(g, da, []))
-
-    def _add_second(self, g: Second, c: Touch, fields: Mapping[str, Any], p: Mapping[str, Rows]) -> None:
+    def _add_second(
+        self, g: Second, c: Touch, slopes: Slopes, fields: Mapping[str, Any], p: Mapping[str, Rows]
+    ) -> None:
         """Add one contact's second derivatives of -mu' J'F in (q, q), (q, v) and (v, v) to g in place, without the terms of a
         force fixed to its body.
 
         fields: those of :func:`started`, with w and chi of mu.
         """
-        m, slopes = c.motion, self._slopes(c, fields, p)
+        m = c.motion
         second = self.law.second_derivatives(c.surface.gap, c.surface.normal, m.velocity, weight_of(c, fields), p)
         hessian = subtract_second(g, c, slopes, second, fields, self.model.dof_body.tolist())
         for j, column in m.J.items():

@@ -38,7 +38,6 @@ from dynamics_backends.rigid_body.contact.contact_dynamics import (
     CONTACT_FINISH,
     CONTACT_MOTION,
     CONTACT_SECOND,
-    ConstrainedFactor,
     finished,
     started,
 )
@@ -58,9 +57,9 @@ from dynamics_backends.scalar import Rows, Scalar
 from dynamics_backends.systems.bodies.actuated_body import ActuatedBody
 from dynamics_backends.systems.bodies.rigid_body_map import WholeMap
 from dynamics_backends.systems.constraints.constrained_derivatives import (
+    ConstrainedDerivatives,
     DerivativeEquations,
-    Directions,
-    curvature as curvature_of,
+    curvature,
     directions,
 )
 from dynamics_backends.systems.contact.contact_law import StepLaw, require_law, scaled
@@ -71,6 +70,7 @@ from dynamics_backends.systems.contact.ground_contact import (
     Slopes,
     Surface,
     Touch,
+    contact_slopes,
     subtract_second,
     weight_of,
 )
@@ -98,20 +98,7 @@ class Start(NamedTuple):
     problem: ContactProblem
 
 
-class Linear(NamedTuple):
-    """Equations H da = top: the factor of H, and the right-hand sides for the derivatives in (q, v, u) by rows.
-
-    g: with lam, second derivatives of mu' (ID - tau - J'F) in (q, v, a), without the contacts' block C_VV; None without lam.
-    hessians: with lam, -H_ww of each contact, from which C_VV follows; empty without lam.
-    """
-
-    factor: ltl.Factor
-    top: list[Rows]
-    g: Second | None = None
-    hessians: Sequence[Mat] = ()
-
-
-class SteppedContact(OnGround, WholeMap, ActuatedBody):
+class SteppedContact(OnGround, WholeMap, ConstrainedDerivatives, ActuatedBody):
     """System of a robot whose points touch the ground in long time steps, for the integrator semi_implicit_euler.
 
     ``points``: names of frames, or (frame, offset (3,) [m] in its axes); they are named by their frames, several of one frame
@@ -217,46 +204,35 @@ class SteppedContact(OnGround, WholeMap, ActuatedBody):
         """Parameters p, in a copy with IMPLICIT_STEP = ``step`` if they have no step length."""
         return p if IMPLICIT_STEP in p else {**p, IMPLICIT_STEP: [self.step]}
 
-    # -- first derivatives --------------------------------------------------------------------------------------------
-    def partials(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Partials:
-        """Value and partial derivatives of xdot in closed form, by the implicit function theorem at the solved step."""
-        a, s = self._solved(x, u, p)
-        linear = self.linear(x, u, s, a)
-        return self._first(x, u, a, self._directions(a, linear))
+    # -- derivatives ---------------------------------------------------------------------------------------------------
+    def derivative_equations(
+        self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows], lam: Rows | None = None
+    ) -> DerivativeEquations:
+        """Linear equations of the derivatives of a in (q, v, u), by the implicit function theorem at the solved step."""
+        return self._linearized(x, u, p, lam)[0]
 
     def contracted(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows], lam: Rows) -> tuple[Partials, Contraction]:
         """Value and first derivatives of xdot, and the second derivatives of lam' xdot, by the implicit function theorem.
 
         lam (2 nv, N): weights; the first nv have no effect.
         """
-        n = self.model.nv
-        a, s = self._solved(x, u, p)
-        linear = self.linear(x, u, s, a, lam[n:])
-        assert linear.g is not None
-        found = self._directions(a, linear)
-        second = curvature_of(self, u, linear.g, found.through)
-        for c, hessian in zip(s.motions, linear.hessians, strict=True):
+        parts, s, hessians = self._linearized(x, u, p, lam[self.model.nv :])
+        assert parts.g is not None
+        found = directions(parts, self.driver)
+        second = curvature(self, u, parts.g, found.through)
+        for c, hessian in zip(s.motions, hessians, strict=True):
             second = _with_hessian(second, _end_velocity_slopes(c.J, found.dx, s.problem.step), hessian)
-        return self._first(x, u, a, found), second
+        return self.in_output(x, u, parts.x, found.dx), second
 
-    def _directions(self, a: Rows, linear: Linear) -> Directions:
-        """Derivatives of a in (q, v, u), and with linear.g the products g_qa da, from the equations of constrained motion without
-        constraints.
+    def _linearized(
+        self, x: Rows, u: Rows, p: Mapping[str, Rows], lam: Rows | None
+    ) -> tuple[DerivativeEquations, Start, list[Mat]]:
+        """Linear equations of the derivatives in (q, v, u) of the mean acceleration a, the start of the step, and Hessians.
+
+        With lam (nv, N), the equations have the second derivatives of g = mu' (ID - J'F - tau), with those of the contacts in the
+        velocity V at the end of the step as by v, and the Hessians are -H_ww of each contact, to be added along dV / d(q, v, u).
         """
-        factor = ConstrainedFactor(linear.factor, [], [], ltl.Factor([], [], []))
-        return directions(DerivativeEquations(a, factor, linear.top, [], linear.g, []), self.driver)
-
-    def _first(self, x: Rows, u: Rows, a: Rows, found: Directions) -> Partials:
-        """Value and partial derivatives of xdot = (v, a) from the derivatives of a."""
-        n = self.model.nv
-        blocks = ([row[i:j] for row in found.dx] for i, j in ((0, n), (n, 2 * n), (2 * n, 2 * n + self.nu)))
-        return self.first(self.split(x)[1], u, a, *blocks)
-
-    def linear(self, x: Rows, u: Rows, s: Start, a: Rows, lam: Rows | None = None) -> Linear:
-        """Linear equations of the derivatives in (q, v, u) of the mean acceleration a (nv, N) that solves the step ``s``.
-
-        With lam (nv, N), also ``g`` and ``hessians``, from which the second derivatives of lam' a follow.
-        """
+        a, s = self._solved(x, u, p)
         q, v = self.split(x)
         m, n, zero = s.problem, self.model.nv, 0.0 * v[0]
         delta = sm.stack([m.step * a[i] for i in range(n)])
@@ -278,45 +254,23 @@ class SteppedContact(OnGround, WholeMap, ActuatedBody):
             fields = finished(CONTACT_SECOND, self.model, s.fields, self.driver, **given, mu=mu)
         moving = self.driver(CONTACT_MOTION, self.model, {"q": at_base(self.model, q), "v": v + delta})
         slopes = [Slopes.from_law(c, d, moving["psid"]) for c, (_, d) in zip(touches, found, strict=True)]
-        dq, dv = ([[-M[i][j] for j in range(n)] for i in range(n)] for M in (fields["dtau_dq"], fields["dtau_dv"]))
-        for c, slope in zip(touches, slopes, strict=True):
-            for j in c.motion.J:
-                change = slope.force_q[j] + c.force.cross(c.motion.axes[j])
-                for i, J in c.motion.J.items():
-                    dq[i][j] = dq[i][j] + J.dot(change)
-                    dv[i][j] = dv[i][j] + J.dot(slope.force_v[j])
-        linear = Linear(factor, self._top(v, dq, dv))
+        dq, dv = contact_slopes(n, fields, touches, slopes)
+        top = self.right_hand_sides(v, dq, dv)
         if lam is None:
-            return linear
-        return self._with_second_derivatives(linear, mu, v, m, touches, slopes, {**fields, "psid": moving["psid"]})
+            return DerivativeEquations.without_constraints(a, factor, top, None), s, []
+        g, hessians = self._second_derivatives(mu, v, m, touches, slopes, {**fields, "psid": moving["psid"]})
+        return DerivativeEquations.without_constraints(a, factor, top, g), s, hessians
 
-    def _top(self, v: Rows, dq: list[list[Scalar]], dv: list[list[Scalar]]) -> list[Rows]:
-        """Right-hand sides of H da = top as rows over (q, v, u).
-
-        dq, dv: entries (nv, nv) without the derivatives of damping, friction and springs, which are added to them in place.
-        """
-        slope, _ = self._resistance(v)
-        top = []
-        for i in range(self.model.nv):
-            if slope is not None:
-                dv[i][i] = dv[i][i] + slope[i]
-            if self.model.stiffness[i]:
-                dq[i][i] = dq[i][i] - float(self.model.stiffness[i])
-            driven = [share if d == i else 0.0 for d, share in self.input_gains]
-            top.append(sm.stack([e + 0.0 * v[0] for e in (*dq[i], *dv[i], *driven)]))
-        return top
-
-    def _with_second_derivatives(
+    def _second_derivatives(
         self,
-        linear: Linear,
         mu: Rows,
         v: Rows,
         m: ContactProblem,
         touches: Sequence[Touch],
         slopes: Sequence[Slopes],
         fields: Mapping[str, Any],
-    ) -> Linear:
-        """Copy of ``linear`` with ``g`` and ``hessians``, from the fields of CONTACT_SECOND and psid of V = v + h a."""
+    ) -> tuple[Second, list[Mat]]:
+        """Second derivatives of g and Hessians of :meth:`_linearized`, from the fields of CONTACT_SECOND and psid of V."""
         n, zero = self.model.nv, 0.0 * v[0]
         g, contacts = (Second.from_fields(given, n, 0, zero) for given in (fields, _zero_fields(n)))
         hessians = []
@@ -327,15 +281,13 @@ class SteppedContact(OnGround, WholeMap, ActuatedBody):
             hessians.append(
                 scaled(subtract_second(contacts, c, slope, second, fields, self.model.dof_body.tolist()), -1.0)
             )
-        _, friction = self._resistance(v)
+        self.subtract_friction(g.vv, v, mu)
         for i in range(n):
-            if friction is not None:
-                g.vv[i][i] = g.vv[i][i] - mu[i] * friction[i]
             for j in range(n):
                 g.qq[i][j] = g.qq[i][j] + contacts.qq[i][j]
                 g.qv[i][j] = g.qv[i][j] + contacts.qv[i][j]
                 g.qa[i][j] = g.qa[i][j] + m.step * contacts.qv[i][j]
-        return linear._replace(g=g, hessians=hessians)
+        return g, hessians
 
 
 def _zero_fields(n: int) -> dict[str, list[list[float]]]:
