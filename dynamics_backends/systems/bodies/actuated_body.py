@@ -195,7 +195,7 @@ class ActuatedBody(MechanicalSystem):
         """
         slope, second = self._resistance(v)
         qv = d.qv if slope is None else [a + b * slope for a, b in zip(d.qv, d.qtau, strict=True)]
-        vv = d.vv if second is None else _with_diagonal(d.vv, _times(d.dtau, lam) * second)
+        vv = d.vv if second is None else with_diagonal(d.vv, _times(d.dtau, lam) * second)
         qq = d.qq if self.pull is None else [a - 2.0 * b * self.pull for a, b in zip(d.qq, d.qtau, strict=True)]
         return self.second(u, qq, qv, vv, self.by_control(d.qtau))
 
@@ -214,7 +214,7 @@ def _times(M: Matrix, weight: Rows) -> Rows:
     return sum((M[i] * weight[i] for i in range(1, len(M))), M[0] * weight[0])
 
 
-def _with_diagonal(M: Matrix, diagonal: Rows) -> list[Rows]:
-    """Rows of M + diag(diagonal)."""
+def with_diagonal(M: Matrix, diagonal: Any) -> list[Rows]:
+    """Rows of M + diag(diagonal), M and the diagonal by rows."""
     n = len(M)
     return [sm.stack([M[i][j] + (diagonal[i] if i == j else 0.0) for j in range(n)]) for i in range(n)]

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from copy import copy
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 
@@ -28,6 +28,7 @@ from dynamics_backends.rigid_body.derivatives.rnea_second_order import rnea_cont
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.rigid_body.model.state import GROUPS
 from dynamics_backends.scalar import Rows, Scalar
+from dynamics_backends.systems.bodies.actuated_body import with_diagonal
 from dynamics_backends.systems.bodies.rigid_body_map import columns, second_in_state, transposed
 
 
@@ -124,10 +125,7 @@ class CoupledBody:
         force = [-h for h in self._gathered(resisting)]
         for i, d in enumerate(self.driven):
             force[d] = force[d] + u[i]
-        M = self._with_damping(crba(self.model, q), p)
-        columns = [self._gathered([M[i][j] for i in range(self.model.nv)]) for j in range(self.model.nv)]
-        reduced = [self._gathered([column[i] for column in columns]) for i in range(len(self.independent))]
-        return ltl.solve_dense(reduced, force)
+        return ltl.solve_dense(self._reduced(crba(self.model, q), self._implicit_damping(p)), force)
 
     def partials(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Partials:
         """Value and partial derivatives of xdot: those of inverse dynamics (IDSVA), reduced by G, times -(G' M G)^-1."""
@@ -158,12 +156,8 @@ class CoupledBody:
         q, v = self.expand(x)
         a = sm.stack(self._accelerations(x, u, p))
         d = rnea_derivatives(self.model, q, v, self._spread(a))
-        resisting = [sm.stack(list(row)) + sm.stack(self._at(i, self.damping[i], row)) for i, row in enumerate(d.dv)]
-        pulled = [
-            sm.stack(list(row)) + sm.stack(self._at(i, self.model.stiffness[i], row)) for i, row in enumerate(d.dq)
-        ]
-        mass = self._with_damping(d.M, p)
-        dq, dv, M = (self._reduced(block) for block in (pulled, resisting, mass))
+        dq, dv = self._reduced(d.dq, self.model.stiffness), self._reduced(d.dv, self.damping)
+        M = self._reduced(d.M, self._implicit_damping(p))
         unit = [row + 0.0 * a for row in sm.identity_rows(n, a)]
         right = [sm.concatenate([-dq[i], -dv[i], unit[i]]) for i in range(n)]
         solved = ltl.solve_dense(M, right)
@@ -183,16 +177,10 @@ class CoupledBody:
             return 0.0
         return float(self.model.stiffness[d]) * (q[self.coupling.coordinate[d]] - float(self.model.spring_reference[d]))
 
-    def _with_damping(self, M: Matrix, p: Mapping[str, Rows]) -> list[Rows]:
-        """Rows of M + h D; of M if damping is explicit."""
-        rows = [sm.stack([M[i][j] for j in range(self.model.nv)]) for i in range(self.model.nv)]
-        if self.offsets is None:
-            return rows
-        h = p[IMPLICIT_STEP][0]
-        return [
-            sm.stack([row[j] + h * float(self.damping[i]) if i == j else row[j] for j in range(self.model.nv)])
-            for i, row in enumerate(rows)
-        ]
+    def _implicit_damping(self, p: Mapping[str, Rows]) -> list[Scalar]:
+        """Entries h D (nv) that implicit damping adds to the diagonal of the mass matrix; zeros if damping is explicit."""
+        h = 0.0 if self.offsets is None else p[IMPLICIT_STEP][0]
+        return [h * float(D) for D in self.damping]
 
     def _by_control(self, own: Rows, inverse: Rows) -> Rows:
         """Row of the derivatives in u and the offsets e; ``own``: its part in u, returned unchanged without offsets.
@@ -201,17 +189,10 @@ class CoupledBody:
         """
         if not self.offsets:
             return own
-        n, damping = len(self.independent), np.zeros((len(self.independent),) * 2)
-        for d, (s, m) in enumerate(zip(self.coupling.source, self.coupling.multiplier, strict=True)):
-            damping[self.column[int(s)], self.column[int(s)]] += self.damping[d] * m * m
-        behind = sm.stack([-float(damping[j, j]) * inverse[j] for j in range(n)])
-        return sm.concatenate([own, behind])
+        damping = self._gathered(self.damping * self.coupling.multiplier)
+        return sm.concatenate([own, sm.stack([-float(D) * inverse[j] for j, D in enumerate(damping)])])
 
-    def _at(self, index: int, value: float, like: Rows) -> list[Scalar]:
-        """Row (nv) of zeros, with ``value`` at ``index``."""
-        return [0.0 * like[j] + (value if j == index else 0.0) for j in range(self.model.nv)]
-
-    def _reduced(self, M: Matrix) -> list[Rows]:
-        """Rows of G' M G."""
-        by_column = self._gathered(M)
+    def _reduced(self, M: Matrix, diagonal: Any) -> list[Rows]:
+        """Rows of G' (M + diag(diagonal)) G."""
+        by_column = self._gathered(with_diagonal(M, diagonal))
         return [sm.stack(self._gathered(row)) for row in by_column]
