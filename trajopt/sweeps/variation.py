@@ -41,7 +41,7 @@ _RANGES: dict[str, _Draw] = {
     "uniform": lambda rng, low, high: rng.uniform(low, high),
     "log_uniform": lambda rng, low, high: np.exp(rng.uniform(np.log(low), np.log(high))),
     "normal": lambda rng, mean, deviation: rng.normal(mean, deviation),
-    "integers": lambda rng, low, high: rng.integers(np.asarray(low), np.asarray(high), endpoint=True),
+    "integers": lambda rng, low, high: rng.integers(low, high, endpoint=True),
 }
 LISTS = ("choices", "each")
 """Kinds of variations whose arguments are the possible values."""
@@ -117,21 +117,11 @@ class Variation:
         """Draw a value: a number, or a list of them, of a distribution; one of the arguments of ``choices`` and ``each``."""
         if self.kind in LISTS:
             return self.arguments[int(rng.integers(len(self.arguments)))]
-        arguments = (int_arguments if self.kind == "integers" else float_arguments)(self.arguments)
-        return _plain(_RANGES[self.kind](rng, *arguments))
+        dtype = np.int64 if self.kind == "integers" else float
+        return _plain(_RANGES[self.kind](rng, *(np.asarray(a).astype(dtype) for a in self.arguments)))
 
     def __str__(self) -> str:
         return f"{self.kind}({', '.join(map(_text, self.arguments))})"
-
-
-def float_arguments(arguments: tuple[Any, ...]) -> list[Any]:
-    """Convert the arguments of a distribution to float arrays."""
-    return [np.asarray(a, dtype=float) for a in arguments]
-
-
-def int_arguments(arguments: tuple[Any, ...]) -> list[Any]:
-    """Convert the arguments of a distribution to integer arrays."""
-    return [np.asarray(a).astype(np.int64) for a in arguments]
 
 
 class Variations:
