@@ -9,28 +9,12 @@ static turned_t turned_at(const elq_factors *f, long k, lq_size dims) { return t
 static int softened(const double *restrict P, double s, double *restrict F, double *restrict seen, lq_size dims)
 {
     double L[N_ * N_];
-    for (int i = 0; i < N_ * N_; i++) L[i] = s * P[i] + (i % (N_ + 1) == 0), F[i] = i % (N_ + 1) == 0;
-    for (int j = 0; j < N_; j++) {
-        double t = L[j * N_ + j];
-        for (int k = 0; k < j; k++) t -= L[j * N_ + k] * L[j * N_ + k];
-        if (!(t > 0.0) || t > 1e300) return 0;
-        L[j * N_ + j] = t = sqrt(t);
-        for (int i = j + 1; i < N_; i++) {
-            double v = L[i * N_ + j];
-            for (int k = 0; k < j; k++) v -= L[i * N_ + k] * L[j * N_ + k];
-            L[i * N_ + j] = v / t;
-        }
+    for (int i = 0; i < N_ * N_; i++) {
+        const int one = i % (N_ + 1) == 0;
+        L[i] = s * P[i] + one, F[i] = -one;
     }
-    for (int i = 0; i < N_; i++)
-        for (int c = 0; c < N_; c++) {
-            for (int k = 0; k < i; k++) F[i * N_ + c] -= L[i * N_ + k] * F[k * N_ + c];
-            F[i * N_ + c] /= L[i * N_ + i];
-        }
-    for (int i = N_ - 1; i >= 0; i--)
-        for (int c = 0; c < N_; c++) {
-            for (int k = i + 1; k < N_; k++) F[i * N_ + c] -= L[k * N_ + i] * F[k * N_ + c];
-            F[i * N_ + c] /= L[i * N_ + i];
-        }
+    if (!cholesky(L, N_)) return 0;
+    minus_solve(L, F, N_, N_);
     PRODUCT(seen, P, F, N_, N_, N_, 0);
     for (int i = 0; i < N_; i++)
         for (int j = 0; j < i; j++) seen[i * N_ + j] = seen[j * N_ + i] = 0.5 * (seen[i * N_ + j] + seen[j * N_ + i]);
