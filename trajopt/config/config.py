@@ -141,7 +141,7 @@ class SweepSettings(Checked):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(self, "vary", dict(_flat(self.vary)))
+        object.__setattr__(self, "vary", dict(flat(self.vary)))
         failed = {}
         for key, given in self.vary.items():
             try:
@@ -191,11 +191,11 @@ def _unknown_choice(key: str, variation: Variation) -> str:
     return f"expected {_one_of(wrong[0], known)}, got {wrong[0]!r}" if wrong else ""
 
 
-def _flat(tables: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
+def flat(tables: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
     """Yield the values of nested tables by dotted key."""
     for key, value in tables.items():
         if isinstance(value, Mapping):
-            yield from _flat(value, f"{path}{key}.")
+            yield from flat(value, f"{path}{key}.")
         else:
             yield f"{path}{key}", value
 
@@ -338,7 +338,7 @@ def override_problem(
     report: called with a sentence about each removed setting.
     """
     head = "problem."
-    given = frozenset(key.removeprefix(head) for key, _ in _flat(overrides) if key.startswith(head))
+    given = frozenset(key.removeprefix(head) for key, _ in flat(overrides) if key.startswith(head))
     table = values.get("problem")
     if not isinstance(table, dict) or table.get("name") not in PROBLEMS:
         return given
@@ -519,7 +519,7 @@ def _carried_over(
         try:
             if reference.robot != kind.robot:
                 own = {f.name: getattr(problem, f.name) for f in fields(kind)}
-                chosen = given.union(key for key, _ in _flat(written))
+                chosen = given.union(key for key, _ in flat(written))
                 problem, notes = replace(problem, **vars(reference)).with_scaled_defaults(chosen)
                 problem = replace(problem, **own)
             if reference.robot != problem.robot:

@@ -28,7 +28,7 @@ from trajopt.config.build import (
     same_robot,
     solve_task,
 )
-from trajopt.config.config import TABLES, Config, changed_config, load_config, read_file
+from trajopt.config.config import TABLES, Config, changed_config, flat, load_config, read_file
 from trajopt.config.free_time import TimeSettings
 from trajopt.config.keys import Table, formatted_value, keys, nested_tables
 from trajopt.config.registry import PROBLEMS, about, bundled_files
@@ -208,18 +208,8 @@ def _warn(sentence: str) -> None:
 def _by_key(changes: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     """Yield changes by dotted key. A name that is not a configuration table is a setting of the problem."""
     for name, value in changes.items():
-        yield from _flat(name if name.partition(".")[0] in TABLES else f"problem.{name}", _plain(value))
-
-
-def _flat(key: str, value: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the values of nested tables by dotted key; "engine" becomes "backend.engine"."""
-    if key == "engine":
-        key = "backend.engine"
-    if not isinstance(value, Mapping):
-        yield key, value
-        return
-    for inner, given in value.items():
-        yield from _flat(f"{key}.{inner}", given)
+        key = name if name.partition(".")[0] in TABLES else f"problem.{name}"
+        yield from flat({"backend.engine" if key == "engine" else key: _plain(value)})
 
 
 def _plain(value: Any) -> Any:
