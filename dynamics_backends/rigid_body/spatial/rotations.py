@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from dynamics_backends.rigid_body.spatial.spatial import leaves, rotation_of_quaternion
+
 ROUNDED = 1e-3
 """Maximum deviation that counts as rounding: of a quaternion's norm from 1, of an entry of R'R from the identity, and of an angle
 [rad] beyond 2 pi.
@@ -135,13 +137,8 @@ def _quaternion_matrices(quaternion: np.ndarray, what: str) -> np.ndarray:
 
 def unit_quaternion_matrix(quaternion) -> np.ndarray:
     """Return the rotation (3, 3) of a unit quaternion x y z w (4,), or rotations (3, 3, N) of quaternions (4, N)."""
-    x, y, z, w = quaternion
-    rows = [
-        [1.0 - 2.0 * (y * y + z * z), 2.0 * (x * y - z * w), 2.0 * (x * z + y * w)],
-        [2.0 * (x * y + z * w), 1.0 - 2.0 * (x * x + z * z), 2.0 * (y * z - x * w)],
-        [2.0 * (x * z - y * w), 2.0 * (y * z + x * w), 1.0 - 2.0 * (x * x + y * y)],
-    ]
-    return np.array(rows)
+    R = rotation_of_quaternion(*quaternion).transpose()
+    return np.array([leaves(row) for row in (R.a, R.b, R.c)])
 
 
 def rotation_angle(a: np.ndarray, b: np.ndarray) -> float:
