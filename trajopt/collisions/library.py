@@ -16,8 +16,6 @@ the link's coarse capsule, only the pair with the coarse capsule counts.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
-from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -35,12 +33,6 @@ KINDS = tuple(NEAREST)
 """Kinds of cores; the kernels number them in this order."""
 _TEXT = kernel_text("trajopt.collisions", "gaps.h")
 (GapsData,) = structs_in(_TEXT, "gaps_t")
-
-
-@lru_cache(maxsize=1)
-def _gaps_kernel() -> Callable[[int], None]:
-    """Function capsule_gaps of the package's C library, of the address of a GapsData; it has no state."""
-    return bound(kernels(), "capsule_gaps", "p")
 
 
 def source() -> str:
@@ -105,7 +97,7 @@ def _gaps(A: Array, B: Array, thick: Array, cores: Cores, counts: Array, reach: 
     }
     at = {name: address(array) for name, array in given.items()}
     data = GapsData(M=M, P=P, O=O, reach=reach, gaps=address(gaps), **at)
-    _gaps_kernel()(ctypes.addressof(data))
+    bound(kernels(), "capsule_gaps", "p")(ctypes.addressof(data))
     return gaps
 
 
