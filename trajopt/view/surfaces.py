@@ -55,7 +55,8 @@ def appearance(model: Model, geometry: Geometry = "visual", triangles: int = TRI
         raise ValueError(f"geometry = {geometry!r}; known: 'visual', 'collision', 'capsules'")
     placed, missing = _from_file(model, geometry, triangles)
     surfaces = [_on_body(model, shape) for shape in placed]
-    surfaces += [_on_body_rod(body, rod) for body, rod in rods(model, {s.body for s in surfaces})]
+    for body, rod in rods(model, {s.body for s in surfaces}):
+        surfaces.append(Surface(body, *rod.placed("").triangles(), GRAY))
     return Appearance(tuple(surfaces), missing)
 
 
@@ -105,10 +106,3 @@ def rods(model: Model, drawn: set[int]) -> list[tuple[int, FittedCapsule]]:
             if length > SHORT:
                 found.append((body, FittedCapsule(np.zeros(3), np.asarray(end, float), ROD * length)))
     return found
-
-
-def _on_body_rod(body: int, rod: FittedCapsule) -> Surface:
-    """Surface of a rod in the frame of its body."""
-    placed = rod.placed("")
-    vertices, faces = placed.triangles()
-    return Surface(body, vertices, faces, GRAY)
