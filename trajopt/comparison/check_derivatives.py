@@ -197,9 +197,9 @@ def _phase_parameters(ocp: OCP, knots: Array) -> dict[str, Array]:
     return {}
 
 
-def _at(value: Array, knots: Array) -> Array:
-    """Rows of a parameter (knots, size) at some knots of its phase; a constant parameter (size,) is returned unchanged."""
-    return value[knots] if value.ndim == 2 else value
+def _at(value: Array, rows: Array | slice) -> Array:
+    """Some rows of a parameter (knots or points, size); a constant parameter (size,) is returned unchanged."""
+    return value[rows] if value.ndim == 2 else value
 
 
 class _Check(NamedTuple):
@@ -314,7 +314,7 @@ class _Check(NamedTuple):
             yield DerivativeCheck(what, "", LEFT_OUT, None, note)
         step, few = _step_map(dynamics), at.first(self.extent.points)
         values = {**p, "x_next": dynamics.step(at.x, at.u, at.t, at.dt, p), TIME_STEP: at.dt[:, None]}
-        own = {k: _leading_rows(v, len(few.x)) for k, v in values.items()}
+        own = {k: _at(v, slice(len(few.x))) for k, v in values.items()}
         probe = Probe.random(step, len(few.x), DIRECTIONS, self.rng)
 
         def under(backend: DynamicsBackend) -> SampledSystem | ImpactStage:
@@ -428,7 +428,7 @@ class _Check(NamedTuple):
     ) -> Iterator[DerivativeCheck]:
         """Yield results for second derivatives of lam' f of a map, with random lam, by each of ``backends`` (by method)."""
         few = at.first(self.extent.points)
-        own = {k: _leading_rows(v, len(few.x)) for k, v in p.items()}
+        own = {k: _at(v, slice(len(few.x))) for k, v in p.items()}
         probe = Probe.random(map, len(few.x), DIRECTIONS, self.rng)
 
         def contracted(backend: SecondOrderBackend) -> Hessians:
@@ -454,11 +454,6 @@ class _Check(NamedTuple):
         """Create a backend; if a large problem is checked in part, methods other than its own run in NumPy."""
         apart = self.extent.part and method != self.extent.method
         return make_backend(map, method, engine="numpy" if apart else self.engine)
-
-
-def _leading_rows(value: Array, count: int) -> Array:
-    """First ``count`` rows of a parameter (points, size); a constant parameter (size,) is returned unchanged."""
-    return value[:count] if value.ndim == 2 else value
 
 
 def _noun(dynamics: SampledSystem | ImpactStage) -> str:
@@ -506,7 +501,7 @@ def derivative_error(evaluator: StageEvaluator, reference: OCP, xs: Array, us: A
         for phase, knots in zip(reference.phases, reference.phase_slices, strict=True):
             at = np.unique(np.linspace(knots.start, knots.stop - 1, KNOTS).round().astype(int))
             local = at - knots.start
-            p = {key: v[local] if v.ndim == 2 else v for key, v in phase.parameters.items()}
+            p = {key: _at(v, local) for key, v in phase.parameters.items()}
             given = phase.dynamics, (), (), reference.t[at], phase.dt[local], reference.nu, p
             exact = NumpyStages(reference.manifold, *given).first(xs[at], us[at], xs[at + 1], quadratic=False)
             for own, right in ((lq.A[at], exact.A), (lq.B[at], exact.B)):
