@@ -9,11 +9,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dynamics_backends.manifold import Manifold
 from dynamics_backends.names import unknown_name
 from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.algorithms.kinematics import center_of_mass, point_positions
 from dynamics_backends.rigid_body.model.model import STANDARD_GRAVITY, Model
+from dynamics_backends.rigid_body.model.state import configuration_manifold
 from trajopt.collisions.poses import body_poses
 from trajopt.problem.annotations import Annotations, Drawn
 from trajopt.view.surfaces import GRAY, Appearance, Geometry, Surface, appearance
@@ -116,7 +116,7 @@ class Motion:
         after = np.minimum(index + 1, len(self.times) - 1)
         span = np.maximum(self.times[after] - self.times[index], 1e-12)
         fraction = np.clip((times - self.times[index]) / span, 0.0, 1.0)
-        manifold = _configurations(self.model)
+        manifold = configuration_manifold(self.model)
         a, b = self.q[index].T, self.q[after].T
         q = manifold.integrate(a, fraction * manifold.difference(a, b)).T
         held = {name: values[np.minimum(index, len(values) - 1)] for name, values in self.forces.items()}
@@ -202,13 +202,6 @@ class ShapeMotion:
         else:
             R, p = np.repeat(R, len(times), axis=0), np.repeat(p, len(times), axis=0)
         return replace(self, drawn=Drawn(self.drawn.bodies, R, p), times=np.asarray(times))
-
-
-def _configurations(model: Model) -> Manifold:
-    """Manifold of the configurations of a robot."""
-    from dynamics_backends.rigid_body.model.state import configuration_manifold
-
-    return configuration_manifold(model)
 
 
 class Poses(NamedTuple):
