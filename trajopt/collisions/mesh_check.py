@@ -204,7 +204,7 @@ class MeshCheck:
         finite = np.isfinite(qs).all(axis=1)
         if not finite.all():  # NaN bounds would accept the rest of the motion
             raise ValueError(f"the configuration at {times[finite.argmin()]:.3f} s is not finite")
-        at = self._places(qs, times)
+        at = self.places(qs, times)
         found = minimum_distance(self._bounds(at), self._distance_function(at), threshold)
         i, o = self.pairs[found.pair]
         least = MinimumDistance(found.distance, self.parts[i].link, self.name(o), float(times[found.time]))
@@ -219,7 +219,7 @@ class MeshCheck:
             return True
         if not np.isfinite(qs).all():
             return False
-        at = self._places(qs, np.zeros(len(qs)))
+        at = self.places(qs)
         return not touching(self._bounds(at), self._distance_function(at))
 
     def _distance_function(self, at: Places) -> DistanceFunction:
@@ -238,12 +238,9 @@ class MeshCheck:
 
         return distance_of
 
-    def places(self, qs: Array) -> Places:
-        """Return the poses of the robot at configurations (M, nq), and of the scene at time 0, for :meth:`distance`."""
-        return self._places(qs, np.zeros(len(qs)))
-
-    def _places(self, qs: Array, times: Array) -> Places:
-        """Return the poses of robot and scene at configurations (M, nq) and times (M,) [s]."""
+    def places(self, qs: Array, times: Array | None = None) -> Places:
+        """Return the poses of robot and scene at configurations (M, nq) and times (M,) [s], default zeros, for :meth:`distance`."""
+        times = np.zeros(len(qs)) if times is None else times
         bodies = np.array([body.places(times) for body in self.scene.bodies]).reshape(len(self.bodies), len(qs), 3)
         return Places(body_poses(self.model, qs), bodies)
 

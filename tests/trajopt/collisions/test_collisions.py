@@ -346,7 +346,7 @@ def test_bounds_are_those_by_hand():
     moving = Body("stone", STONE.shape, STONE.R, STONE.p, BodyPath((0.0, 1.0), ((0.0, 0.0, 0.0), tuple(path))))
     floor = Body("floor", HalfSpace(), p=np.array([0.0, 0.0, -0.1]))
     check = MeshCheck(MODEL, SHAPES, Scene((*SCENE.bodies, moving, floor)), ((0, 2),))
-    at = check._places(qs, times)
+    at = check.places(qs, times)
     found = check._bounds(at)
     angles = np.cumsum(qs, axis=1)
     along = np.stack([np.cos(angles), np.sin(angles), 0.0 * angles], axis=2)
