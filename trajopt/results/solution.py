@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
@@ -242,7 +242,7 @@ class Solution:
         if len(clock) == len(numbers["times"]):
             numbers["times"] = np.array(clock)
         check_times(numbers["times"])
-        model = _model_of(metadata)
+        model = _built(model_from_data, metadata.get("robot"), "robot")
         if model is not None and numbers["xs"].shape[1] < len(model.independent_q):
             raise ValueError(
                 f"its states have {numbers['xs'].shape[1]} entries, and its robot has {len(model.independent_q)} coordinates"
@@ -255,29 +255,19 @@ class Solution:
             history=_history(numbers["history"], metadata),
             meta=metadata["meta"],
             model=model,
-            annotations=_loaded_annotations(metadata),
+            annotations=_built(annotations_from_data, metadata.get("marks"), "goals and obstacles"),
             multipliers={k.removeprefix(MULTIPLIER): v for k, v in numbers.items() if k.startswith(MULTIPLIER)},
         )
 
 
-def _model_of(metadata: Mapping[str, Any]) -> Model | None:
-    """Robot model from checked metadata; None without one. Raises ValueError if it cannot be built."""
-    if not metadata.get("robot"):
+def _built(build: Callable[[Any], Any], data: Any, what: str) -> Any:
+    """Object built from checked metadata; None without any. Raises ValueError, with ``what`` in its message, if that fails."""
+    if not data:
         return None
     try:
-        return model_from_data(metadata["robot"])
-    except (ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"its robot cannot be read: {error}") from error
-
-
-def _loaded_annotations(metadata: Mapping[str, Any]) -> Annotations | None:
-    """Annotations from checked metadata; None without any. Raises ValueError if they cannot be built."""
-    if not metadata.get("marks"):
-        return None
-    try:
-        return annotations_from_data(metadata["marks"])
+        return build(data)
     except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
-        raise ValueError(f"its goals and obstacles cannot be read: {error}") from error
+        raise ValueError(f"its {what} cannot be read: {error}") from error
 
 
 def _history(values: Array, metadata: Mapping[str, Any]) -> tuple[IterationRecord, ...]:
