@@ -91,8 +91,7 @@ def _default(f: Field) -> str:
     if f.default is not MISSING:
         return formatted_value(f.default)
     if f.default_factory is not MISSING:
-        made = f.default_factory()
-        return "see below" if hasattr(made, "__dataclass_fields__") else formatted_value(made)
+        return formatted_value(f.default_factory())
     return "needed"
 
 
