@@ -142,7 +142,7 @@ class CoupledBody:
         q, v = self.expand(x)
         mu = self._spread(sm.stack(ltl.solve_dense(M, [-lam[n + i] for i in range(n)])))
         full = rnea_contracted_hessian(self.model, q, v, self._spread(first.value[n:]), mu)
-        qq, qv, vv, qa = (self._reduced([sm.stack(list(row)) for row in block]) for block in full)
+        qq, qv, vv, qa = (self._reduced(block, np.zeros(self.model.nv)) for block in full)
         rates = [sm.concatenate([fx, fu]) for fx, fu in zip(first.fx[n:], first.fu[n:], strict=True)]
         through = [sum((rates[k] * row[k] for k in range(1, n)), rates[0] * row[0]) for row in qa]
         back = transposed([row[:n] for row in through])
