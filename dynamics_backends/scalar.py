@@ -12,7 +12,7 @@ A number type needs no registration.  It is a class over arrays, or over other n
     + - * /  and  sin ... tanh      with numbers of the same type and of the type that it extends
     zeros(shape), copy()            storage of the same type
     select(mask, a, b), atan2(y, x), stack(components), concatenate(parts)      of the class; see the functions here
-    select_by(decider, a, b)        of the class, instead of select, if real(decider) is no array
+    select_by(decider, a, b)        of the class, instead of select, if it exists
 
 *Rows* are a vector of scalars: anything whose leading index counts components, ``x[i]``: an array ``(n, N)``, a dual array, an
 ``SX`` column, or a list of scalars.

@@ -91,8 +91,9 @@ def _beside_path(
 
 
 def _driving_torques(model: Model, x: Array, acceleration: Array) -> Array:
-    """Return inverse-dynamics torques of the planner's model."""
-    return np.asarray(inverse_dynamics(model, x[: model.nq], x[model.nq :], acceleration))
+    """Return the torques of the motors by inverse dynamics of the planner's model, without the forces of springs."""
+    q = x[: model.nq]
+    return np.asarray(inverse_dynamics(model, q, x[model.nq :], acceleration)) - model.spring_forces(q)
 
 
 def _robot(

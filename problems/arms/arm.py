@@ -13,6 +13,7 @@ from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.batched import inverse_dynamics
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.rigid_body.robots import named_posture
+from dynamics_backends.scalar import Rows, Scalar
 from dynamics_backends.systems.bodies.free_body import FreeBody
 
 Configuration = str | tuple[float, ...] | Mapping[str, float]
@@ -84,6 +85,15 @@ def _posture(model: Model, name: str, key: str) -> Array:
         return named_posture(model, name)
     except FileNotFoundError as error:
         raise ValueError(f"{key} = {name!r} is neither 'zero' nor the name of a posture: {error}") from error
+
+
+def with_springs(model: Model, q: Rows, tau: Rows) -> list[Scalar]:
+    """Return the motor torques (nv) for the inverse-dynamics torques tau (nv) at q (nq): those plus stiffness (q - reference)."""
+    found = [tau[i] for i in range(model.nv)]
+    for d in np.flatnonzero(model.stiffness).tolist():
+        place = q[int(model.q_index[model.dof_body[d]])]
+        found[d] = found[d] + float(model.stiffness[d]) * (place - float(model.spring_reference[d]))
+    return found
 
 
 def _by_name(model: Model, values: Mapping[str, float]) -> Array:

@@ -33,6 +33,7 @@ from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.scalar import Rows, Scalar
 from dynamics_backends.systems.bodies.along_path import AlongPath, DoubleIntegrator
 from dynamics_backends.systems.bodies.free_body import FreeBody
+from problems.arms.arm import with_springs
 from trajopt.config.task import BackendFactory, Checked, Checks, Contour, Sampling, Task, not_negative, position_of
 from trajopt.problem.residuals import path_offset
 from ..robots.loading import load_fixed_base
@@ -270,6 +271,6 @@ def contour_point(place: int, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]
 
 
 def joint_torques(model: Model, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Rows:
-    """Return the torques (nv, N) for accelerations u at state x."""
+    """Return the torques (nv, N) of the motors for accelerations u at state x."""
     n = model.nv
-    return rnea(model, x[:n], x[n : 2 * n], u[:n])
+    return sm.stack(with_springs(model, x[:n], rnea(model, x[:n], x[n : 2 * n], u[:n])))

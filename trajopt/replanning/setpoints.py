@@ -175,7 +175,7 @@ def _accelerated(model: Model, plan: Plan, k: int, times: Array, xs: Array) -> A
 
 
 def _driving_forces(model: Model, x: Array, u: Array, K: Array) -> tuple[Array, Array]:
-    """Convert u (nu,) and K (nu, ndx), whose first rows are joint accelerations, to joint forces by inverse dynamics.
+    """Convert u (nu,) and K (nu, ndx), whose first rows are joint accelerations, to motor forces by inverse dynamics.
 
     x: state, which begins with (q, v). The rows of other controls are unchanged.
     """
@@ -183,8 +183,8 @@ def _driving_forces(model: Model, x: Array, u: Array, K: Array) -> tuple[Array, 
     q, v, a = x[:n], x[n : 2 * n], u[:n]
     (by_q, by_v, M), gains = inverse_dynamics_derivatives(model, q, v, a), K.copy()
     gains[:n] = M @ K[:n]
-    gains[:n, : 2 * n] += np.hstack([by_q, by_v])
-    return np.r_[inverse_dynamics(model, q, v, a), u[n:]], gains
+    gains[:n, : 2 * n] += np.hstack([by_q + np.diag(model.stiffness), by_v])
+    return np.r_[inverse_dynamics(model, q, v, a) - model.spring_forces(q), u[n:]], gains
 
 
 def _rate(plan: Plan, k: int, manifold: Any) -> Array:

@@ -42,6 +42,7 @@ from trajopt.solvers.direct_motions import direct_motions
 from trajopt.solvers.methods.delegation import Continued, iterations_of, not_begun
 from trajopt.solvers.methods.driver import run_alone
 from trajopt.solvers.options import AutoOptions
+from trajopt.solvers.rules.cost_size import cost_size
 from trajopt.solvers.time_limits import enough_time, start_of_solve
 
 SolveAttempt = Callable[[Attempt, WarmStart, AutoOptions, "Callback | None", "float | None"], Solution]
@@ -94,14 +95,15 @@ def _is_over(solutions: Sequence[Solution]) -> bool:
 
 
 def _was_misled(choice: Choice, solutions: Sequence[Solution]) -> bool:
-    """True if no solve was stopped and all successes cost more than NEAR times the cheapest coarse motion.
+    """True if no solve was stopped and all successes cost more than the cheapest coarse motion by NEAR - 1 times its size.
 
-    Such a motion may jump over an obstacle between its knots.
+    Such a motion may jump over an obstacle between its knots. The size is at least a fraction of the cost of the guess.
     """
     if not choice.starts or any(s.status.code in STOPPED for s in solutions):
         return False
     least = min(start.objective for start in choice.starts)
-    return min((s.cost for s in solutions if s.status.success), default=least) - least > (NEAR - 1.0) * abs(least)
+    size = cost_size(least, float(choice.starts[0].record["cost_of_guess"]))
+    return min((s.cost for s in solutions if s.status.success), default=least) - least > (NEAR - 1.0) * size
 
 
 def _cheapest(solutions: Sequence[Solution]) -> Solution:
@@ -193,8 +195,8 @@ class _Auto:
 
         A second competition on a finer grid needs ``fallback``; it follows if motions are feasible on the coarse grid, but all
         solves from them fail or end at much higher costs (:func:`_was_misled`). No further start follows at a time limit or after
-        Ctrl-C. Ctrl-C in the first competition returns the best coarse motion, else the guess, in the second one the last solution,
-        as interrupted.
+        Ctrl-C. Ctrl-C in the first competition returns the best coarse motion, else the guess, in the second one the
+        cheapest solution, as interrupted.
 
         Returns the cheapest solution (:func:`_cheapest`), with iterations and records of all solves on the problem's grid;
         meta["starts"] describes the competitions, which took meta["starts_seconds"].
@@ -209,8 +211,7 @@ class _Auto:
                 return replace(not_begun(self.ocp, motion), status=status)
             if choice.interrupted:
                 status = termination.interrupted(sum(s.iterations for s in solutions))
-                solutions[-1] = replace(solutions[-1], status=status)
-                break
+                return replace(_cheapest(solutions), status=status, **iterations_of(*solutions))
             records += [start.record for start in choice.starts]
             seconds += time.perf_counter() - began
             solutions += self._from_starts(warm, choice, bool(solutions))

@@ -238,10 +238,12 @@ def with_descent(ocp: OCP, guess: Guess, solution: Solution) -> Solution:
     """Return a failure whose objective fell far below that of the guess at feasible points as "unbounded".
 
     The objective is bounded if all controls have bounds: then the states that can be reached are bounded, too. It does not count
-    if dynamics or constraints are violated by more than ``termination.NEARLY_FEASIBLE``, relative to states and bounds beyond 1.
+    if dynamics or constraints are violated by more than ``termination.NEARLY_FEASIBLE``, relative to states and bounds beyond 1,
+    nor if the records show that it has settled.
     """
     status, xs, us = solution.status, solution.xs, solution.us
-    bounded = ocp.control_bounds is not None and np.isfinite(ocp.control_bounds).all()
+    bounded = ocp.control_bounds is not None and bool(np.isfinite(ocp.control_bounds).all())
+    bounded = bounded or termination.has_settled([record.cost for record in solution.history], solution.cost)
     if bounded or not (termination.may_be_unbounded(status, solution.cost) and is_finite(*guess)):
         return solution
     if is_finite(xs, us) and not is_feasible(ocp, xs, us, termination.NEARLY_FEASIBLE):

@@ -7,6 +7,7 @@ A message states the result first, then the errors with their tolerances, then t
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from math import isfinite
 from typing import NamedTuple
@@ -84,6 +85,8 @@ UNBOUNDED_BELOW, LIKELY_UNBOUNDED = 1e10, 1e6
 """An objective that falls below minus this multiple of its size at the guess is unbounded (:class:`Descent`); the second one
 is for the last objective of a solve that failed. The size is the largest of 1, the magnitude of the objective and that of the
 entries of its gradient, by which it changes with a unit of a variable."""
+SETTLED = 0.8
+"""Fraction of the last objective that the one after half of the iterations of a bounded problem has reached."""
 STILL_FALLING = 1e-3
 """Fall below the first objective under the limit, relative to it, that shows that this was not the optimum."""
 MORE_ITERATIONS = (
@@ -410,6 +413,11 @@ def may_be_unbounded(status: Status, last: float) -> bool:
     """True for a failure, not of a problem found infeasible nor at a small KKT error, whose last objective is very low."""
     stopped = status.success or status.code in _NOT_UNBOUNDED or (status.kkt is not None and status.kkt <= STATIONARY)
     return not stopped and last < -LIKELY_UNBOUNDED
+
+
+def has_settled(costs: Sequence[float], last: float) -> bool:
+    """True if an objective ``last`` < 0 is near that after half of the iterations, to the factor SETTLED; costs: of the records."""
+    return len(costs) > 1 and last / SETTLED <= costs[len(costs) // 2] <= SETTLED * last
 
 
 def fell_far(status: Status, first: float, gradient: float, last: float) -> Status:

@@ -15,11 +15,13 @@ from dynamics_backends.rigid_body.derivatives.rnea_second_order import rnea_cont
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.rigid_body.model.state import state_manifold
 from dynamics_backends.scalar import Rows, Scalar
+from dynamics_backends.systems.bodies.actuated_body import with_diagonal
 from dynamics_backends.systems.bodies.rigid_body_map import in_state
+from problems.arms.arm import with_springs
 
 
 class Torques:
-    """Inverse-dynamics torques divided by ``scale`` (nv,), of the state (q, v) and the accelerations as controls."""
+    """Torques of the motors divided by ``scale`` (nv,), of the state (q, v) and the accelerations as controls."""
 
     def __init__(self, model: Model, scale: Sequence[float]) -> None:
         self.model, self.scale, self.n_out, self.nu = model, tuple(float(s) for s in scale), model.nv, model.nv
@@ -28,17 +30,20 @@ class Torques:
 
     def __call__(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Rows:
         """Return tau / scale."""
-        tau = rnea(self.model, *self._split(x), u)
+        q, v = self._split(x)
+        tau = with_springs(self.model, q, rnea(self.model, q, v, u))
         return sm.stack([tau[i] / s for i, s in enumerate(self.scale)])
 
     def partials(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Partials:
         """Return analytic first derivatives, see :mod:`~dynamics_backends.rigid_body.derivatives.rnea_derivatives`."""
-        d = rnea_derivatives(self.model, *self._split(x), u)
+        q, v = self._split(x)
+        d = rnea_derivatives(self.model, q, v, u)
         dq, dv, du = (
             [sm.stack([M[i][j] / s for j in range(self.n_out)]) for i, s in enumerate(self.scale)]
-            for M in (d.dq, d.dv, d.M)
+            for M in (with_diagonal(d.dq, self.model.stiffness), d.dv, d.M)
         )
-        return in_state(sm.stack([d.tau[i] / s for i, s in enumerate(self.scale)]), dq, dv, du)
+        tau = with_springs(self.model, q, d.tau)
+        return in_state(sm.stack([tau[i] / s for i, s in enumerate(self.scale)]), dq, dv, du)
 
     def contracted(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows], lam: Rows) -> tuple[Partials, Contraction]:
         """Return analytic second derivatives, see :mod:`~dynamics_backends.rigid_body.derivatives.rnea_second_order`."""
@@ -55,5 +60,5 @@ class Torques:
 
 
 def torques_of(model: Model, q: Array, v: Array, a: Array) -> Array:
-    """Return the inverse-dynamics torques (M, nv) [N m, N] at q (M, nq), v and a (M, nv)."""
-    return np.asarray(rnea(model, q.T, v.T, a.T, driver=library_driver())).T
+    """Return the torques (M, nv) [N m, N] of the motors at q (M, nq), v and a (M, nv): inverse dynamics minus forces of springs."""
+    return np.asarray(rnea(model, q.T, v.T, a.T, driver=library_driver())).T - model.spring_forces(q)

@@ -99,14 +99,14 @@ def contact_limits(
 
 
 def landing_sentences(ocp: OCP, friction: float | None, xs: Array, times: Array) -> list[str]:
-    """Return a sentence about the impulse farthest outside the friction cone, however small, in states xs (N + 1, nx).
+    """Return a sentence about the impulse farthest outside the friction cone, however small, in states xs (M, nx).
 
-    [] if there is none. Impulses below IMPULSE_SHARE of their landing are left out. times: (N + 1,) [s].
+    [] if there is none, or if the times (M,) [s] are not those of the knots. Impulses below IMPULSE_SHARE of their landing are left
+    out.
     """
     found: list[tuple[float, str]] = []
-    landings = (
-        () if friction is None or not np.isfinite(xs).all() else point_forces(ocp, xs, np.zeros((ocp.horizon, ocp.nu)))
-    )
+    at_knots = len(times) == ocp.horizon + 1 and np.isfinite(xs).all()
+    landings = point_forces(ocp, xs, np.zeros((ocp.horizon, ocp.nu))) if at_knots and friction is not None else ()
     for system, feet, knots, f, _ in landings:
         if not isinstance(system, Impact):
             continue

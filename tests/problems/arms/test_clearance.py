@@ -10,7 +10,7 @@ from dynamics_backends.manifold import Manifold
 from dynamics_backends.registry import make_backend
 from dynamics_backends.rigid_body.batched import frame_placement
 from dynamics_backends.rigid_body.geometry.clearance import NUMBERS, Clearances, Slot
-from problems.arms.scenes.joint_torques import Torques
+from problems.arms.scenes.joint_torques import Torques, torques_of
 from problems.arms.scenes.scene_structure import Costs, SceneStructure
 from problems.robots import load_robot
 from trajopt.problem.along_step import STEP_OFFSET, AlongStep
@@ -138,3 +138,21 @@ def test_a_compiled_stage_has_the_distances_of_numpy():
     assert theirs[0].min() < 0.0 < theirs[0].max()
     for a, b in zip(ours, theirs, strict=True):
         np.testing.assert_allclose(a, b, rtol=0, atol=1e-10 * max(1.0, np.abs(b).max()))
+
+
+def test_torques_of_scenes_are_those_of_motors_beside_springs():
+    """Values and first derivatives, by central differences."""
+    rng, n = np.random.default_rng(3), MODEL.nv
+    springy = MODEL.replace(stiffness=rng.uniform(0.0, 5.0, n), spring_reference=rng.standard_normal(n))
+    torques, x, a = Torques(springy, np.ones(n)), rng.standard_normal(2 * n), rng.standard_normal(n)
+
+    def value(x):
+        return np.ravel(torques(x[:, None], a[:, None], np.zeros(1), {}))
+
+    q, v = x[None, :n], x[None, n:]
+    np.testing.assert_allclose(value(x), torques_of(springy, q, v, a[None])[0], atol=1e-12)
+    bare = torques_of(MODEL, q, v, a[None])[0]
+    np.testing.assert_allclose(value(x) - bare, springy.stiffness * (x[:n] - springy.spring_reference), atol=1e-12)
+    fx = torques.partials(x[:, None], a[:, None], np.zeros(1), {}).fx
+    slopes = np.array([(value(x + 1e-6 * e) - value(x - 1e-6 * e)) / 2e-6 for e in np.eye(2 * n)]).T
+    np.testing.assert_allclose(np.array([np.ravel(row) for row in fx]), slopes, atol=1e-6)

@@ -11,6 +11,7 @@ import trajopt as to
 from dynamics_backends.rigid_body.model.model_builder import JointSpec, ModelBuilder
 from trajopt.problem.goals import Goal, state_goal
 from trajopt.results.status import STATIONARY, Status, StatusCode
+from trajopt.solvers import termination
 from trajopt.solvers.measures import Measures, Violation, measures
 from trajopt.solvers.success import FEASIBLE, SENSITIVE, _on_large_multipliers, checked_status, unchecked_status
 from trajopt.validation.reach import frame_goals, reach_warnings
@@ -637,3 +638,22 @@ def test_failures_of_unstable_steps_name_the_step(solver):
     ocp = to.OCP.single_phase(step, [1e-4, 0.0], 60, 0.02, [to.control_cost(1)], terminal)
     status = to.solve(ocp, solver=solver).status
     assert not status.success and "use substeps =" in status.advice, status
+
+
+def test_many_small_gradients_toward_bounds_are_not_optimal():
+    """A linear cost whose optimum is the lower bound of all controls: each gradient is small, their sum is not."""
+    carts = to.FunctionMap(lambda x, u, t, p: [x[1], u[0] - u[1]], 2, 2)
+    dynamics = to.SampledSystem(to.make_backend(carts, "forward_ad"), "rk4")
+    cost = to.linear_cost(2, control=[1.0, 1.0], weight=1e-4)
+    ocp = to.OCP.single_phase(dynamics, [0.0, 0.0], 300, 2.0 / 300, [cost], u_lower=0.5, u_upper=2.0)
+    for u, sensitive in ((0.5, False), (0.66, True)):
+        xs, us = to.constant_guess(ocp).xs, np.full((300, 2), u)
+        found = measures(ocp, xs, us, np.zeros((300, 2, 2)), {}, FEASIBLE)
+        assert (found.sensitivity > SENSITIVE) == sensitive
+    assert found.sensitivity == pytest.approx((0.66 - 0.5) / 0.66, rel=1e-9)
+
+
+@pytest.mark.parametrize(("costs", "settled"), [([0.0, -9e9, -1e10, -1e10], True), ([0.0, -1e2, -1e4, -1e10], False)])
+def test_an_objective_that_settles_is_not_unbounded(costs, settled):
+    assert termination.has_settled(costs, costs[-1]) == settled
+    assert not termination.has_settled([], costs[-1])

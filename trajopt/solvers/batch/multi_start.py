@@ -116,7 +116,7 @@ def multi_start(
 
 
 def _solved_again(ocp: OCP, checked: Sequence[Optimum], solver: str, options: Any) -> list[Optimum]:
-    """Solve failed optima again from their motions, the cheapest first, until one is a success; return all optima.
+    """Solve failed optima again from their motions, the cheapest first, until one is a success, which replaces its optimum.
 
     Only failed checks for which :func:`trajopt.solve` has a remedy with this solver and its options. Ctrl-C and the time limit of a
     solve end them.
@@ -130,7 +130,7 @@ def _solved_again(ocp: OCP, checked: Sequence[Optimum], solver: str, options: An
             again = solve(ocp, o.solution, options, solver=solver)
             if again.status.code in STOPPED:
                 break
-            found[i] = o._replace(solution=again)
+            found[i] = o._replace(solution=again) if again.status.success else o
         if found[i].solution.status.success:
             break
     return found

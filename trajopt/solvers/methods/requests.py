@@ -38,7 +38,7 @@ class Start(NamedTuple):
 
 
 class FirstGains(NamedTuple):
-    """Compute gains of the Gauss-Newton LQ problem at the guess, with ``delta`` I added to its Hessian; None for zero gains.
+    """Compute gains of the Gauss-Newton LQ problem at the point, with ``delta`` I added to its Hessian; None for zero gains.
 
     With delta = 0 the multipliers of the bounds become mu / slack. Answer: the :class:`Point` with costates under these gains;
     found: True if the LQ problem was convex and the gains are finite. Gains are zero if found is False.

@@ -16,6 +16,7 @@ A'y + z = 0 and a negative maximum of  y'Aw + z'w  over the bounds.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -31,8 +32,8 @@ ACCEPTABLE, NEARLY = 1e-9, 1e-5
 PRECISE = 1e-14
 """Above this residual, the equations of the active set are solved again: dense updates lose digits if H is nearly singular, and
 interior points end at a tolerance."""
-FARKAS_RADIUS = 1e4
-"""A certificate must exclude every w up to FARKAS_RADIUS times the size of the current w."""
+FARKAS_RADIUS, LAST_RADIUS = 1e4, 10.0
+"""A certificate must exclude every w up to FARKAS_RADIUS times the size of the current w; LAST_RADIUS if the solver agrees."""
 MAX_ITERATIONS = 60
 """Maximum number of iterations of the interior point; 1,557 QPs of this toolkit's benchmarks took at most 50."""
 SETTINGS: dict[str, dict[str, Any]] = {
@@ -43,7 +44,6 @@ SETTINGS: dict[str, dict[str, Any]] = {
 _CODES = {
     "SOLVER_RET_INFEASIBLE": QPStatus.INFEASIBLE,
     "SOLVER_RET_LIMITED": QPStatus.MAX_ITERATIONS,
-    "primal infeasible": QPStatus.INFEASIBLE,
     "dual infeasible": QPStatus.UNBOUNDED,
 }
 """Statuses for the codes of CasADi, and of PIQP where CasADi has none."""
@@ -65,12 +65,18 @@ class CasadiQP:
     def solve(self, qp: QP, start: QPSolution | None = None) -> QPSolution:
         """Solve a convex QP, from ``start`` if given and of use; the status is SOLVED only with small KKT residuals.
 
-        Crossed bounds give zeros with the status INFEASIBLE.
+        Crossed bounds give zeros with the status INFEASIBLE. Iterations are zero if the solver does not report them.
         """
         import casadi
 
         if np.greater(*qp.bounds).any():
             return qp.without_solution(QPStatus.INFEASIBLE)
+        free = np.isinf(qp.l) & np.isinf(qp.u)
+        if free.any():  # PIQP prints warnings of such rows
+            found = self.solve(replace(qp.sparse, A=qp.sparse_A[~free], l=qp.l[~free], u=qp.u[~free]))
+            y = np.zeros(len(free))
+            y[~free] = found.y
+            return found._replace(y=y)
         H, A = qp.sparse_H, qp.sparse_A
         self._load(H, A)
         h, a = (casadi.DM(s, M.data) for s, M in zip(self._sparsity, (H, A), strict=True))
@@ -144,8 +150,9 @@ def _judged(qp: QP, solution: QPSolution, stats: dict[str, Any]) -> QPSolution:
     if stats["success"]:
         return solution
     codes = (_CODES.get(str(stats.get(key))) for key in ("unified_return_status", "return_status"))
-    code = next(filter(None, codes), QPStatus.FAILED)
-    return solution._replace(status=QPStatus.INFEASIBLE if _is_infeasible(qp, solution) else code)
+    radius = LAST_RADIUS if stats.get("return_status") == "primal infeasible" else FARKAS_RADIUS
+    code = QPStatus.INFEASIBLE if _is_infeasible(qp, solution, radius) else next(filter(None, codes), QPStatus.FAILED)
+    return solution._replace(status=code)
 
 
 def _relative_residual(qp: QP, solution: QPSolution) -> float:
@@ -157,12 +164,12 @@ def _relative_residual(qp: QP, solution: QPSolution) -> float:
     return worst if np.isfinite(worst) else np.inf
 
 
-def _is_infeasible(qp: QP, solution: QPSolution) -> bool:
-    """True if the multipliers certify that no w up to FARKAS_RADIUS times the size of the current one, plus 1, is feasible."""
+def _is_infeasible(qp: QP, solution: QPSolution, radius: float) -> bool:
+    """True if the multipliers certify that no w up to ``radius`` times the size of the current one, plus 1, is feasible."""
     m, both = len(solution.y), np.concatenate([solution.y, solution.z])
     if not np.isfinite(both).all():
         return False
     bound = np.where(both > 0.0, *reversed(qp.bounds))
     both, bound = np.where(np.isfinite(bound), both, 0.0), np.where(np.isfinite(bound), bound, 0.0)
     rest = float(np.abs(qp.A.T @ both[:m] + both[m:]).sum())
-    return float(both @ bound) < -rest * FARKAS_RADIUS * (1.0 + largest(solution.w))
+    return float(both @ bound) < -rest * radius * (1.0 + largest(solution.w))

@@ -157,10 +157,11 @@ def _at_largest_penalty(moved: Moved, at: termination.Measured, o: SLQOptions) -
     """Return the status of a solve in which a penalty at its maximum would have to rise.
 
     A minimizer is then a stationary point of the violation, up to the gradient of the cost over the penalty. So is a point at
-    which double precision allows no decrease.
+    which double precision allows no decrease, or whose gradient meets its tolerance.
     """
-    inner = moved.solution.status
-    if not (inner.success or inner.code is StatusCode.PRECISION_LIMIT):
+    inner, gradient = moved.solution.status, at.errors.gradient
+    small = gradient is not None and gradient <= o.gradient_tolerance
+    if not (inner.success or inner.code is StatusCode.PRECISION_LIMIT or small):
         return termination.max_penalty(inner.code, at)
     large = o.max_constraint_penalty >= CERTAIN_PENALTY
     prevails = 0.5 * max(moved.rho) * moved.violation**2 >= abs(moved.cost)

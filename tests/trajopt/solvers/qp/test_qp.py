@@ -170,6 +170,22 @@ def test_unbounded(name):
     assert make_qp_solver(name).solve(flat).status is QPStatus.UNBOUNDED
 
 
+def test_rows_without_bounds_have_no_effect(capfd):
+    qp = _random_qp(0)
+    free = replace(qp, A=sp.vstack([qp.A[:1], qp.A], format="csc"), l=np.r_[-np.inf, qp.l], u=np.r_[np.inf, qp.u])
+    found, expected = (make_qp_solver("interior_point").solve(same) for same in (free, qp))
+    np.testing.assert_allclose(found.w, expected.w, rtol=0, atol=1e-9)
+    np.testing.assert_allclose(found.y, np.r_[0.0, expected.y], rtol=0, atol=1e-7)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_feasible_qp_with_a_distant_solution_is_not_infeasible():
+    """w = (-5e6, 5e6); PIQP reports "primal infeasible"."""
+    row, goal, free = sp.csc_matrix([[1e-6, 1e-6]]), np.array([1e-7]), np.full(2, np.inf)
+    qp = QP(1e-3 * sp.identity(2, format="csc"), np.array([1e4, 0.0]), row, goal, goal, -free, free)
+    assert make_qp_solver("interior_point").solve(qp).status is not QPStatus.INFEASIBLE
+
+
 def test_iteration_limit_is_reported(monkeypatch):
     monkeypatch.setitem(casadi_qp.SETTINGS["piqp"]["piqp"], "max_iter", 2)
     assert make_qp_solver("interior_point").solve(_random_qp(0)).status is QPStatus.MAX_ITERATIONS
