@@ -397,7 +397,7 @@ def test_ctrl_c_before_the_replays_keeps_what_the_solver_found():
 
     def interrupt(done, total):
         if done == total:
-            os.kill(os.getpid(), signal.SIGINT)
+            signal.raise_signal(signal.SIGINT)  # to this thread, so that it has arrived on return
 
     found = to.solve_batch(ocp, {"x0": x0}, callback=interrupt, solver="slq", replay=True, threads=1)
     assert found.stopped and {s.code for s in found.status} == {StatusCode.INTERRUPTED}
