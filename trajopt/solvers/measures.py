@@ -15,7 +15,7 @@ smaller result counts. The gradient yields two numbers without units:
     scaled KKT error    max |g_i| / s_i, s_i the largest sum of the absolute terms of g_i, at least EFFECT size(J) / max(1, |u|);
                         complementarity |y| dist / size(J)
     cost sensitivity    max |g_i| U_i / size(J), U_i the largest |u_i| along the trajectory, or the range between its bounds if that
-                        is zero; sum of |y| dist / size(J), with |g_i| as the multipliers of bounds to which gradients push
+                        is zero; sum of |y| dist / size(J), with |g_i| as multipliers of control bounds if the solver has none
 
 The size of the cost and EFFECT are those of :mod:`trajopt.solvers.rules.cost_size`, so that the numbers do not depend on the unit
 of the cost. The sum of |y| dist, the duality gap of a convex problem, estimates the cost above the optimum.
@@ -179,7 +179,9 @@ class _Measured:
         relative = np.where(active, np.minimum(relative, np.abs(gradient) * distance / scale), relative)
         largest = np.abs(self.us).max(axis=0, initial=0.0)
         reach = np.minimum(np.where(largest > 0.0, largest, self._control_ranges()), distance)
-        gap = float(products.sum() + (np.abs(gradient) * np.where(np.isfinite(distance), distance, 0.0)).sum())
+        gap = float(products.sum())
+        if self._bound_multiplier("bounds on u", self.us.shape) is None:
+            gap += float((np.abs(gradient) * np.where(np.isfinite(distance), distance, 0.0)).sum())
         sensitivity = max(float((np.abs(gradient) * reach).max(initial=0.0)), gap) / scale
         kkt = max(float(relative.max(initial=0.0)), float(products.max(initial=0.0)) / scale)
         return kkt if np.isfinite(kkt) else np.inf, sensitivity if np.isfinite(sensitivity) else np.inf
