@@ -33,11 +33,10 @@ from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.scalar import Rows, Scalar
 from dynamics_backends.systems.bodies.along_path import AlongPath, DoubleIntegrator
 from dynamics_backends.systems.bodies.free_body import FreeBody
-from problems.arms.arm import with_springs
 from trajopt.config.task import BackendFactory, Checked, Checks, Contour, Sampling, Task, not_negative, position_of
 from trajopt.problem.residuals import path_offset
 from ..robots.loading import load_fixed_base
-from .arm import holding_forces
+from .arm import holding_forces, with_springs
 
 
 @dataclass(frozen=True, kw_only=True)

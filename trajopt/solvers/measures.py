@@ -181,7 +181,7 @@ class _Measured:
         reach = np.minimum(np.where(largest > 0.0, largest, self._control_ranges()), distance)
         gap = float(products.sum())
         if self._bound_multiplier("bounds on u", self.us.shape) is None:
-            gap += float((np.abs(gradient) * np.where(np.isfinite(distance), distance, 0.0)).sum())
+            gap += float((np.abs(gradient) * np.where(np.isfinite(distance), reach, 0.0)).sum())
         sensitivity = max(float((np.abs(gradient) * reach).max(initial=0.0)), gap) / scale
         kkt = max(float(relative.max(initial=0.0)), float(products.max(initial=0.0)) / scale)
         return kkt if np.isfinite(kkt) else np.inf, sensitivity if np.isfinite(sensitivity) else np.inf

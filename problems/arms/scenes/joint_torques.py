@@ -17,7 +17,7 @@ from dynamics_backends.rigid_body.model.state import state_manifold
 from dynamics_backends.scalar import Rows, Scalar
 from dynamics_backends.systems.bodies.actuated_body import with_diagonal
 from dynamics_backends.systems.bodies.rigid_body_map import in_state
-from problems.arms.arm import with_springs
+from ..arm import with_springs
 
 
 class Torques:

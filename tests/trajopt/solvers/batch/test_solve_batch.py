@@ -392,7 +392,15 @@ def test_with_replay_statuses_are_those_of_checked_solves(solver):
     assert not failed.status.success and "not replayed on finer dynamics: the solve failed" in failed.report()
 
 
-def test_ctrl_c_before_the_replays_keeps_what_the_solver_found():
+@pytest.fixture
+def default_ctrl_c():
+    """A shell may start background processes with Ctrl-C ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def test_ctrl_c_before_the_replays_keeps_what_the_solver_found(default_ctrl_c):
     ocp, x0 = slowed("rk4")
 
     def interrupt(done, total):
