@@ -7,7 +7,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input -qq
-INSTALL := $(PIP) install -c constraints.txt -e
+# Python compiles the modules that are used when they are first imported: pip would compile all.
+INSTALL := $(PIP) install --no-compile -c constraints.txt -e
+EXTRAS := test,dev,robots,sim,view
 DEMO_OUT := out/demo
 
 .DEFAULT_GOAL := help
@@ -51,10 +53,9 @@ $(STAMP): pyproject.toml setup.py constraints.txt tools/install_cyipopt.py
 	    "Remedy: apt install python3-venv (Debian, Ubuntu), or put virtualenv on the path" >&2; exit 1; \
 	fi
 	@echo 'Installing into $(VENV) (once; some minutes, 1.6 GB) ...'
-	@$(INSTALL) '.[test,dev,robots,sim,view]' </dev/null
+	@$(INSTALL) '.[$(EXTRAS),scene]' </dev/null || { $(INSTALL) '.[$(EXTRAS)]' </dev/null && \
+	  echo 'warning: without the extra scene, motions among obstacles are checked with capsules only, and no paths around them are planned' >&2; }
 	@$(BIN)/python tools/install_cyipopt.py </dev/null
-	@$(INSTALL) '.[scene]' </dev/null || \
-	  echo 'warning: without the extra scene, motions among obstacles are checked with capsules only, and no paths around them are planned' >&2
 	@touch $@
 
 $(VENV)/.traces: $(STAMP) tools/build_traces.py
