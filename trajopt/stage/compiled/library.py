@@ -124,7 +124,7 @@ class Library:
         return self._second_workspaces[substeps]
 
 
-_MOST_LIBRARIES = 256
+_MOST_LIBRARIES = 64
 _known: dict[tuple[Any, StageShape], Library | Exception] = {}
 
 
