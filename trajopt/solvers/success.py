@@ -25,11 +25,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dynamics_backends.protocol import Array
+from dynamics_backends.protocol import Array, NeedsScheme, unwrapped
 from trajopt.collisions.self_collision import NOT_CHECKED
 from trajopt.problem.goals import Goal
 from trajopt.problem.guess import Guess
-from trajopt.problem.ocp import OCP
+from trajopt.problem.ocp import OCP, DiscreteMap
 from trajopt.results.solution import Solution
 from trajopt.results.status import STATIONARY, Status, StatusCode
 from trajopt.solvers import termination
@@ -44,6 +44,7 @@ from trajopt.solvers.measures import (
     size_at_guess,
 )
 from trajopt.solvers.rules.cost_size import cost_size
+from trajopt.step.integrators import SCHEMES
 from trajopt.validation.between_knots import BetweenKnots
 from trajopt.validation.holonomic_constraints import LARGEST_ERROR, open_constraints
 from trajopt.validation.limit_violations import has_links, limit_violations, violated_at_end
@@ -224,14 +225,17 @@ def _shorter_steps(ocp: OCP) -> str:
     """Return the advice for a motion that does not hold, with the number of substeps if it is known."""
     known = [p.dynamics.sampling.substeps for p in ocp.phases if p.dynamics.sampling is not None]
     more = f"substeps = {FINER * max(known)} instead of {max(known)}" if known else "more substeps"
-    accurate = all(_is_accurate(phase.dynamics) for phase in ocp.phases)
-    scheme = "" if accurate else ", or rk4 in place of a scheme of lower order"
+    coarse = any(_could_use_rk4(phase.dynamics) for phase in ocp.phases)
+    scheme = ", or rk4 in place of a scheme of lower order" if coarse else ""
     return f"Use shorter time steps ({more}, or a smaller dt with a larger horizon){scheme}."
 
 
-def _is_accurate(dynamics: Any) -> bool:
-    """True unless a step integrates by a scheme of lower order than rk4."""
-    return getattr(dynamics, "scheme", "rk4") == "rk4"
+def _could_use_rk4(dynamics: DiscreteMap) -> bool:
+    """True if a step integrates by a scheme of lower order than rk4, which the system does not need."""
+    own = dynamics.sampling
+    if own is None or own.scheme not in SCHEMES or own.scheme == "rk4":
+        return False
+    return not isinstance(unwrapped(own.backend.map), NeedsScheme)
 
 
 def with_descent(ocp: OCP, guess: Guess, solution: Solution) -> Solution:

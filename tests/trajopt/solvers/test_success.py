@@ -13,7 +13,14 @@ from trajopt.problem.goals import Goal, state_goal
 from trajopt.results.status import STATIONARY, Status, StatusCode
 from trajopt.solvers import termination
 from trajopt.solvers.measures import Measures, Violation, measures
-from trajopt.solvers.success import FEASIBLE, SENSITIVE, _on_large_multipliers, checked_status, unchecked_status
+from trajopt.solvers.success import (
+    FEASIBLE,
+    SENSITIVE,
+    _on_large_multipliers,
+    _shorter_steps,
+    checked_status,
+    unchecked_status,
+)
 from trajopt.validation.reach import frame_goals, reach_warnings
 
 N, DT = 20, 0.1
@@ -339,6 +346,20 @@ def test_without_checks_a_large_kkt_error_is_no_success():
     status = unchecked_status(converged, 0.0, np.zeros((3, 1)), 1.0)
     assert status.code is StatusCode.ACCEPTABLE and "scaled KKT error 2.4e-02, tolerance 1e-04" in status.message
     assert unchecked_status(converged, 0.0, np.zeros((3, 1)), 1.0, tolerance=0.1).code is StatusCode.CONVERGED
+
+
+class OwnSteps(to.FunctionMap):
+    """A double integrator whose accelerations are means over semi-implicit Euler steps."""
+
+    scheme = "semi_implicit_euler"
+
+
+@pytest.mark.parametrize(("kind", "advised"), [(to.FunctionMap, True), (OwnSteps, False)])
+def test_rk4_is_advised_only_to_systems_that_can_use_it(kind, advised):
+    system = kind(lambda x, u, t, p: [x[1], u[0]], 2, 1, second_order=True)
+    step = to.SampledSystem(to.make_backend(system, "central_difference", engine="numpy"), "semi_implicit_euler")
+    ocp = to.OCP.single_phase(step, [0.0, 0.0], N, DT, [to.control_cost(1)])
+    assert ("rk4" in _shorter_steps(ocp)) is advised
 
 
 @pytest.mark.parametrize("size", [1.0, 1e-2])
