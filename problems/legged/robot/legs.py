@@ -3,7 +3,8 @@
 A *limb* is the path from the base to a body without children. Its *end* is a contact frame of that body, if its file defines
 one (MJCF), or else the link farthest from the joint.  Bodies that carry legs on both sides, such as a waist or a spine, belong to
 the trunk, not to the legs.  The feet are the ends that reach lowest in the neutral configuration, relative to the joint at which
-the lowest limb begins; so the height of the base frame has no effect.
+the lowest limb begins; so the height of the base frame has no effect.  If no limb reaches below that joint, as with legs that are
+stretched out sideways, the feet are the ends of the limbs with the most frequent number of joints, if there are at least four.
 The robot faces along the x axis of its base, or along y if more leg joints turn about x than about y.
 The *flexion joint* of a leg is the first that turns about the lateral axis.  With this joint at h and the foot at f
 (neutral configuration, base frame rotated to face along x),
@@ -15,6 +16,7 @@ The *flexion joint* of a leg is the first that turns about the lateral axis.  Wi
 from __future__ import annotations
 
 from collections.abc import Sequence
+from statistics import mode
 from typing import NamedTuple
 
 import numpy as np
@@ -24,6 +26,8 @@ from dynamics_backends.rigid_body.model.model import Model
 
 LOW = 0.8
 """Depth of a limb end, relative to the lowest one, from which on it is a foot."""
+QUADRUPED = 4
+"""Minimum number of limbs with as many joints that count as legs if no limb reaches down."""
 MORE = 1.1
 """Ratio of joint axes along x to those along y from which on a robot faces along y; legs that point outward have no clear
 ratio."""
@@ -81,7 +85,7 @@ def lowest_ends(model: Model) -> tuple[str, ...]:
 
 
 def _low_ends(model: Model) -> list[str]:
-    """Return the limb ends that reach lowest in the neutral configuration, below the start of the lowest limb."""
+    """Return the limb ends that reach lowest in the neutral configuration; if none reaches down, see the module."""
     posed = Posed.neutral(model)
     tips = [b for b in range(1, model.nb) if b not in model.parent]
     heights = {_end(model, b): float(posed.frame(model, _end(model, b))[2]) for b in tips}
@@ -90,7 +94,12 @@ def _low_ends(model: Model) -> list[str]:
     lowest = min(heights, key=heights.__getitem__)
     begin = float(posed.p[_above(model, model.frames[model.frame_id(lowest)].body)[0], 2])
     depth = {end: begin - z for end, z in heights.items()}
-    return [end for end, d in depth.items() if d > 0 and d >= LOW * depth[lowest]]
+    if depth[lowest] > 0:
+        return [end for end, d in depth.items() if d >= LOW * depth[lowest]]
+    counts = {_end(model, b): len(_above(model, b)) for b in tips}
+    alike = mode(list(counts.values()))
+    ends = [end for end, count in counts.items() if count == alike]
+    return ends if len(ends) >= QUADRUPED else []
 
 
 def _end(model: Model, body: int) -> str:

@@ -134,8 +134,8 @@ SHAPE = '<collision><origin xyz="0 0 -0.2"/><geometry><sphere radius="0.02"/></g
 WHEEL = '<collision><geometry><cylinder radius="0.1" length="0.05"/></geometry></collision>'
 
 
-def without_foot_links(tmp_path, shape):
-    """A quadruped whose legs end with a joint, 0.25 m below the hip, and a body with a shape."""
+def without_foot_links(tmp_path, shape, knee="0 0 -0.25"):
+    """A quadruped whose legs end with a joint at ``knee`` [m], seen from the hip, and a body with a shape."""
     inertial = (
         '<inertial><mass value="1"/><inertia ixx="0.01" iyy="0.01" izz="0.01" ixy="0" ixz="0" iyz="0"/></inertial>'
     )
@@ -145,7 +145,7 @@ def without_foot_links(tmp_path, shape):
         for part, at, axis in (
             ("hip", f"{x} {y} 0", "1 0 0"),
             ("thigh", "0 0 0", "0 1 0"),
-            ("shank", "0 0 -0.25", "0 1 0"),
+            ("shank", knee, "0 1 0"),
         ):
             link = f"{name}_{part}"
             parts.append(f'<link name="{link}">{inertial}{shape if part == "shank" else ""}</link>')
@@ -157,6 +157,11 @@ def without_foot_links(tmp_path, shape):
     path = tmp_path / "quadruped.urdf"
     path.write_text(f'<robot name="quadruped">{"".join(parts)}</robot>')
     return load_robot(str(path), base="floating")
+
+
+def test_legs_that_are_level_in_the_neutral_configuration_are_found(tmp_path):
+    model = without_foot_links(tmp_path, "", knee="-0.25 0 0")
+    assert lowest_ends(model) == ("lf_shank", "rf_shank", "lh_shank", "rh_shank")
 
 
 def test_legs_without_a_foot_link_end_at_their_shapes(tmp_path):
