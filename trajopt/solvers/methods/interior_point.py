@@ -230,10 +230,7 @@ class InteriorPoint:
         once. Restoration follows if no step is accepted, or after a series of very short steps. Without an accepted step at an
         error of at most ACCEPTABLE the solve ends: with CONVERGED if the tolerances of the options hold, else with PRECISION.
         """
-        tolerance = self._tolerance
-        if self.now.error <= tolerance:  # only the violation is too large
-            tolerance = min(tolerance, self.options.constraint_tolerance)
-        self.barrier.min_mu = FINAL_FRACTION * tolerance
+        self.barrier.min_mu = FINAL_FRACTION * min(self._tolerance, self.options.constraint_tolerance)
         end = self._termination()
         if end is not None:
             self._report(0.0, 0.0)
