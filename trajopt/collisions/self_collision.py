@@ -207,7 +207,7 @@ def _run_check(model: Model, changed: int, values: bytes) -> SelfCollisionCheck:
         check = robot.check
         if check is None:
             return _by_capsules(robot, near)
-        found = {pair: _deepest(check, pair, knots, qs) for pair, knots in near.items()}
+        found = {pair: _Overlaps(check, pair, knots, qs).deepest() for pair, knots in near.items()}
         touching = {pair: deepest for pair, deepest in found.items() if deepest is not None}
         always = robot.always if touching else frozenset()
     except (ValueError, OSError, ModuleNotFoundError, MemoryError) as error:
@@ -263,7 +263,7 @@ class _Robot:
         enough, check = ALWAYS * SAMPLES, self.check
         often = {pair: k for pair, k in _overlaps(self.cover, self.pairs, qs).items() if len(k) >= enough}
         if check is not None:
-            often = {pair: k for pair, k in often.items() if len(_touching(check, pair, k, qs)) >= enough}
+            often = {pair: k for pair, k in often.items() if len(_Overlaps(check, pair, k, qs).knots()) >= enough}
         return frozenset(often)
 
 
@@ -310,31 +310,35 @@ def _overlaps(robot: RobotCover, pairs: tuple[Pair, ...], qs: Array) -> dict[Pai
     return found
 
 
-def _touching(check: MeshCheck, pair: Pair, knots: Array, qs: Array) -> dict[int, tuple[float, str, str]]:
-    """Return depth [m] and links of the deepest overlap of two bodies by true shapes, by knot, for each of ``knots`` with overlap.
+class _Overlaps:
+    """Overlaps by true shapes of two bodies at ``knots``, indices of configurations in qs (M, nq), by more than TOUCH."""
 
-    knots: indices of configurations in qs (M, nq). The links are in the order of the pair. Depths up to TOUCH are no overlap.
-    """
-    places = check.places(qs[knots])
-    parts = [[i for i, part in enumerate(check.parts) if part.body == body] for body in pair]
-    found: dict[int, tuple[float, str, str]] = {}
-    for k, knot in enumerate(knots.tolist()):
-        for i in parts[1]:
-            for j in parts[0]:
-                depth = check.depth(i, j, k, places)
-                if depth > max(TOUCH, found.get(knot, (0.0,))[0]):
-                    found[knot] = depth, check.parts[j].link, check.parts[i].link
-    return found
+    def __init__(self, check: MeshCheck, pair: Pair, knots: Array, qs: Array) -> None:
+        self.check, self.indices, self.places = check, knots.tolist(), check.places(qs[knots])
+        near, far = ([i for i, part in enumerate(check.parts) if part.body == body] for body in pair)
+        self.parts = [(i, j) for i in far for j in near]
 
+    def knots(self) -> list[int]:
+        """Return the indices k of the knots at which the bodies overlap."""
+        return [
+            k
+            for k in range(len(self.indices))
+            if any(self.check.is_deeper(i, j, k, self.places, TOUCH) for i, j in self.parts)
+        ]
 
-def _deepest(check: MeshCheck, pair: Pair, knots: Array, qs: Array) -> SelfCollision | None:
-    """Return the deepest overlap of two bodies by true shapes at ``knots``, or None if no depth exceeds TOUCH."""
-    touching = _touching(check, pair, knots, qs)
-    if not touching:
-        return None
-    knot = max(touching, key=lambda k: touching[k][0])
-    depth, first, second = touching[knot]
-    return SelfCollision((first, second), knot, depth, len(touching))
+    def deepest(self) -> SelfCollision | None:
+        """Return the deepest overlap, the first one of equal ones, or None without any; its links are in the order of the pair."""
+        knots = self.knots()
+        found, depth = None, TOUCH
+        for k in knots:
+            for i, j in self.parts:
+                if not self.check.is_deeper(i, j, k, self.places, depth):
+                    continue
+                exact = self.check.depth(i, j, k, self.places)
+                if exact > depth:  # a longer translation may run into the other mesh again
+                    links, depth = (self.check.parts[j].link, self.check.parts[i].link), exact
+                    found = SelfCollision(links, self.indices[k], depth, len(knots))
+        return found
 
 
 def _name(robot: RobotCover, body: int) -> str:

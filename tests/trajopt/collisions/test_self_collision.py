@@ -7,6 +7,7 @@ import pytest
 
 import trajopt as to
 from trajopt.collisions import self_collision
+from trajopt.collisions.mesh_check import MeshCheck
 from trajopt.collisions.self_collision import check_self_collision
 
 INERTIA = '<inertial><mass value="1"/><inertia ixx="1" iyy="1" izz="1" ixy="0" ixz="0" iyz="0"/></inertial>'
@@ -155,6 +156,18 @@ def test_meshes_that_are_not_convex_overlap_as_the_boxes_they_consist_of(load, t
     (found,), (expected,) = by_mesh.collisions, by_boxes.collisions
     assert found.links == expected.links and found.knots == expected.knots > 1
     assert expected.depth <= found.depth < 1.5 * expected.depth
+
+
+def test_depths_are_computed_of_the_deepest_overlaps_only(load, tmp_path, monkeypatch):
+    """The depth of two meshes takes several hundred collision checks, a comparison with a depth 26."""
+    pytest.importorskip("coal")
+    depths, depth = [], MeshCheck.depth
+    monkeypatch.setattr(MeshCheck, "depth", lambda *args: depths.append(depth(*args)) or depths[-1])
+    mesh, _ = two_boxes(tmp_path / "bar.stl", 0.4)
+    model = load(file(mesh, mesh))
+    (found,) = check_self_collision(model, np.linspace(ROLLED[0], ROLLED[-1], 201)).collisions
+    assert found.depth == max(depths) and depths == sorted(set(depths))
+    assert len(depths) < 0.1 * found.knots
 
 
 def test_a_changed_file_is_read_again(tmp_path):
