@@ -12,6 +12,7 @@ from dynamics_backends.rigid_body.geometry.link_shapes import link_shapes
 from dynamics_backends.rigid_body.mjcf.loader import mjcf_postures
 from experiments.cli.main import main
 from problems.arms.arm import Arm
+from problems.arms.scenes.scene_robot import scene_robot
 from problems.arms.scenes.scene_settings import load_scene
 from problems.legged.robot.stance import CROUCH, Stance
 from problems.legged.robot.walker import LeggedRobot
@@ -42,6 +43,16 @@ def test_a_configuration_takes_the_path_of_an_mjcf(arm, capsys):
     out = capsys.readouterr()
     assert ended.value.code == 0, out.err
     assert "arm: 3 bodies" in out.out and "note: no actuator drives a joint, yet it has a control here: bend" in out.out
+
+
+def test_objects_in_the_file_of_an_arm_are_not_its_links(tmp_path):
+    path = tmp_path / "arm.xml"
+    toy = '<body name="toy" pos="1 1 1"><freejoint/><geom size="0.1"/></body></worldbody>'
+    path.write_text(ARM.replace("</worldbody>", toy), encoding="utf-8")
+    model = load_fixed_base(str(path))
+    robot = scene_robot(model)
+    assert [shape.link for shape in robot.shapes] == ["stand", "upper", "lower", "hand"]
+    assert set(robot.cover.links) == {"stand", "upper", "lower", "hand"}
 
 
 def test_a_keyframe_is_a_posture_by_name(arm):

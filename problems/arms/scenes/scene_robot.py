@@ -115,16 +115,21 @@ def _shapes_of(thing: Carried) -> list[PlacedShape]:
 
 def robot_shapes(model: Model, missing: str = "error") -> tuple[tuple[PlacedShape, ...], tuple[str, ...]]:
     """Return the collision shapes of a robot, and sentences about ignored meshes. Raises ValueError for missing meshes or
-    shapes."""
+    shapes.
+
+    Shapes of objects in its file that are not part of the model are left out.
+    """
     file = Path(model.source)
     found = _cached_shapes(model.source, model.package_dirs, file.stat().st_mtime_ns if file.is_file() else 0)
     if found.missing:  # the files may exist by now
         found = link_shapes(model.source, "collision", package_dirs=model.package_dirs)
     if found.missing and missing == "error":
         raise ValueError(f"{'; '.join(found.missing)}; set missing_meshes = 'leave_out' to ignore them")
-    if not found.placed:
+    links = {frame.name for frame in model.frames}
+    placed = tuple(shape for shape in found.placed if shape.link in links)
+    if not placed:
         raise ValueError(f"{model.name} has no collision shapes: collisions cannot be checked")
-    return found.placed, tuple(f"ignored: {sentence}" for sentence in found.missing)
+    return placed, tuple(f"ignored: {sentence}" for sentence in found.missing)
 
 
 CACHE_SIZE = 16
