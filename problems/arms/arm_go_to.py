@@ -53,7 +53,7 @@ from .arm_limits import (
     friction_notes,
     goal_limit_warnings,
     joint_limits,
-    mimic_warnings,
+    joint_warnings,
     placeholder_warnings,
     require_goal_within_limits,
     torque_bounds,
@@ -264,7 +264,7 @@ def build(settings: Settings, backend: BackendFactory) -> Task:
                 if s.terminal == "constraint" and s.goal_position is not None and report.too_short
                 else ()
             ),
-            *mimic_warnings(model),
+            *joint_warnings(model),
             *goal_limit_warnings(arm),
             *(
                 ()

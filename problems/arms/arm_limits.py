@@ -8,6 +8,7 @@ import numpy as np
 
 import trajopt as to
 from dynamics_backends.protocol import Array
+from dynamics_backends.rigid_body.mjcf.notes import UNDRIVEN
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.rigid_body.urdf.mimic import INDEPENDENT
 from .arm import Arm, holding_forces
@@ -149,10 +150,19 @@ def _weak_joint_warning(model: Model, name: str, qs: Array, limits: Array) -> st
     )
 
 
-def mimic_warnings(model: Model) -> tuple[str, ...]:
-    """Return a warning about joints that follow others on the real robot, and may move away from them here."""
-    remedy = "the robot cannot follow a motion in which they move apart; problem.locked_joints makes both rigid"
-    return tuple(f"{note}; {remedy}" for note in model.notes if note.startswith(INDEPENDENT))
+_REMEDIES = {
+    INDEPENDENT: "the robot cannot follow a motion in which they move apart; problem.locked_joints makes both rigid",
+    UNDRIVEN: "the robot cannot make a motion that needs this force; problem.locked_joints makes a joint rigid, and a "
+    "script leaves its force out (to.FreeBody(model, actuated=...))",
+}
+"""Remedies by the beginnings of notes of a model about joints that move, or are driven, otherwise than those of the robot."""
+
+
+def joint_warnings(model: Model) -> tuple[str, ...]:
+    """Return warnings about joints that follow others on the real robot, but not here, and about joints without actuators."""
+    return tuple(
+        f"{note}; {remedy}" for begin, remedy in _REMEDIES.items() for note in model.notes if note.startswith(begin)
+    )
 
 
 def friction_notes(model: Model, remedy: str) -> tuple[str, ...]:

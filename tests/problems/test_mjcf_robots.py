@@ -8,10 +8,12 @@ from mjcf_robots import ARM, quadruped, spider, waisted
 
 import trajopt as to
 from dynamics_backends.names import UnknownName
+from dynamics_backends.registry import make_backend
 from dynamics_backends.rigid_body.geometry.link_shapes import link_shapes
 from dynamics_backends.rigid_body.mjcf.loader import mjcf_postures
 from experiments.cli.main import main
 from problems.arms.arm import Arm
+from problems.arms.arm_go_to import Settings, build
 from problems.arms.scenes.scene_robot import scene_robot
 from problems.arms.scenes.scene_settings import load_scene
 from problems.legged.robot.stance import CROUCH, Stance
@@ -43,6 +45,13 @@ def test_a_configuration_takes_the_path_of_an_mjcf(arm, capsys):
     out = capsys.readouterr()
     assert ended.value.code == 0, out.err
     assert "arm: 3 bodies" in out.out and "note: no actuator drives a joint, yet it has a control here: bend" in out.out
+
+
+def test_forces_without_an_actuator_are_a_warning(arm):
+    posed = {"robot": arm, "q0": {"lift": 0.2}, "goal_q": {"lift": 0.4}}
+    (warning,) = build(Settings(**posed), make_backend).warnings
+    assert warning.startswith("no actuator drives a joint, yet it has a control here: bend; the robot cannot make")
+    assert build(Settings(**posed, locked_joints=("bend",)), make_backend).warnings == ()
 
 
 def test_objects_in_the_file_of_an_arm_are_not_its_links(tmp_path):

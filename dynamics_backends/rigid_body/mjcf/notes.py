@@ -19,6 +19,8 @@ from dynamics_backends.rigid_body.model.model import Model
 
 NAMED = 6
 """Maximum number of names listed."""
+UNDRIVEN = "no actuator drives a joint, yet it has a control here"
+"""Beginning of the note on joints without actuators in a file with actuators."""
 
 
 def left_out(
@@ -162,9 +164,7 @@ def _actuators(m: Any, names: Names, found: tuple[Actuator, ...], joints: Collec
     notes += [
         f"controls are joint forces here; in the file joints are driven by {k}: {_listed(v)}" for k, v in kinds.items()
     ]
-    notes += _sentence(
-        "no actuator drives a joint, yet it has a control here", [j for j in undriven(m, names, found) if j in joints]
-    )
+    notes += _sentence(UNDRIVEN, [j for j in undriven(m, names, found) if j in joints])
     limits = [(joint, limit) for joint, limit in effort_limits(m, names, found).items() if joint in joints]
     uneven = [name for name, limit in limits if abs(limit[0]) != abs(limit[1]) and not one_sided(limit)]
     return [*notes, *_sentence("effort limits differ by direction; the smaller one applies here", uneven)]

@@ -30,7 +30,7 @@ from trajopt.guesses.timed_path import has_toppra
 from trajopt.problem.constraints import Constraint
 from ...robots.loading import load_fixed_base
 from ..arm import Arm, Configuration
-from ..arm_limits import friction_notes, mimic_warnings, missing_limit_warnings, weak_joint_warnings
+from ..arm_limits import friction_notes, joint_warnings, missing_limit_warnings, weak_joint_warnings
 from ..goal_orientation import Orientation, goal_orientation, orientation_check, orientation_warnings
 from .in_scene import Limits, MotionInScene, guess_along_path, step_fractions
 from .path_timing import PathTiming
@@ -240,7 +240,7 @@ def task_in_scene(
             *orientation_warnings(arm, s.goal_rotation, lambda R: False, missed=False),
             *weak_joint_warnings(arm, s.torque_scale, goal[None]),
             *missing_limit_warnings(model),
-            *mimic_warnings(model),
+            *joint_warnings(model),
         ),
         notes=(
             f"goal: {arm.frame} at {_place(goal_point)}",
