@@ -220,16 +220,25 @@ class Equality(NamedTuple):
         return Follower(self.joints[1], a[1], r1 + a[0] - a[1] * r2)
 
 
-def equalities(m: Any, names: Names) -> tuple[tuple[Equality, ...], tuple[str, ...]]:
-    """Supported active equalities, and a sentence about each other one; both empty if the file disables equalities."""
-    found, left = [], []
+IDLE = "is not active", "ties bodies that do not move"
+"""Reasons for which an equality has no effect, in MuJoCo either."""
+
+
+def equalities(m: Any, names: Names) -> tuple[tuple[Equality, ...], tuple[str, ...], tuple[str, ...]]:
+    """Supported active equalities, and a sentence about each unsupported one and about each one without effect.
+
+    All are empty if the file disables equalities.
+    """
+    found: list[Equality] = []
+    left: list[str] = []
+    idle: list[str] = []
     for i in range(m.neq if enabled(m, "EQUALITY", "CONSTRAINT") else 0):
         one, reason = _equality(m, names, i)
         if one is not None:
             found.append(one)
         else:
-            left.append(f"the equality {names.equalities[i]!r} {reason}: ignored")
-    return tuple(found), tuple(left)
+            (idle if reason in IDLE else left).append(f"the equality {names.equalities[i]!r} {reason}: ignored")
+    return tuple(found), tuple(left), tuple(idle)
 
 
 def _equality(m: Any, names: Names, i: int) -> tuple[Equality | None, str]:
@@ -238,11 +247,11 @@ def _equality(m: Any, names: Names, i: int) -> tuple[Equality | None, str]:
 
     kind, name = mujoco.mjtEq(int(m.eq_type[i])).name.removeprefix("mjEQ_").lower(), names.equalities[i]
     if not m.eq_active0[i]:
-        return None, "is not active"
+        return None, IDLE[0]
     if kind in ("connect", "weld"):
         sides = _coupled_places(m, names, i, kind)
         if not any(moves(m, side.body) for side in sides):
-            return None, "ties bodies that do not move"
+            return None, IDLE[1]
         return Equality(name, "weld" if kind == "weld" else "connect", _baumgarte_gains(m, i), sides), ""
     if kind == "joint":
         return _joint_equality(m, names, i, name)

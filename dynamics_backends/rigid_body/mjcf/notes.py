@@ -39,7 +39,8 @@ def left_out(
         *_unsupported_options(m),
     ]
     moving += _one_sided(m, names, found, joints)
-    other_notes = [*_dry_friction(m, names, joints), *_actuators(m, names, found, joints), *_things(m)]
+    idle = equalities(m, names)[2]
+    other_notes = [*_dry_friction(m, names, joints), *_actuators(m, names, found, joints), *idle, *_things(m)]
     return moving, other_notes
 
 
@@ -139,7 +140,7 @@ def _equalities(m: Any, names: Names, joints: Collection[str], followed: Collect
 
     Equalities of joints that are not among ``joints``, those of the model, constrain nothing.
     """
-    found, left = equalities(m, names)
+    found, left, _ = equalities(m, names)
     moving = [one for one in found if one.kind != "joint" or {*one.joints} & {*joints}]
     free = [f"{one.name} ({one.kind})" for one in moving if one.name not in followed]
     return [
