@@ -29,6 +29,7 @@ from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.mjcf.mujoco_states import MujocoStates
 from dynamics_backends.rigid_body.mjcf.source import Names, compiled, is_mjcf, source_path
 from dynamics_backends.rigid_body.model.model import Frame, Model, root_joint
+from dynamics_backends.rigid_body.spatial.rotations import quaternion_matrices, rpy_angles
 from trajopt.replanning.sampled_plant import Push, pushed
 from trajopt.replanning.workers import steps_of
 
@@ -53,6 +54,10 @@ def mujoco_urdf(text: str, floating: bool, *, inertial: bool = True) -> str:
     for tag in EXTRAS:
         for element in root.findall(tag):
             root.remove(element)
+    for origin in root.iter("origin"):
+        if quaternion := origin.attrib.pop("quat_xyzw", ""):  # MuJoCo reads URDF 1.0
+            angles = rpy_angles(quaternion_matrices(np.array(quaternion.split(), dtype=float), "quat_xyzw"))
+            origin.set("rpy", " ".join(map(str, angles.tolist())))
     dropped = SHAPES if inertial else (*SHAPES, "inertial")
     for link in root.findall("link"):
         for element in [e for e in link if e.tag in dropped]:

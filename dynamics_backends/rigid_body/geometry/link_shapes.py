@@ -35,7 +35,6 @@ from dynamics_backends.rigid_body.geometry.shapes import (
 )
 from dynamics_backends.rigid_body.mjcf.contact_points import body_poses, collides
 from dynamics_backends.rigid_body.mjcf.source import Names, compiled, is_mjcf, moves, rotation
-from dynamics_backends.rigid_body.spatial.rotations import rpy_matrix
 from dynamics_backends.rigid_body.urdf.xml_source import Element, is_text, read_xml
 
 Purpose = Literal["visual", "collision"]
@@ -91,8 +90,8 @@ def urdf_shapes(
         except MeshMissing as reason:
             missing.setdefault(str(reason), []).append(name)
             continue
-        p, rpy = element.origin()
-        placed += [PlacedShape(name, shape, rpy_matrix(rpy), p, own or color) for shape, own in shapes]
+        p, R = element.origin()
+        placed += [PlacedShape(name, shape, R, p, own or color) for shape, own in shapes]
     sentences = [f"{reason}: {', '.join(dict.fromkeys(links))} lacks it" for reason, links in missing.items()]
     if len(sentences) > NAMED:
         sentences[NAMED:] = [f"{len(sentences) - NAMED} more meshes were not found"]

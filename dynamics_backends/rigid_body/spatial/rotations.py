@@ -97,7 +97,7 @@ def _matrices(given: np.ndarray, what: str) -> np.ndarray:
     if given.shape[-2:] == (3, 3):
         return _nearest_rotations(given, what)
     if given.ndim in (1, 2) and given.shape[-1] == 4:
-        return _quaternion_matrices(given, what)
+        return quaternion_matrices(given, what)
     if given.ndim in (1, 2) and given.shape[-1] == 3:
         if np.abs(given).max() > 2.0 * np.pi + ROUNDED:
             raise ValueError(f"{what} is {given.tolist()}: roll, pitch, yaw are in radians, within +-2 pi (degrees?)")
@@ -123,7 +123,7 @@ def _nearest_rotations(R: np.ndarray, what: str) -> np.ndarray:
     return U @ Vt
 
 
-def _quaternion_matrices(quaternion: np.ndarray, what: str) -> np.ndarray:
+def quaternion_matrices(quaternion: np.ndarray, what: str) -> np.ndarray:
     """Rotations (..., 3, 3) of quaternions x y z w (..., 4). Raises ValueError if a norm is not 1 up to ROUNDED."""
     norm = np.linalg.norm(quaternion, axis=-1, keepdims=True)
     worst = norm.ravel()[np.argmax(np.abs(norm - 1.0))]

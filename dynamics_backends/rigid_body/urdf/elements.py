@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from dynamics_backends.names import nearest_names
-from dynamics_backends.rigid_body.spatial.rotations import rpy_matrix, snap_rotation, snap_vector, unit_axis
+from dynamics_backends.rigid_body.spatial.rotations import snap_rotation, snap_vector, unit_axis
 from dynamics_backends.rigid_body.urdf.xml_source import Element
 
 JOINT_KINDS = {  # URDF type -> joint type of the model
@@ -148,10 +148,10 @@ def read_link(element: Element) -> Link:
     link.mass = inertial.required("mass").number("value")
     if link.mass < 0:
         raise inertial.required("mass").error(f"the mass is {link.mass:g}: give one that is not negative")
-    link.com, rpy = inertial.origin()
+    link.com, R = inertial.origin()
     tensor = inertial.first("inertia")
     if tensor is not None:
-        link.inertia = _rotated(_tensor(tensor), rpy)
+        link.inertia = _rotated(_tensor(tensor), R)
     return link
 
 
@@ -165,11 +165,10 @@ def _tensor(element: Element) -> np.ndarray:
     return np.array([[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]])
 
 
-def _rotated(tensor: np.ndarray, rpy: np.ndarray) -> np.ndarray:
-    """Tensor R tensor R' for the rotation R of roll, pitch, yaw; unchanged for zero angles."""
-    if not rpy.any():
+def _rotated(tensor: np.ndarray, R: np.ndarray) -> np.ndarray:
+    """Tensor R tensor R' for a rotation R (3, 3); unchanged for the identity."""
+    if np.array_equal(R, np.eye(3)):
         return tensor
-    R = rpy_matrix(rpy)
     tensor = R @ tensor @ R.T
     return (tensor + tensor.T) / 2
 
@@ -185,8 +184,7 @@ def read_joint(element: Element, snap: float | None, warnings: list[str]) -> Joi
         near = nearest_names(urdf_type, list(JOINT_KINDS), 1)
         hint = f"did you mean {near[0]!r}? " if near else ""
         raise element.error(f"unknown joint type {urdf_type!r}; {hint}Known: {', '.join(JOINT_KINDS)}")
-    xyz, rpy = element.origin()
-    R = np.eye(3) if element.first("origin") is None else rpy_matrix(rpy)
+    xyz, R = element.origin()
     joint = Joint(
         name=element.string("name"),
         element=element,

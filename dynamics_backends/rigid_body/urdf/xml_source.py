@@ -21,6 +21,7 @@ from defusedxml import DefusedXmlException
 from defusedxml.ElementTree import DefusedXMLParser
 
 from dynamics_backends.names import nearest_names
+from dynamics_backends.rigid_body.spatial.rotations import quaternion_matrices, rpy_matrix
 from dynamics_backends.user_input import InputError, read_bounded
 
 _BLANK = "\ufeff \t\r\n"  # characters allowed before the text, including a byte order mark
@@ -110,11 +111,24 @@ class Element:
         return np.array([self._parse(attribute, word, largest=largest) for word in words])
 
     def origin(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return xyz (3,) [m] and rpy (3,) [rad] of the child <origin>; zero if missing. Raises URDFError as :meth:`vector`."""
+        """Return xyz (3,) [m] and the rotation (3, 3) by rpy [rad] or quat_xyzw (URDF 1.1) of the child <origin>.
+
+        They are zero and the identity without the element. Raises URDFError as :meth:`vector`, and for an origin with rpy and
+        quat_xyzw or a quaternion whose norm is not 1.
+        """
         element = self.first("origin")
         if element is None:
-            return np.zeros(3), np.zeros(3)
-        return element.vector("xyz", (0, 0, 0), FARTHEST), element.vector("rpy", (0, 0, 0), FARTHEST)
+            return np.zeros(3), np.eye(3)
+        p = element.vector("xyz", (0, 0, 0), FARTHEST)
+        if "quat_xyzw" not in element.attributes:
+            return p, rpy_matrix(element.vector("rpy", (0, 0, 0), FARTHEST))
+        if "rpy" in element.attributes:
+            raise element.error("it has rpy and quat_xyzw: remove one of them")
+        quaternion = element.vector("quat_xyzw", (0, 0, 0, 1))
+        try:
+            return p, quaternion_matrices(quaternion, "quat_xyzw")
+        except ValueError as error:
+            raise element.error(str(error)) from None
 
     def content(self) -> float:
         """Return the text between the tags as a number. Raises URDFError for other text, and a size above LARGEST."""

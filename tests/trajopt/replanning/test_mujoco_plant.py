@@ -194,6 +194,17 @@ def test_links_that_mujoco_rejects_are_converted():
     np.testing.assert_allclose(plant.acceleration(np.concatenate([q, v]), tau), expected, rtol=1e-9, atol=1e-9)
 
 
+def test_mujoco_takes_rotations_by_quaternions():
+    arm = """<robot name="arm"><link name="ground"/><link name="rod"><inertial><origin xyz="0.1 0 0"/><mass value="1"/>
+    <inertia ixx="1" iyy="2" izz="2.5" ixy="0" ixz="0" iyz="0"/></inertial></link>
+    <joint name="turn" type="continuous"><origin quat_xyzw="0.48 0 0.6 0.64"/><parent link="ground"/>
+    <child link="rod"/></joint></robot>"""
+    model = load_urdf(arm)
+    plant = MujocoPlant(arm, model, np.array([0.5, 1.0]), 0.001)
+    expected = forward_dynamics(model, np.array([0.5]), np.array([1.0]), np.array([0.3]))
+    np.testing.assert_allclose(plant.acceleration(np.array([0.5, 1.0]), np.array([0.3])), expected, rtol=1e-9)
+
+
 def test_planar_joints_are_refused():
     text = """<robot name="slab"><link name="ground"/><link name="body"><inertial><mass value="1"/>
     <inertia ixx="1" iyy="1" izz="1" ixy="0" ixz="0" iyz="0"/></inertial></link>

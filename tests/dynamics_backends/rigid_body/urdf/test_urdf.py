@@ -121,6 +121,23 @@ def test_rotated_inertial_frame_turns_the_tensor():
     assert np.allclose(com, [0.1, 0.2, 0.3], atol=1e-15) and np.allclose(inertia, R @ tensor @ R.T, atol=1e-15)
 
 
+def test_origins_with_a_quaternion_of_urdf_1_1():
+    text = robot(
+        link("base"),
+        link("arm", INERTIAL.replace("<origin ", '<origin rpy="0.4 0.5 0.6" ')),
+        joint("j", "revolute", "base", "arm", '<origin xyz="0 0 1" rpy="0.4 0.5 0.6"/>' + LIMIT),
+    )
+    quaternion = "0.11224 0.28853 0.23367 0.92171"  # of rpy = (0.4, 0.5, 0.6), rounded
+    model, other = (load_urdf(t) for t in (text, text.replace('rpy="0.4 0.5 0.6"', f'quat_xyzw="{quaternion}"')))
+    for key in ("placement_R", "placement_p", "com", "inertia"):
+        np.testing.assert_allclose(getattr(other, key), getattr(model, key), atol=2e-5)
+    for wrong, said in (("0 0 1 1", "norm 1.414"), ("0 0 1", "has 3 numbers, not 4")):
+        with pytest.raises(URDFError, match=f"<joint name='j'> <origin>: .*{said}"):
+            load_urdf(text.replace('xyz="0 0 1" rpy="0.4 0.5 0.6"', f'quat_xyzw="{wrong}"'))
+    with pytest.raises(URDFError, match="it has rpy and quat_xyzw: remove one of them"):
+        load_urdf(text.replace('xyz="0 0 1"', f'xyz="0 0 1" quat_xyzw="{quaternion}"'))
+
+
 def test_every_link_and_joint_is_a_frame_and_fixed_joints_are_merged():
     text = robot(
         link("base"),
