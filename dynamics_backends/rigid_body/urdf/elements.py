@@ -23,6 +23,12 @@ DEGREES = 15.0, 360.0
 """Position limits of revolute joints in this range seem to be degrees."""
 _AXIAL = ("revolute", "continuous", "prismatic", "planar")
 SMALLEST_AXIS = 1e-100  # shorter axes have no direction in double precision
+ONCE = {
+    "link": ("inertial",),
+    "inertial": ("origin", "mass", "inertia"),
+    "joint": ("parent", "child", "origin", "axis", "limit", "dynamics", "mimic"),
+}
+"""Children that an element has at most once."""
 _XACRO = ("xacro", "://ros.org/wiki/xacro", "://wiki.ros.org/xacro")
 
 
@@ -99,6 +105,8 @@ def read_robot(root: Element, snap: float | None) -> Robot:
         _insert(robot.links, read_link(element))
     for element in root.all("joint"):
         _insert(robot.joints, read_joint(element, snap, robot.warnings))
+    for element in (*root.all("link"), *root.all("joint")):
+        robot.warnings += _ignored_children(element)
     if not robot.links:
         raise root.error("the robot has no <link>")
     for transmission in root.all("transmission"):
@@ -118,6 +126,21 @@ def _refuse_xacro(root: Element):
                 " (xacro comes with ROS, or by pip install xacro)"
             )
         pending += element.children
+
+
+def _ignored_children(element: Element) -> list[str]:
+    """Warnings about children of a link or joint that are repeated, or unknown with nearly the name of a known one."""
+    found = []
+    for child in element.children:
+        first = element.required(child.tag)
+        if child.tag not in ONCE[element.tag]:
+            near = nearest_names(child.tag, ONCE[element.tag], 1)
+            found += [f"{child.place()}: ignored; did you mean <{near[0]}>?"] if near else []
+        elif child is not first:
+            found.append(f"{child.place()}: ignored; the <{child.tag}> of line {first.line} counts, remove one of them")
+        if child.tag in ONCE:
+            found += _ignored_children(child)
+    return found
 
 
 def _xacro_command(source: str) -> str:

@@ -55,7 +55,11 @@ class Element:
 
     def error(self, message: str) -> URDFError:
         """Return an error with the position of this element."""
-        return URDFError(f"{self.source}, line {self.line}, {self._path()}: {message}")
+        return URDFError(f"{self.source}, {self.place()}: {message}")
+
+    def place(self) -> str:
+        """Line and path of this element, for messages."""
+        return f"line {self.line}, {self._path()}"
 
     def _path(self) -> str:
         """Tags with names from below the root to this element, for messages."""

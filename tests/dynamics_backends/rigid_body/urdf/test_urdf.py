@@ -121,6 +121,24 @@ def test_rotated_inertial_frame_turns_the_tensor():
     assert np.allclose(com, [0.1, 0.2, 0.3], atol=1e-15) and np.allclose(inertia, R @ tensor @ R.T, atol=1e-15)
 
 
+def test_ignored_elements_are_reported():
+    inside = '<axis xyz="0 0 1"/><limits effort="1"/>\n<axis xyz="1 0 0"/>' + LIMIT
+    repeated = INERTIAL.replace('<mass value="2"/>', '<mass value="2"/><mass value="3"/>')
+    with pytest.warns(URDFWarning) as caught:
+        model = one_joint("revolute", inside)
+        load_urdf(robot(link("base"), link("arm", repeated + "<inertia/>"), joint("j", "revolute", "base", "arm")))
+    first, second = (str(warning.message).splitlines()[1:] for warning in caught)
+    assert model.placement_R[0].tolist() == np.eye(3).tolist()
+    assert first == [
+        "  line 5, <joint name='j'> <limits>: ignored; did you mean <limit>?",
+        "  line 6, <joint name='j'> <axis>: ignored; the <axis> of line 5 counts, remove one of them",
+    ]
+    assert second == [
+        "  line 3, <link name='arm'> <inertial> <mass>: ignored; the <mass> of line 3 counts, remove one of them",
+        "  line 4, <link name='arm'> <inertia>: ignored; did you mean <inertial>?",
+    ]
+
+
 def test_origins_with_a_quaternion_of_urdf_1_1():
     text = robot(
         link("base"),
