@@ -23,6 +23,7 @@ PIVOT_TOLERANCE = 1e-10  # of the scaled pivot: far above rounding, far below th
 ROUNDING = 1e-13  # of the mass matrix, relative to its largest entry: 1e-12 kg m^2 for an arm of 10 kg m^2
 ASSUMED_ROTOR = 1e-3  # [kg m^2, or kg]: that of a small geared servo
 FEW = 2  # maximum number of separate sentences of one kind
+GYRATION = 10.0  # [m]: larger radii are taken for inertias in kg mm^2, as CAD programs write them
 CONFIGURATIONS = 3  # neutral and two random ones: a mass matrix may be singular at one configuration by chance
 
 
@@ -91,15 +92,20 @@ def _cycle(robot: Robot, above: dict[str, Joint], reached: set[str]) -> URDFErro
 
 
 def link_warnings(link: Link) -> list[str]:
-    """Return a list with a warning about an inertia that no real body has, the first of three kinds that applies; else empty.
+    """Return a list with a warning about an inertia that no real body has, the first of four kinds that applies; else empty.
 
-    The kinds: a positive mass with zero inertia, a negative principal moment, a violated triangle inequality.
+    The kinds: a positive mass with zero inertia, a negative principal moment, a radius of gyration above GYRATION, a violated
+    triangle inequality.
     """
     where = f"link {link.name!r} (line {link.element.line})"
     if link.mass > 0 and not link.inertia.any():
         return [f"{where} has a mass and a zero inertia tensor: taken as a point mass"]
     if not positive_semidefinite(link.inertia):
         return [f"{where} has an inertia tensor with a negative principal moment"]
+    largest = float(np.linalg.eigvalsh(link.inertia)[2])
+    if link.mass > 0 and largest > GYRATION**2 * link.mass:
+        radius = np.sqrt(largest / link.mass)
+        return [f"{where} has a radius of gyration of {radius:.3g} m (inertia in kg mm^2?); a URDF has kg and kg m^2"]
     if not satisfies_triangle(link.inertia):
         return [f"{where}: one principal moment of inertia exceeds the sum of the others"]
     return []

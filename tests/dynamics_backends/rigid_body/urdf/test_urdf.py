@@ -309,6 +309,7 @@ def test_wrong_options_are_refused(option, message):
 
 POINT_MASS = '<inertial><mass value="1"/><inertia ixx="0" iyy="0" izz="0"/></inertial>'
 FLAT = '<inertial><mass value="1"/><inertia ixx="1" iyy="1" izz="3"/></inertial>'
+MILLIMETERS = '<inertial><mass value="1"/><inertia ixx="400" iyy="400" izz="400"/></inertial>'
 NEGATIVE = '<inertial><mass value="1"/><inertia ixx="1" iyy="1" izz="-1"/></inertial>'
 ARM, MOUNT = joint("j", "revolute", "base", "arm"), joint("mount", "fixed", "arm", "tool")
 CROSS = joint("j", "revolute", "base", "cross") + joint("k", "revolute", "cross", "arm", LIMIT + '<axis xyz="0 1 0"/>')
@@ -316,6 +317,10 @@ BALL = list(
     zip([("base", "a"), ("a", "b"), ("b", "c"), ("c", "arm")], ["1 0 0", "0 1 0", "0 0 1", "1 0 0"], strict=True)
 )
 UNTIDY = {
+    "square millimeters": (
+        robot(link("base"), link("arm", MILLIMETERS), ARM),
+        r"link 'arm' .* has a radius of gyration of 20 m \(inertia in kg mm\^2\?\); a URDF has kg and kg m\^2",
+    ),
     "zero tensor": (
         robot(link("base"), link("arm"), link("tool", POINT_MASS), ARM, MOUNT),
         "link 'tool' .* has a mass and a zero inertia tensor",
