@@ -9,6 +9,7 @@ from typing import Any
 
 from dynamics_backends.rigid_body.mjcf.source import MJCFWarning
 from dynamics_backends.rigid_body.model.model import STANDARD_GRAVITY, Model
+from dynamics_backends.rigid_body.model.model_builder import lock_joints
 from dynamics_backends.rigid_body.robots import is_path, load_robot
 
 
@@ -19,13 +20,16 @@ def load_fixed_base(
     package_dirs: tuple[str, ...] = (),
     turns: str = "nearest",
 ) -> Model:
-    """Load a fixed-base robot: a bundled name, "erd:NAME", or the path of a URDF or MJCF file. locked: joints made rigid.
+    """Load a fixed-base robot: a bundled name, "erd:NAME", or the path of a URDF or MJCF file. locked: joints made rigid, also a
+    floating joint of the base.
     package_dirs: folders of the mesh packages. turns: treatment of continuous joints, see
     :func:`~dynamics_backends.rigid_body.urdf.loader.load_urdf`; without such joints it has no effect.
 
     Raises UnknownName, ValueError, ModuleNotFoundError, FileNotFoundError, URDFError, MJCFError.
     """
     model = _loaded(robot, base="fixed", mimic=mimic, locked=locked, package_dirs=package_dirs)
+    if model.floating_base:  # by a joint of a URDF
+        model = lock_joints(model, model.joint_names[:1])
     return model.replace(circular=()) if turns == "counted" and model.circular else model
 
 

@@ -30,6 +30,15 @@ def test_a_robot_is_the_same_object_until_its_file_changes(tmp_path):
     assert load_fixed_base("double_pendulum", "lock") is not first
 
 
+def test_a_floating_base_of_the_file_is_fixed(tmp_path):
+    urdf, link = tmp_path / "free.urdf", UNTIDY[UNTIDY.index('<link name="arm">') : UNTIDY.index("<joint")]
+    heavy = UNTIDY.replace('<link name="base"/>', link.replace("arm", "base")).replace('izz="10"', 'izz="1"')
+    ends = '<origin xyz="0 0 0.4"/><parent link="world"/><child link="base"/></joint></robot>'
+    urdf.write_text(heavy.replace("</robot>", f'<link name="world"/><joint name="free" type="floating">{ends}'))
+    model = load_fixed_base(str(urdf))
+    assert model.joint_names == ("j",) and model.placement_p[0].tolist() == [0.0, 0.0, 0.4]
+
+
 def test_implausible_elements_of_a_file_are_reported_each_time(tmp_path):
     urdf = tmp_path / "untidy.urdf"
     urdf.write_text(UNTIDY)

@@ -204,6 +204,18 @@ def _reference_configurations(model: Model, q0: Array | None, n: int) -> Array:
     return np.broadcast_to(q, (n, model.nq))
 
 
+_SLIDES = {"prismatic": (True,), "planar": (True, True, False)}
+"""Coordinates of a joint that are lengths, for types with such coordinates."""
+_TURNS = {"revolute": (True,), "planar": (False, False, True)}
+"""Coordinates of a joint that are angles."""
+
+
+def _coordinates(model: Model, selected: dict[str, tuple[bool, ...]]) -> Array:
+    """Array (nq,) that is True for the selected coordinates, by joint type; all types have as many coordinates as DoFs."""
+    single = (False,)
+    return np.concatenate([selected.get(kind, single) for kind in model.joint_types])
+
+
 class _Search:
     """Parallel search from several starts for all goals; arrays have one row for each pair of goal and start."""
 
@@ -214,6 +226,8 @@ class _Search:
         self.lower, self.upper = np.minimum(self.lower, self.upper), np.maximum(self.lower, self.upper)
         self.reach, self.kinematics = reach_of(model, frame), kinematics_of(model, frame)
         self.damping = np.zeros(len(reference))
+        self.slides, self.turns = _coordinates(model, _SLIDES), _coordinates(model, _TURNS)
+        self.planar = [int(i) for i, kind in zip(model.q_index, model.joint_types, strict=True) if kind == "planar"]
         self.on_path = np.zeros(model.nv, dtype=bool)
         self.on_path[model.ancestors(model.frames[frame].body)] = True
 
@@ -224,7 +238,7 @@ class _Search:
         limits. Joints that do not move the frame keep the clipped q0.
         """
         reference = np.clip(self.reference, self.lower, self.upper)
-        span = np.where([kind == "prismatic" for kind in self.model.joint_types], self.reach, np.pi)
+        span = np.where(self.slides, self.reach, np.pi)
         lower = np.where(np.isfinite(self.lower), self.lower, reference - span)
         upper = np.where(np.isfinite(self.upper), self.upper, reference + span)
         q = np.where(self.on_path, rng.uniform(lower, upper), reference)
@@ -277,6 +291,9 @@ class _Search:
         """Error e of the frame, its Jacobian, distance and angle at configurations q (M, nq), see :class:`_Errors`."""
         at = self.kinematics(q.T)
         J = np.moveaxis(np.reshape(at.jacobian, (6, self.model.nv, -1)), -1, 0)
+        for i in self.planar:  # rates of x and y, in place of the velocity in the axes of the body
+            (c, s), x, y = (f(q[:, i + 2])[:, None] for f in (np.cos, np.sin)), J[:, :, i], J[:, :, i + 1]
+            J[:, :, i], J[:, :, i + 1] = c * x - s * y, s * x + c * y
         e, rows = [], []
         distance = angle = np.zeros(len(q))
         if self.goal.position is not None:
@@ -330,21 +347,20 @@ class _Search:
             if not (passes & free).any():
                 break
             free &= ~passes
-        longest = np.where([kind == "prismatic" for kind in self.model.joint_types], MAX_STEP * self.reach, MAX_STEP)
+        longest = np.where(self.slides, MAX_STEP * self.reach, MAX_STEP)
         dq = dq * np.minimum(1.0, 1.0 / np.maximum(np.abs(dq / longest).max(axis=1, keepdims=True), 1e-12))
         return np.clip(q + dq, self.lower, self.upper)
 
     def unwound(self, q: Array) -> Array:
-        """Wrap revolute joints of q to within half a turn of q0, each joint only if its limits allow."""
-        turns = np.array([kind == "revolute" for kind in self.model.joint_types])
+        """Wrap angles of q to within half a turn of q0, each only if its limits allow."""
         moved = q - TURN * np.round((q - self.reference) / TURN)
-        return np.where(turns & (moved >= self.lower) & (moved <= self.upper), moved, q)
+        return np.where(self.turns & (moved >= self.lower) & (moved <= self.upper), moved, q)
 
 
 def reach_of(model: Model, frame: int) -> float:
     """Upper bound on the distance [m] of a frame from the first joint of its chain; at least 1 mm.
 
-    The sum of lengths between joints, and strokes: a prismatic joint adds its largest limit, 1 m without limits.
+    The sum of lengths between joints, and strokes: a prismatic joint adds its largest limit, 1 m without limits, a planar one 1 m.
     """
     f = model.frames[frame]
     return max(chain_lengths(model)[f.body] + hypot(*f.p) if f.body >= 0 else 0.0, 1e-3)
@@ -359,6 +375,8 @@ def chain_lengths(model: Model) -> list[float]:
             i = model.q_index[body]
             stroke = float(max(abs(model.q_lower[i]), abs(model.q_upper[i])))
             length += stroke if isfinite(stroke) else 1.0
+        elif kind == "planar":
+            length += 1.0
         lengths.append(length)
     return lengths
 

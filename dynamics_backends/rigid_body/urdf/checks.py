@@ -15,7 +15,7 @@ from dynamics_backends.names import nearest_names
 from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.algorithms.crba import crba
 from dynamics_backends.rigid_body.model.mass_properties import positive_semidefinite, satisfies_triangle
-from dynamics_backends.rigid_body.model.model import JOINT_TYPES, Model
+from dynamics_backends.rigid_body.model.model import JOINT_TYPES, ROOT_JOINTS, Model
 from dynamics_backends.rigid_body.urdf.elements import Joint, Link, Robot
 from dynamics_backends.rigid_body.urdf.xml_source import URDFError
 
@@ -171,7 +171,7 @@ def _inertia_error(model: Model, b: int, negative: bool) -> str:
     effect = "has a negative eigenvalue" if negative else "is singular"
     remedy = f"make the joint fixed, or load with armature={{{joint!r}: 1e-3}}"
     if model.joint_types[b] == "floating":
-        remedy = "make the joint fixed" if model.parent[b] >= 0 else "load with base='fixed'"
+        remedy = "load with base='fixed'" if joint in ROOT_JOINTS else "make the joint fixed"
     return (
         f"joint {joint!r} moves {inertia} inertia (link {link!r} and its subtree of {model.mass[moved].sum():g} kg), so that the"
         f" mass matrix {effect}: correct the <inertial> of the links, such as {link!r}, {remedy}"

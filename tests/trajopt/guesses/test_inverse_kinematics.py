@@ -53,6 +53,22 @@ def test_the_frame_is_at_the_goal_within_the_limits(robot, frame, held):
                 np.testing.assert_allclose(at[:3, 2], T[:3, 2], atol=2e-4)
 
 
+def test_a_planar_base_moves_the_frame_to_the_goal():
+    """Its velocities are in the axes of the body, its coordinates in those of the world."""
+    builder = ModelBuilder("mobile")
+    solid = {"mass": 1.0, "inertia": 0.1 * np.eye(3)}
+    builder.add_body("base", joint=JointSpec("planar", "drive"), **solid)
+    builder.add_body("arm", "base", JointSpec(name="lift", axis=(0, 1, 0), q_lower=-1.0, q_upper=1.0), **solid)
+    builder.add_frame("tip", "arm", xyz=[0.5, 0.0, 0.0])
+    model, q0 = builder.build(), np.array([1.0, 2.0, 2.0, 0.3])
+    goal = tip(model, "tip", np.array([-0.5, 0.4, -1.0, -0.6]))
+    found = to.inverse_kinematics(model, "tip", goal[:3, 3], goal[:3, :3], q0=q0)
+    assert found.reached
+    np.testing.assert_allclose(tip(model, "tip", found.q), goal, atol=2e-4)
+    near = to.inverse_kinematics(model, "tip", tip(model, "tip", q0)[:3, 3] + [0.0, 0.0, 0.1], q0=q0)
+    assert near.reached and np.linalg.norm(near.q - q0) < 0.3
+
+
 def test_both_elbows_of_a_planar_arm_are_found_the_nearer_first():
     model, target = planar_arm(), np.array([0.6, 0.5, 0.0])
     a, b = LENGTHS
