@@ -134,7 +134,8 @@ class Gait(Checked):
         patterns = ON_TWO if len(feet) == 2 else PATTERNS
         if name not in patterns:
             raise ValueError(
-                f"gait {name!r} needs four feet, there are {', '.join(feet)}; on two: {', '.join(patterns)}"
+                f"gait {name!r} needs four feet, there are {', '.join(feet)}; on two: {', '.join(patterns)}. If the robot has "
+                "four, name them (feet), and check that the z axis of its base points up"
             )
         return cls.in_turn(feet, [[feet[i] for i in group] for group in patterns[name]], **values)  # type: ignore[arg-type]
 

@@ -94,7 +94,7 @@ def test_errors_name_the_mistake():
         Gait(feet=FEET, phases=(GaitPhase(("tail",), 0.1),))
     with pytest.raises(UnknownName, match="did you mean 'trot'"):
         Gait.named("trott", FEET, **TIMES)
-    with pytest.raises(ValueError, match="needs four feet"):
+    with pytest.raises(ValueError, match="needs four feet.* name them .feet., and check that the z axis"):
         Gait.named("trot", FEET[:2], **TIMES)
     with pytest.raises(SettingsError, match="phases"):
         Gait(feet=FEET, phases=(GaitPhase(FEET, 0.0),))
