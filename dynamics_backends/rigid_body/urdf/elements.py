@@ -97,6 +97,8 @@ def read_robot(root: Element, snap: float | None) -> Robot:
 
     Raises URDFError for another root element, xacro, repeated names, missing elements, wrong numbers and unknown joint types.
     """
+    if root.tag == "mujocoinclude":
+        raise root.error("this is a part of an MJCF: load the file that includes it, whose first element is <mujoco>")
     if root.tag != "robot":
         raise root.error("the root element of a URDF is <robot>: is this another format, such as SDF or MJCF?")
     _refuse_xacro(root)

@@ -55,6 +55,7 @@ CASES = {
     "ill-formed": ("<robot><link></robot>", "not well-formed XML: mismatched tag: line 1.*correct it there"),
     "commas": (arm(inside='<origin xyz="0,0,1"/>'), "has 1 numbers, not 3; separate them by spaces"),
     "deep": ("<robot>" + "<a>" * 300 + "</a>" * 300 + "</robot>", "nested more than 200 deep"),
+    "part of an MJCF": ("<mujocoinclude/>", "this is a part of an MJCF: load the file that includes it"),
     "another root": ("<sdf/>", "line 1, <sdf>: the root element of a URDF is <robot>"),
     "xacro": (
         '<robot xmlns:xacro="http://www.ros.org/wiki/xacro">\n<xacro:include filename="a"/></robot>',
