@@ -124,6 +124,8 @@ def _issue(kind: Any, table: Any, path: str, loc: tuple, error: str, extra_known
         ):
             return f"{path}.{key}: unknown table; move its keys into [{path}]"
         misplaced = f"; write {key} = ... above all tables" if key in NAMED else _listed(hints)
+        if (path, key) == ("problem", "robot"):
+            misplaced = "; this problem has a robot of its own, and any other needs a script (to.load_robot)"
         return f"{path}.{key}: unknown key" + (f"; did you mean {near[0]}?" if near else misplaced)
     if key not in table:
         return f"{path}.{key}: missing; expected {describe(hints[key])}"

@@ -56,6 +56,11 @@ def test_both_forms_of_the_backend(form):
     assert (backend.name, backend.engine) == ("complex_step", "numpy")
 
 
+def test_a_robot_for_a_problem_with_its_own_is_reported():
+    with pytest.raises(ConfigError, match="problem.robot: unknown key; this problem has a robot of its own"):
+        read_config({"problem": {"name": "cart_pole", "robot": "own.urdf"}})
+
+
 @pytest.mark.parametrize(
     ("table", "key", "value", "said"),
     [
