@@ -55,7 +55,8 @@ FOLDER = _IN_WHEEL if _IN_WHEEL.is_dir() else _PACKAGES / "problems" / "robots"
 ERD_PREFIX = "erd:"
 ROBOT_WARNINGS = (URDFWarning, MJCFWarning)
 """Categories of the warnings about robot files."""
-FILES = (".urdf", ".xml", ".mjcf", ".xacro")
+FILES = (".urdf", ".xml", ".mjcf", ".xacro", ".sdf")
+"""Endings of the paths of robots; reading a .xacro or .sdf file is an error that says what to do."""
 _FLOATING = ("hyq",)  # bundled legged robots: they have a floating base by default
 _ERD_SHORT = {  # the names in the package's loaders; other names are file names
     "anymal": "anymal_b_simple_description/robots/anymal.urdf",
@@ -117,7 +118,7 @@ def load_robot(name: str | os.PathLike, **options: Any) -> Model:
 
 
 def is_path(robot: str | os.PathLike) -> bool:
-    """True for a PathLike, and a text that ends in .urdf, .xml, .mjcf or .xacro, or contains "/" without the prefix "erd:"."""
+    """True for a PathLike, and a text that ends in one of FILES, or contains "/" without the prefix "erd:"."""
     if not isinstance(robot, str):
         return True
     return robot.endswith(FILES) or ("/" in robot and not robot.startswith(ERD_PREFIX))

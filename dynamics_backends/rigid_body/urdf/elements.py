@@ -99,8 +99,10 @@ def read_robot(root: Element, snap: float | None) -> Robot:
     """
     if root.tag == "mujocoinclude":
         raise root.error("this is a part of an MJCF: load the file that includes it, whose first element is <mujoco>")
+    if root.tag == "sdf":
+        raise root.error("this is an SDF, which is not read here: convert it to a URDF or MJCF")
     if root.tag != "robot":
-        raise root.error("the root element of a URDF is <robot>: is this another format, such as SDF or MJCF?")
+        raise root.error("the root element of a URDF is <robot>, that of an MJCF <mujoco>: is this another format?")
     _refuse_xacro(root)
     robot = Robot(root.attributes.get("name", "robot"), root, {}, {}, [])
     for element in root.all("link"):

@@ -56,7 +56,8 @@ CASES = {
     "commas": (arm(inside='<origin xyz="0,0,1"/>'), "has 1 numbers, not 3; separate them by spaces"),
     "deep": ("<robot>" + "<a>" * 300 + "</a>" * 300 + "</robot>", "nested more than 200 deep"),
     "part of an MJCF": ("<mujocoinclude/>", "this is a part of an MJCF: load the file that includes it"),
-    "another root": ("<sdf/>", "line 1, <sdf>: the root element of a URDF is <robot>"),
+    "SDF": ("<sdf/>", "line 1, <sdf>: this is an SDF, which is not read here: convert it to a URDF or MJCF"),
+    "another root": ("<model/>", "line 1, <model>: the root element of a URDF is <robot>"),
     "xacro": (
         '<robot xmlns:xacro="http://www.ros.org/wiki/xacro">\n<xacro:include filename="a"/></robot>',
         r"line 2.*this is a xacro file: run `xacro robot.urdf > robot_expanded.urdf` and load the file",
