@@ -81,6 +81,8 @@ EQUALITIES = {
     "weld with a pose": '<weld body1="d" body2="e" relpose="0.1 0.2 0.3 0.8 0.6 0 0" anchor="0.05 0.02 0"/>',
     "weld to the world": '<weld body1="e"/>',
     "joint": '<joint joint1="b1" joint2="d1" polycoef="0.1 -1.5 0 0 0"/>',
+    "tendon": '</equality><tendon><fixed name="t"><joint joint="d1" coef="0.5"/><joint joint="b1" coef="2"/></fixed></tendon>'
+    '<equality><tendon tendon1="t" polycoef="0.1 0 0 0 0"/>',
     "joint alone": '<joint joint1="b1" polycoef="0.1 0 0 0 0"/>',
 }
 

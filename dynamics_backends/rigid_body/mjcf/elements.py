@@ -9,6 +9,7 @@ An equality couples bodies, sites or joints:
     connect   the point data[0:3] of the first body is the point data[3:6] of the second
     weld      the frame at data[3:6], rotated by data[6:10], of the first body is the frame at data[0:3] of the second
     joint     q1 - r1 = a0 + a1 (q2 - r2) + a2 (q2 - r2)^2 + ...,  r the references
+    tendon    its length is a constant; with a length c1 q1 + c2 q2 it is a joint equality
 
 The first two lines are for bodies; between sites, the sites coincide (connect: their origins).  MuJoCo's constraints are soft:
 the error e follows e'' = -b e' - k e with the stiffness k and the damping b of `solref`, softened by the impedance; as a hard
@@ -255,6 +256,8 @@ def _equality(m: Any, names: Names, i: int) -> tuple[Equality | None, str]:
         return Equality(name, "weld" if kind == "weld" else "connect", _baumgarte_gains(m, i), sides), ""
     if kind == "joint":
         return _joint_equality(m, names, i, name)
+    if kind == "tendon":
+        return _tendon_equality(m, names, i, name)
     return None, f"is one of a {kind}, which the model does not have"
 
 
@@ -270,6 +273,27 @@ def _joint_equality(m: Any, names: Names, i: int, name: str) -> tuple[Equality |
         return None, "is a polynomial of higher degree between two joints"
     joints, at = (tied[0], tied[1]), (references[0], references[1])
     return Equality(name, "joint", _baumgarte_gains(m, i), joints=joints, polynomial=polynomial, references=at), ""
+
+
+def _tendon_equality(m: Any, names: Names, i: int, name: str) -> tuple[Equality | None, str]:
+    """Equality number i, of the length c1 q1 + c2 q2 of one tendon, as a joint equality, and ""; or None and the reason.
+
+    The joint with the larger number follows the other one, unless it alone has an actuator.
+    """
+    import mujoco
+
+    tendon, driving = int(m.eq_obj1id[i]), m.actuator_trntype == int(mujoco.mjtTrn.mjTRN_JOINT)
+    wraps = range(int(m.tendon_adr[tendon]), int(m.tendon_adr[tendon]) + int(m.tendon_num[tendon]))
+    of_joints = all(m.wrap_type[k] == JOINT_WRAP and m.wrap_prm[k] for k in wraps)
+    if m.eq_obj2id[i] >= 0 or not of_joints or len(wraps) != 2 or len({int(m.wrap_objid[k]) for k in wraps}) != 2:
+        return None, "is not of one fixed tendon of two joints"
+    driven = {int(j) for j in m.actuator_trnid[driving, 0]}
+    source, joint = sorted(wraps, key=lambda k: (m.wrap_objid[k] not in driven, m.wrap_objid[k]))
+    a, b = (float(m.wrap_prm[k]) for k in (joint, source))
+    length = float(m.tendon_length0[tendon] + m.eq_data[i][0])
+    joints = names.joints[m.wrap_objid[joint]], names.joints[m.wrap_objid[source]]
+    polynomial = (length / a, -b / a, 0.0, 0.0, 0.0)
+    return Equality(name, "joint", _baumgarte_gains(m, i), joints=joints, polynomial=polynomial), ""
 
 
 def _coupled_places(m: Any, names: Names, i: int, kind: str) -> tuple[Place, Place]:

@@ -327,6 +327,23 @@ def test_gains_are_those_of_the_reference_acceleration():
         assert data.efc_aref[0] == pytest.approx(expected, rel=1e-9)
 
 
+def test_joints_of_a_tendon_follow_the_joint_with_the_actuator():
+    """The length of a fixed tendon stays that at qpos0, plus the constant of the equality."""
+    tendon = EQUALITIES["tendon"] + "</equality><actuator>{}</actuator><equality>"
+    for driven, joint, multiplier, offset in (
+        ('<motor joint="b1"/>', "d1", -4.0, 0.4),
+        ('<motor joint="d1"/>', "b1", -0.25, 0.1),
+        ("", "d1", -4.0, 0.4),
+    ):
+        text = TIED.format(equality=f"<equality>{tendon.format(driven)}</equality>")
+        model = to.load_mjcf(text, mimic="follow")
+        (relation,) = to.mjcf_constraints(text)
+        assert (relation.joint, relation.multiplier) == (joint, multiplier)
+        assert relation.offset == pytest.approx(offset)
+        assert model.coupling is not None
+        assert model.coupling.multiplier[model.dof_names.index(joint)] == multiplier
+
+
 def test_equalities_without_a_constraint_are_reported():
     quadratic = (
         '<equality><joint joint1="b1" joint2="d1" polycoef="0 1 2 0 0"/><weld body1="e" active="false"/></equality>'
