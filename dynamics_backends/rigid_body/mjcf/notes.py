@@ -12,7 +12,14 @@ import numpy as np
 
 from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.batched import mass_matrix, nonlinear_effects
-from dynamics_backends.rigid_body.mjcf.elements import Actuator, effort_limits, equalities, one_sided, undriven
+from dynamics_backends.rigid_body.mjcf.elements import (
+    Actuator,
+    effort_limits,
+    equalities,
+    followers,
+    one_sided,
+    undriven,
+)
 from dynamics_backends.rigid_body.mjcf.mujoco_states import MujocoStates
 from dynamics_backends.rigid_body.mjcf.source import Names, enabled, joint_kind
 from dynamics_backends.rigid_body.model.model import Model
@@ -40,7 +47,14 @@ def left_out(
     ]
     moving += _one_sided(m, names, found, joints)
     idle = equalities(m, names)[2]
-    other_notes = [*_dry_friction(m, names, joints), *_actuators(m, names, found, joints), *idle, *_things(m)]
+    tied = {joint for joint, equality in followers(m, names)[1].items() if equality in followed}
+    other_notes = [
+        *_dry_friction(m, names, joints),
+        *_actuators(m, names, found, joints),
+        *_sentence(UNDRIVEN, [j for j in undriven(m, names, found) if j in joints and j not in tied]),
+        *idle,
+        *_things(m),
+    ]
     return moving, other_notes
 
 
@@ -153,7 +167,7 @@ def _equalities(m: Any, names: Names, joints: Collection[str], followed: Collect
 
 
 def _actuators(m: Any, names: Names, found: tuple[Actuator, ...], joints: Collection[str]) -> list[str]:
-    """Notes on actuators and their gains, joints without actuators, and uneven effort limits."""
+    """Notes on actuators and their gains, and on uneven effort limits."""
     notes = _sentence(
         "controls are joint forces here; actuators that drive no single joint are ignored",
         [f"{a.name} ({a.target})" for a in found if not a.joint],
@@ -165,7 +179,6 @@ def _actuators(m: Any, names: Names, found: tuple[Actuator, ...], joints: Collec
     notes += [
         f"controls are joint forces here; in the file joints are driven by {k}: {_listed(v)}" for k, v in kinds.items()
     ]
-    notes += _sentence(UNDRIVEN, [j for j in undriven(m, names, found) if j in joints])
     limits = [(joint, limit) for joint, limit in effort_limits(m, names, found).items() if joint in joints]
     uneven = [name for name, limit in limits if abs(limit[0]) != abs(limit[1]) and not one_sided(limit)]
     return [*notes, *_sentence("effort limits differ by direction; the smaller one applies here", uneven)]

@@ -337,6 +337,8 @@ def test_joints_of_a_tendon_follow_the_joint_with_the_actuator():
     ):
         text = TIED.format(equality=f"<equality>{tendon.format(driven)}</equality>")
         model = to.load_mjcf(text, mimic="follow")
+        undriven = next((note for note in model.notes if note.startswith("no actuator drives")), "")
+        assert joint not in undriven.split(": ")[-1].split(", ") and bool(undriven) == bool(driven)
         (relation,) = to.mjcf_constraints(text)
         assert (relation.joint, relation.multiplier) == (joint, multiplier)
         assert relation.offset == pytest.approx(offset)
