@@ -59,8 +59,7 @@ def mesh_geometry(vertices: Array, faces: Array) -> Any:
     mesh = coal.BVHModelOBBRSS()
     mesh.beginModel(len(faces), len(vertices))
     mesh.addVertices(np.ascontiguousarray(vertices))
-    for face in faces.tolist():
-        mesh.addTriangle(*vertices[face])
+    mesh.addTriangles(np.ascontiguousarray(faces, dtype=np.int64))
     mesh.endModel()
     if convex_hull(vertices, faces) is None:
         return mesh

@@ -624,6 +624,7 @@ def test_a_convex_mesh_that_coal_makes_no_hull_of_keeps_its_triangles():
     faces = np.concatenate([around, np.column_stack([around[:, 1], around[:, 0], np.full(n, n + 1)])])
     cone = Mesh(np.concatenate([rim, [[0.0, 0.0, 0.1], [0.0, 0.0, 0.0]]]), faces)
     assert hull_around(cone) is None
+    assert (geometry_of(cone).num_vertices, geometry_of(cone).num_tris) == (n + 2, 2 * n)
     check = MeshCheck(MODEL, SHAPES, Scene((Body("cone", cone, p=np.array([0.2, 0.0, -0.2])),)))
     assert check.nearest(np.zeros(3)).distance == pytest.approx(0.08, abs=1e-3)
 
