@@ -248,6 +248,8 @@ def build(settings: Settings, backend: BackendFactory) -> Task:
         is_constraint=s.terminal == "constraint",
         duration=s.horizon * s.dt,
         velocity_limited=s.velocity_limits is not False,
+        holding_cost=_holding_cost(arm, s, known),
+        goal_weight=s.weights.terminal_goal,
     )
     return Task(
         ocp,
@@ -381,6 +383,20 @@ def _control_reference(arm: Arm, s: Settings) -> Array:
         return np.zeros(arm.model.nv)
     x = arm.x0 if arm.x_goal is None else arm.x_goal
     return holding_forces(arm.model, x[: arm.model.nq])
+
+
+def _holding_cost(arm: Arm, s: Settings, goals: Array | None) -> float:
+    """Return the control cost of the whole motion for the cheapest posture at rest at the goal.
+
+    goals: configurations (M, nq) at the goal of a frame; None for a goal in joint space, or if unknown: then 0.
+    """
+    if arm.x_goal is not None:
+        goals = arm.x_goal[None, : arm.model.nq]
+    if goals is None or not len(goals):
+        return 0.0
+    forces = holding_forces(arm.model, goals) - _control_reference(arm, s)
+    costs = forces**2 @ per_dof(s.weights.control, arm.model.nv, "weights.control")
+    return 0.5 * s.horizon * s.dt * float(costs.min())
 
 
 # -- constraints ---------------------------------------------------------------------------------------------

@@ -26,6 +26,10 @@ OTHER_WAYS = (
 )
 
 
+SMALL = 100.0
+"""Factor by which the advised control weight makes holding the arm cheaper than missing its goal."""
+
+
 @dataclass(frozen=True)
 class GoalReport:
     """Report about a point-to-point motion.
@@ -33,7 +37,8 @@ class GoalReport:
     position, rotation (3, 3): goal of the frame; None for a joint-space goal. reached: inverse kinematics of the goal, or None.
     warnings: reasons why the goal is not reached. is_constraint: the goal is a
     constraint; then only a motion that is too short is a reason. duration: in seconds, None if free.
-    velocity_limited: velocity limits are enforced.
+    velocity_limited: velocity limits are enforced. holding_cost: cost of holding the arm at rest at its goal; goal_weight: terminal
+    weight of the goal.
     """
 
     arm: Arm
@@ -44,6 +49,8 @@ class GoalReport:
     is_constraint: bool = False
     duration: float | None = None
     velocity_limited: bool = False
+    holding_cost: float = 0.0
+    goal_weight: float = np.inf
 
     def outcome(self, x: Array) -> list[str]:
         """Return sentences about a final state (nx,)."""
@@ -91,8 +98,22 @@ class GoalReport:
 
     def _remedy(self, xs: Array) -> str:
         if self.duration is None or xs.shape[1] != self.arm.manifold.nx:
-            return OTHER_WAYS
-        return self.too_short or f"allow more time, {OTHER_WAYS}"
+            return self.outweighed or OTHER_WAYS
+        return self.too_short or self.outweighed or f"allow more time, {OTHER_WAYS}"
+
+    @property
+    def outweighed(self) -> str:
+        """Sentence if holding the arm at its goal costs more than missing the goal by its distance from the start, else ""."""
+        x0 = self.arm.x0
+        errors = self._joint_errors(x0) if self.position is None else np.array(self._frame_errors(x0[None])[0][:1])
+        missing = 0.5 * self.goal_weight * float(errors @ errors)
+        if not 0.0 < missing < self.holding_cost:
+            return ""
+        ratio = self.holding_cost / missing
+        return (
+            f"holding the arm there costs {ratio:.3g} times as much as not moving there: divide weights.control by "
+            f"1e{int(np.ceil(np.log10(SMALL * ratio)))}, or make the goal a constraint with terminal = 'constraint'"
+        )
 
     @property
     def too_short(self) -> str:

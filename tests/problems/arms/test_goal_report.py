@@ -8,7 +8,7 @@ import pytest
 
 from dynamics_backends.registry import make_backend
 from dynamics_backends.rigid_body.spatial.rotations import rpy_matrix
-from problems.arms.arm_go_to import Settings, build
+from problems.arms.arm_go_to import Settings, Weights, build
 from problems.arms.obstacle import Obstacle
 from trajopt.config.task import SettingsError
 
@@ -47,6 +47,20 @@ def test_a_frame_misses_its_goal_beyond_two_percent_of_its_path(tmp_path, short,
         assert messages[0].startswith(
             f"tip ends {chord(short):.3g} mm from its goal, which is within its reach: allow more time"
         )
+
+
+@pytest.mark.parametrize("goal", [{"goal_position": AT}, {"goal_q": (1.0,)}])
+def test_a_cost_of_holding_the_arm_above_that_of_the_goal_is_the_reason(tmp_path, goal):
+    """The cost of holding (4.9 sin 1 N m)^2 for 1 s is 8 to 9 times that of the goal, with the weight 470."""
+    (message,) = task(tmp_path, **goal, weights=Weights(control=470.0)).missed(motion(0.5))
+    assert re.search(r": holding the arm there costs \d\.?\d* times as much as not moving there: ", message)
+    assert "divide weights.control by 1e3, or make the goal a constraint" in message
+    for other in (
+        {"weights": Weights(control=5.0)},
+        {"weights": Weights(control=470.0), "control_reference": "gravity"},
+    ):
+        (message,) = task(tmp_path, goal_q=(1.0,), **other).missed(motion(0.5))
+        assert "allow more time" in message
 
 
 def test_a_goal_beyond_reach_is_missed_wherever_the_motion_ends(tmp_path):
