@@ -387,16 +387,23 @@ def _weight_warnings(ocp: OCP) -> Iterator[str]:
 def _vectors_of_horizon_length(ocp: OCP) -> Iterator[str]:
     """Yield warnings about constant vectors of parameters with as many entries as there are knots, which may be values by knot.
 
-    Vectors of the size of the state or of the term are likely what they seem.
+    Vectors of the size of the state or of the term are likely what they seem, and so are those of a term that has a vector of this
+    size in a phase of another number of knots too.
     """
+    elsewhere = set[tuple[str, str, tuple[int, ...]]]()
+    for phase in ocp.phases:
+        parts: list[CostTerm | Constraint] = [*phase.terms, *phase.constraints]
+        named = ((part.name, name, value.shape) for part in parts for name, value in part.parameters.items())
+        elsewhere |= {key for key in named if key[2] != (phase.knots,)}
     for phase in ocp.phases:
         owners: list[tuple[str, Mapping[str, Array], Collection[int]]] = [("the dynamics", phase.parameters, ())]
-        parts: list[CostTerm | Constraint] = [*phase.terms, *phase.constraints]
+        parts = [*phase.terms, *phase.constraints]
         for part in parts:
             owners.append((part.name, part.parameters, (part.residual.n_out, part.residual.manifold.nx)))
         for owner, parameters, sizes in owners if phase.knots > 1 else ():
             for name, value in parameters.items():
-                if value.shape == (phase.knots,) and phase.knots not in sizes:
+                known = phase.knots in sizes or (owner, name, value.shape) in elsewhere
+                if value.shape == (phase.knots,) and not known:
                     yield (
                         f"parameter {name!r} of {owner} has as many entries as there are knots, and counts as one vector for "
                         f"all of them: give values by knot the shape ({phase.knots}, 1)"

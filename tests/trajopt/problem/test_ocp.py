@@ -516,6 +516,15 @@ def test_a_parameter_with_one_number_for_each_knot_is_reported():
         assert [f.message[: len(message)] for f in to.validate(ocp)] == [message] * bool(message)
 
 
+def test_a_vector_of_a_term_in_phases_of_other_lengths_is_no_value_by_knot():
+    step = to.SampledSystem(to.FunctionMap(lambda x, u, t, p: [x[1], u[0]], 2, 1), "rk4")
+    weighted = to.residual_cost("pull", lambda x, u, t, p: [p["k"][0] * x[0]], 2, 1, parameters={"k": np.ones(5)})
+    for lengths, expected in (((5,), 1), ((5, 5), 2), ((5, 8), 0)):
+        phases = tuple(to.Phase(step, np.full(n, 0.1), [to.control_cost(1), weighted]) for n in lengths)
+        found = [f.message for f in to.validate(to.OCP(phases, [1.0, 0.0]))]
+        assert sum("has as many entries as there are knots" in message for message in found) == expected
+
+
 def test_parameters_that_no_dynamics_read_are_reported():
     def f(x, u, t, p):
         return [x[1], (u[0] - p["k"][0] * x[0]) / p.get("mass", [1.0])[0]]
