@@ -21,6 +21,8 @@ JOINT_KINDS = {  # URDF type -> joint type of the model
 _LIMITED = ("revolute", "prismatic")  # URDF types that must have position limits
 DEGREES = 15.0, 360.0
 """Position limits of revolute joints in this range seem to be degrees."""
+LONG, STROKE = 20.0, 50.0
+"""Lengths [m] above which the offset of a joint, and a position limit of a prismatic one, seem to be in other units."""
 _AXIAL = ("revolute", "continuous", "prismatic", "planar")
 SMALLEST_AXIS = 1e-100  # shorter axes have no direction in double precision
 ONCE = {
@@ -109,6 +111,11 @@ def read_robot(root: Element, snap: float | None) -> Robot:
         _insert(robot.links, read_link(element))
     for element in root.all("joint"):
         _insert(robot.joints, read_joint(element, snap, robot.warnings))
+    far = [name for name, joint in robot.joints.items() if np.linalg.norm(joint.xyz) > LONG]
+    if far:
+        robot.warnings.append(
+            f"joints more than {LONG:g} m from their parent links (millimeters?): {', '.join(far)}; a URDF has meters"
+        )
     for element in (*root.all("link"), *root.all("joint")):
         robot.warnings += _ignored_children(element)
     if not robot.links:
@@ -245,8 +252,8 @@ def _read_limits(joint: Joint, limit: Element | None, urdf_type: str, warnings: 
     """Set position limits of revolute and prismatic joints, and the limits of effort and velocity, from <limit>.
 
     An effort or velocity of 0 means "not given", and so do two position limits of 0. Position limits in the wrong order are
-    exchanged. Appends warnings about position limits that are missing, zero, exchanged, or seem to be degrees. Raises URDFError for
-    an attribute that is no number, and for a negative effort or velocity.
+    exchanged. Appends warnings about position limits that are missing, zero, exchanged, or seem to be degrees or millimeters.
+    Raises URDFError for an attribute that is no number, and for a negative effort or velocity.
     """
     if urdf_type in _LIMITED and limit is not None and limit.attributes.keys() & {"lower", "upper"}:
         joint.lower = limit.number("lower", 0.0, infinite=True)
@@ -267,6 +274,11 @@ def _read_limits(joint: Joint, limit: Element | None, urdf_type: str, warnings: 
             warnings.append(
                 f"joint {joint.name!r} (line {limit.line}): position limits of {joint.lower:g} to {joint.upper:g} rad (degrees?);"
                 " a URDF has radians"
+            )
+        elif urdf_type == "prismatic" and STROKE < max(abs(joint.lower), abs(joint.upper)) < np.inf:
+            warnings.append(
+                f"joint {joint.name!r} (line {limit.line}): position limits of {joint.lower:g} to {joint.upper:g} m (millimeters?);"
+                " a URDF has meters"
             )
     elif urdf_type in _LIMITED:
         warnings.append(f"joint {joint.name!r} is {urdf_type} but has no position limits: taken as unlimited")

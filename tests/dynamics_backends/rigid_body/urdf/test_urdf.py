@@ -341,6 +341,14 @@ UNTIDY = {
         robot(link("base"), link("arm"), joint("j", "revolute", "base", "arm", '<limit lower="-130" upper="130"/>')),
         r"joint 'j' .*: position limits of -130 to 130 rad \(degrees\?\); a URDF has radians",
     ),
+    "millimeters": (
+        robot(link("base"), link("arm"), joint("j", "prismatic", "base", "arm", '<limit lower="0" upper="400"/>')),
+        r"joint 'j' .*: position limits of 0 to 400 m \(millimeters\?\); a URDF has meters",
+    ),
+    "far joint": (
+        robot(link("base"), link("arm"), joint("j", "revolute", "base", "arm", LIMIT + '<origin xyz="0 0 89.2"/>')),
+        r"joints more than 20 m from their parent links \(millimeters\?\): j; a URDF has meters",
+    ),
     "no mass": (
         robot(link("base"), link("cross", ""), link("arm"), CROSS),
         "link 'cross', moved by joint 'j', has no mass",
