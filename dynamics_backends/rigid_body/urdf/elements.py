@@ -217,6 +217,8 @@ def read_joint(element: Element, snap: float | None, warnings: list[str]) -> Joi
     if urdf_type not in JOINT_KINDS:
         near = nearest_names(urdf_type, list(JOINT_KINDS), 1)
         hint = f"did you mean {near[0]!r}? " if near else ""
+        if urdf_type in ("spherical", "ball"):
+            hint = "write three revolute joints at one point, or an MJCF, which has ball joints. "
         raise element.error(f"unknown joint type {urdf_type!r}; {hint}Known: {', '.join(JOINT_KINDS)}")
     xyz, R = element.origin()
     joint = Joint(

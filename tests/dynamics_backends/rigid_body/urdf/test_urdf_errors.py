@@ -76,6 +76,10 @@ CASES = {
         "line 4, <joint name='elbow'>: unknown joint type 'revolut'; did you mean 'revolute'\\? Known:"
         " revolute, continuous, prismatic, fixed, floating, planar",
     ),
+    "ball joint": (
+        arm(kind="spherical"),
+        "unknown joint type 'spherical'; write three revolute joints at one point, or an MJCF, which has ball joints. Known:",
+    ),
     "no type": (arm(kind=""), "the attribute 'type' is missing or empty"),
     # numbers
     "nan": (
