@@ -45,6 +45,7 @@ TRAJOPT_MAY_IMPORT = tuple(
         "rigid_body.geometry",
         "rigid_body.robots",
         "rigid_body.mjcf.source",
+        "rigid_body.urdf.xml_source",
         "rigid_body.spatial.rotations",
         "rigid_body.model.model",
         "rigid_body.model.model_data",

@@ -20,7 +20,6 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -30,37 +29,33 @@ from dynamics_backends.rigid_body.mjcf.mujoco_states import MujocoStates
 from dynamics_backends.rigid_body.mjcf.source import Names, compiled, is_mjcf, source_path
 from dynamics_backends.rigid_body.model.model import Frame, Model, root_joint
 from dynamics_backends.rigid_body.spatial.rotations import quaternion_matrices, rpy_angles
+from dynamics_backends.rigid_body.urdf.xml_source import Element, read_xml
 from trajopt.replanning.sampled_plant import Push, pushed
 from trajopt.replanning.workers import steps_of
 
 SMALLEST = 1e-9
 """Smallest mass and moment of inertia of a body, relative to the robot's; MuJoCo rejects zeros, as of a link with a rotor only."""
-SHAPES = ("visual", "collision")
-EXTRAS = ("gazebo", "transmission", "material", "mujoco")
+PARTS = {
+    "robot": ("link", "joint"),
+    "link": ("inertial",),
+    "inertial": ("origin", "mass", "inertia"),
+    "joint": ("parent", "child", "origin", "axis", "dynamics"),
+}
+"""Elements of a URDF that MuJoCo gets: no shapes, limits, extensions and repetitions."""
 WORLD = "world_of_the_plant"
 
 
-def mujoco_urdf(text: str, floating: bool, *, inertial: bool = True) -> str:
-    """URDF text for MuJoCo, without shapes and extensions such as Gazebo's.
+def mujoco_urdf(source: str | os.PathLike[str], floating: bool, *, inertial: bool = True) -> str:
+    """URDF text for MuJoCo of a file, or of text that starts with "<", with the elements of PARTS as the loader reads them.
 
     floating: add a link above the root link with a floating joint between them, unless the only joint below the root link is
-    floating. inertial: keep masses and inertias.
+    floating. inertial: keep masses and inertias. Raises URDFError for a file that cannot be read.
     """
     from xml.etree.ElementTree import SubElement, tostring
 
-    from defusedxml.ElementTree import fromstring
-
-    root = fromstring(text)
-    for tag in EXTRAS:
-        for element in root.findall(tag):
-            root.remove(element)
-    for origin in root.iter("origin"):
-        if quaternion := origin.attrib.pop("quat_xyzw", ""):  # MuJoCo reads URDF 1.0
-            angles = rpy_angles(quaternion_matrices(np.array(quaternion.split(), dtype=float), "quat_xyzw"))
-            origin.set("rpy", " ".join(map(str, angles.tolist())))
-    dropped = SHAPES if inertial else (*SHAPES, "inertial")
-    for link in root.findall("link"):
-        for element in [e for e in link if e.tag in dropped]:
+    root = _for_mujoco(read_xml(source))
+    for link in root.findall("link") if not inertial else ():
+        for element in link.findall("inertial"):
             link.remove(element)
     if floating:
         joints = root.findall("joint")
@@ -75,22 +70,39 @@ def mujoco_urdf(text: str, floating: bool, *, inertial: bool = True) -> str:
     return tostring(root, encoding="unicode")
 
 
-def urdf_spec(text: str, model: Model) -> Any:
-    """MuJoCo specification (mujoco.MjSpec) of a robot's URDF, given as text.
+def _for_mujoco(element: Element) -> Any:
+    """Copy of an element (xml.etree) with its PARTS. Missing products of inertia are 0, quaternions (URDF 1.1) become angles."""
+    from xml.etree.ElementTree import Element as Copy
+
+    copied = Copy(element.tag, {key: value for key, value in element.attributes.items() if "{" not in key})
+    if element.tag == "inertia":
+        copied.attrib = {"ixy": "0", "ixz": "0", "iyz": "0"} | copied.attrib
+    if quaternion := copied.attrib.pop("quat_xyzw", "") if element.tag == "origin" else "":
+        angles = rpy_angles(quaternion_matrices(np.array(quaternion.split(), dtype=float), "quat_xyzw"))
+        copied.set("rpy", " ".join(map(str, angles.tolist())))
+    parts = PARTS.get(element.tag, ())
+    for child in element.children:
+        if child.tag in parts and (element.tag == "robot" or child is element.first(child.tag)):
+            copied.append(_for_mujoco(child))
+    return copied
+
+
+def urdf_spec(source: str | os.PathLike[str], model: Model) -> Any:
+    """MuJoCo specification (mujoco.MjSpec) of a robot's URDF, a file or text.
 
     If MuJoCo rejects masses or inertias of the file, those of the model's moving bodies replace them. Raises ValueError if it
     rejects the robot for another reason.
     """
     import mujoco
 
-    spec = mujoco.MjSpec.from_string(mujoco_urdf(text, model.floating_base))
     try:
+        spec = mujoco.MjSpec.from_string(mujoco_urdf(source, model.floating_base))
         spec.copy().compile()
         return spec
     except ValueError as error:
         if "inertia" not in str(error) and "mass" not in str(error):
             raise
-    spec = mujoco.MjSpec.from_string(mujoco_urdf(text, model.floating_base, inertial=False))
+    spec = mujoco.MjSpec.from_string(mujoco_urdf(source, model.floating_base, inertial=False))
     spec.compiler.balanceinertia = True
     for b, name in enumerate(model.body_names):
         _set_inertia(spec.body(name), model, b)
@@ -106,11 +118,13 @@ def link_of(model: Model, body: int) -> Frame:
 def _set_inertia(target: Any, model: Model, b: int) -> None:
     """Set mass, center of mass and inertia of a body of a specification to those of moving body b of the model."""
     link = link_of(model, b)
-    least = SMALLEST * max(float(np.abs(model.inertia).max()), SMALLEST)
+    about_joints = model.mass * np.square(model.com).sum(axis=1)  # the only inertia of point masses
+    rotor = float(model.armature.max())  # the only inertia of a robot without masses
+    least = SMALLEST * max(float(np.abs(model.inertia).max()), float(about_joints.max()), rotor)
     inertia = link.R.T @ np.asarray(model.inertia[b]) @ link.R
     if np.linalg.eigvalsh(inertia)[0] < least:
         inertia = inertia + least * np.eye(3)
-    target.mass, target.explicitinertial = max(float(model.mass[b]), SMALLEST * float(model.total_mass)), True
+    target.mass, target.explicitinertial = max(float(model.mass[b]), SMALLEST * max(model.total_mass, rotor)), True
     target.ipos, target.iquat = link.R.T @ (model.com[b] - link.p), [1.0, 0.0, 0.0, 0.0]
     target.fullinertia = [*np.diag(inertia), inertia[0, 1], inertia[0, 2], inertia[1, 2]]
 
@@ -302,9 +316,7 @@ def load_mujoco(
             simulated = _grounded(_mjcf_spec(source), model, ground)
         states = MujocoStates(model, simulated, Names(simulated).joints)
     else:
-        path = source_path(source)
-        text = Path(path).read_text(encoding="utf-8") if path else str(source)
-        simulated = _grounded(urdf_spec(text, model), model, ground)
+        simulated = _grounded(urdf_spec(source, model), model, ground)
         states = MujocoStates(model, simulated)
     off = mujoco.mjtDisableBit
     simulated.opt.disableflags |= off.mjDSBL_LIMIT | off.mjDSBL_FRICTIONLOSS | off.mjDSBL_CONTACT | off.mjDSBL_ACTUATION

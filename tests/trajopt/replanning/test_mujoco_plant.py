@@ -205,6 +205,31 @@ def test_mujoco_takes_rotations_by_quaternions():
     np.testing.assert_allclose(plant.acceleration(np.array([0.5, 1.0]), np.array([0.3])), expected, rtol=1e-9)
 
 
+ROD = """<robot name="rod"><link name="ground"/><link name="rod"><inertial><origin xyz="0.1 0 0"/><mass value="1"/>
+<inertia ixx="1" iyy="2" izz="2.5"/></inertial></link>
+<joint name="turn" type="revolute"><limit lower="1" upper="-1" effort="1" velocity="1"/><axis xyz="0 1 0"/><parent link="ground"/>
+<child link="rod"/></joint></robot>"""
+UNUSUAL = {
+    "missing products of inertia": ROD,
+    "late declaration": f"\n<?xml version='1.0'?>\n{ROD}",
+    "encoding": "<?xml version='1.0' encoding='iso-8859-1'?>" + ROD.replace('name="rod">', 'name="R\xf6b">', 1),
+    "prefix": ROD.replace("</robot>", "<gz:sensor/></robot>"),
+    "repetition": ROD.replace("</inertial>", '</inertial><inertial><mass value="9"/></inertial>'),
+    "point mass": ROD.replace('<inertia ixx="1" iyy="2" izz="2.5"/>', ""),
+}
+
+
+@pytest.mark.filterwarnings("ignore::trajopt.URDFWarning")
+@pytest.mark.parametrize("name", UNUSUAL)
+def test_mujoco_takes_what_the_loader_reads(name, tmp_path):
+    path = tmp_path / "rod.urdf"
+    path.write_bytes(UNUSUAL[name].encode("iso-8859-1"))
+    model = load_urdf(path)
+    plant = MujocoPlant(path, model, np.array([0.5, 1.0]), 0.001)
+    expected = forward_dynamics(model, np.array([0.5]), np.array([1.0]), np.array([0.3]))
+    np.testing.assert_allclose(plant.acceleration(np.array([0.5, 1.0]), np.array([0.3])), expected, rtol=1e-6)
+
+
 def test_planar_joints_are_refused():
     text = """<robot name="slab"><link name="ground"/><link name="body"><inertial><mass value="1"/>
     <inertia ixx="1" iyy="1" izz="1" ixy="0" ixz="0" iyz="0"/></inertial></link>
