@@ -44,6 +44,7 @@ from trajopt.solvers.success import (
     AFTER_MARGINS,
     Tolerances,
     assessed,
+    cost_of_guess,
     solver_measures,
     unchecked,
     with_descent,
@@ -59,6 +60,7 @@ from trajopt.validation.between_knots import BetweenKnots, between_knots, may_be
 from trajopt.validation.evaluation_warnings import explained
 from trajopt.validation.holonomic_constraints import open_constraints, redundancy_notes
 from trajopt.validation.limit_violations import durations_at_bounds, impossible_goal, weak_postures
+from trajopt.validation.running_costs import has_quadrature_error, quadrature_error
 from trajopt.validation.stability import stability_warnings
 from trajopt.validation.validation import (
     ERROR,
@@ -208,6 +210,13 @@ def _findings(ocp: OCP, solver: str, guess: Guess, solution: Solution, *, check:
             f"margins for the motion between the knots raised the cost by {100.0 * rise:.3g} %: shorter time steps (to.refine, or "
             "more knots) need smaller ones"
         )
+    excess = solution.meta.get("quadrature_error", 0.0)
+    if status.acceptable and excess > NOTABLE_EXCESS * max(abs(solution.cost), OF_GUESS * abs(cost_of_guess(solution))):
+        yield (
+            f"integrated along the motion, the cost is {solution.cost + excess:.4g} instead of {solution.cost:.4g} by the "
+            "rectangle rule, which the solution may exploit: use shorter time steps (to.refine), or integrate the running cost in "
+            "a state, and make that a terminal cost"
+        )
     if check and not status.success and status.code is not StatusCode.INTERRUPTED:
         yield from redundancy_notes(ocp)
     if check and finite:
@@ -270,6 +279,9 @@ def _not_left(solver: str, ocp: OCP, guess: Guess, solution: Solution) -> Iterat
 
 NOTABLE_RISE = 0.01
 """Relative rise of the cost by margins between the knots above which a finding reports it."""
+NOTABLE_EXCESS, OF_GUESS = 0.05, 0.01
+"""Excess of the integral of the running costs over their rectangle rule above which a finding reports it, relative to the cost, at
+least to OF_GUESS times that of the guess. A cost that the rule overestimates is not exploited."""
 DETOURS = 8
 """Maximum number of solves of ``auto`` from detours of a guess whose motion violates inequalities between the knots."""
 
@@ -580,13 +592,20 @@ def _require_shapes(ocp: OCP, guess: Guess) -> None:
 def checked(ocp: OCP, solution: Solution, options: Any, solved: OCP | None = None) -> Solution:
     """Return a solution with the status of the checks (feasible, optimal, replay, between knots, goals), and results in meta.
 
-    options: of its solver. solved: the problem with margins that was solved, if it differs from ``ocp``.
+    meta["quadrature_error"]: integral of the running costs minus their rectangle rule (:mod:`trajopt.validation.running_costs`), if
+    the status is "converged" or "acceptable". options: of its solver. solved: the problem with margins that was solved, if it
+    differs from ``ocp``.
     """
     tolerances = Tolerances(getattr(options, "constraint_tolerance", None) or 0.0, scaled_kkt_tolerance(options))
     limit = max(FEASIBLE, tolerances.constraints)
     found = solver_measures(solution, limit) if LAST_CONTROL in solution.meta else None
     between = partial(_between_knots, ocp, options, solution)
-    return assessed(ocp, solution, tolerances, partial(_replay, ocp, options, solution), between, found, solved)
+    solution = assessed(ocp, solution, tolerances, partial(_replay, ocp, options, solution), between, found, solved)
+    if not solution.status.acceptable or LAST_CONTROL in solution.meta or not has_quadrature_error(ocp):
+        return solution
+    with _evaluators(ocp, options) as (served, evaluator):
+        error = quadrature_error(ocp, solution.xs, solution.us, evaluator(served))
+    return replace(solution, meta={**solution.meta, "quadrature_error": error})
 
 
 def checked_motion(ocp: OCP, solution: Solution, options: Any) -> Solution:

@@ -1,0 +1,47 @@
+"""Integral of the running costs along a motion, compared with their rectangle rule."""
+
+import numpy as np
+import pytest
+
+import trajopt as to
+
+
+def _cart(running, free=False):
+    cart = to.FunctionMap(lambda x, u, t, p: [x[1], u[0]], 2, 1)
+    ocp = to.OCP.single_phase(
+        to.SampledSystem(cart, "rk4"),
+        [0.0, 0.0],
+        20,
+        0.25,
+        running,
+        constraints=[to.state_bounds(2, [-np.inf, 0.0], [np.inf, 1.0])],
+        terminal_constraints=[to.state_bounds(2, [4.0, 0.0], [4.0, 0.0])],
+        u_lower=-2.0,
+        u_upper=2.0,
+    )
+    return to.free_time(ocp, (5.0, 5.0), 0.0).ocp if free else ocp
+
+
+@pytest.mark.parametrize("free", [False, True])
+def test_power_that_the_rectangle_rule_underestimates_is_reported(free):
+    """The kinetic energy is zero at both ends, so that the integral of the power u v is zero, and the rule errs by dt^2 u^2 / 2."""
+    power = to.objective_term("power", lambda x, u, t, p: [u[0] * x[1]], 2, nu=1)
+    found = to.solve(_cart([power], free))
+    assert found.status.success and found.cost < -0.1
+    error = 0.5 * 0.25**2 * (found.us[-20:] ** 2).sum()
+    np.testing.assert_allclose(found.meta["quadrature_error"], error, rtol=1e-6)
+    assert abs(found.cost + error) < 1e-6
+    assert "by the rectangle rule, which the solution may exploit" in found.report()
+
+
+def test_costs_of_controls_and_of_states_are_not_reported():
+    found = to.solve(_cart([to.control_cost(1), to.state_cost(2, [4.0, 0.0], 0.1)]))
+    assert found.status.success and "quadrature_error" not in found.meta
+    assert "rectangle rule" not in found.report()
+
+
+def test_small_errors_are_no_finding():
+    mixed = to.objective_term("mixed", lambda x, u, t, p: [u[0] ** 2 + 1e-3 * u[0] * x[1]], 2, nu=1)
+    found = to.solve(_cart([mixed]))
+    assert found.status.success and 0.0 < found.meta["quadrature_error"] < 0.05 * found.cost
+    assert "rectangle rule" not in found.report()
