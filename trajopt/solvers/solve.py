@@ -68,6 +68,7 @@ from trajopt.validation.validation import (
     WARNING,
     Finding,
     InvalidProblem,
+    large_states,
     require_valid,
     tiny_bounds,
     tiny_distances,
@@ -179,7 +180,7 @@ def _solved(
             solution = replace(solution, status=with_end_held(ocp, solution.status, solution.xs[-1]))
     if solution.status.code in _WITHOUT_OPTIMUM:
         approximated = approximated or no_curvature(ocp, solver, chosen, solution)
-    return replace(solution, status=_final_status(ocp, solution, approximated, check=check)), tight
+    return replace(solution, status=_final_status(ocp, warm.guess, solution, approximated, check=check)), tight
 
 
 def _validated(ocp: OCP, guess: Guess, solver: str, options: Any, check: bool) -> list[str]:
@@ -224,10 +225,10 @@ def _findings(ocp: OCP, solver: str, guess: Guess, solution: Solution, *, check:
         yield from weak_postures(ocp, solution.xs)
 
 
-def _final_status(ocp: OCP, solution: Solution, approximated: str, *, check: bool) -> Status:
+def _final_status(ocp: OCP, guess: Guess, solution: Solution, approximated: str, *, check: bool) -> Status:
     """Return the status of a solution, with the first NaN or infinity named, and advice on the most likely reason of a failure.
 
-    approximated: warning about a Hessian that is approximated or without curvature, "" for none.
+    guess: of the solve. approximated: warning about a Hessian that is approximated or without curvature, "" for none.
     """
     status = explained(solution.status, ocp, solution.xs, solution.us)
     if ocp.in_scaled_time and status.code in (StatusCode.LOCALLY_INFEASIBLE, StatusCode.STALLED):
@@ -235,6 +236,8 @@ def _final_status(ocp: OCP, solution: Solution, approximated: str, *, check: boo
         status = replace(status, advice=" ".join([*limits, status.advice]))
     if approximated and status.code in _WITHOUT_OPTIMUM:
         status = replace(status, advice=f"{approximated[0].upper()}{approximated[1:]}.")
+    if check and status.code in _OF_UNITS and (units := large_states(ocp, guess.xs)):
+        status = replace(status, advice=f"{units} {status.advice}".rstrip())
     if check and status.code in _OF_UNSTABLE_STEPS and (unstable := next(stability_warnings(ocp), "")):
         status = replace(status, advice=f"{unstable[0].upper()}{unstable[1:]}.")
     return status
@@ -242,6 +245,8 @@ def _final_status(ocp: OCP, solution: Solution, approximated: str, *, check: boo
 
 _WITHOUT_OPTIMUM = (StatusCode.MAX_ITERATIONS, StatusCode.LINE_SEARCH_FAILED, StatusCode.ACCEPTABLE)
 """Statuses for which a poor Hessian is the most likely reason, if the Hessian is poor."""
+_OF_UNITS = (*_WITHOUT_OPTIMUM, StatusCode.STALLED, StatusCode.LOCALLY_INFEASIBLE, StatusCode.NOT_POSITIVE_DEFINITE)
+"""Statuses for which numbers of very different sizes may be the reason."""
 _OF_UNSTABLE_STEPS = (
     StatusCode.NOT_POSITIVE_DEFINITE,
     StatusCode.LINE_SEARCH_FAILED,

@@ -471,6 +471,24 @@ def tiny_bounds(ocp: OCP) -> Iterator[str]:
             )
 
 
+def large_states(ocp: OCP, xs: Array) -> str:
+    """Return advice on units if states xs (N + 1, nx) of a system without a robot exceed LARGE, else "".
+
+    The steps of solvers depend on the units: regularizations and the violations in filters and merit functions add up numbers of
+    all states and constraints.
+    """
+    sizes = np.abs(xs).max(axis=0)
+    i = int(np.argmax(sizes))
+    if ocp.model is not None or ocp.manifold.ndx != xs.shape[1] or not LARGE <= sizes[i] < np.inf:
+        return ""
+    return (
+        f"{ocp.state_names[i]} is as large as {sizes[i]:.2g}, which may be the reason: choose units, of time too, in which states, "
+        "their rates and durations are near 1."
+    )
+
+
+LARGE = 1e4
+"""Size of a state from which advice on a failure recommends other units."""
 TINY = 100.0
 """Distance between two bounds, in tolerances of the checks, up to which a warning says that the tolerance matters."""
 

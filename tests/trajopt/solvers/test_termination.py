@@ -332,3 +332,22 @@ def test_a_control_without_curvature_is_named_after_a_failure(solver):
     assert named in status.advice and "solver = 'auto', 'ipm' or 'ddp'" in status.advice
     assert "zero in" not in to.solve(linear, options={"max_iterations": 2}, solver="ddp").status.advice
     assert "zero in" not in to.solve(pendulum(), options={"max_iterations": 1}, solver=solver).status.advice
+
+
+@pytest.mark.parametrize("solver", ["slq", "ipm"])
+@pytest.mark.parametrize("unit", [1.0, 1e-6])
+def test_units_of_large_states_are_named_after_a_failure(solver, unit):
+    """An orbit around the Earth, in meters or in thousands of kilometers."""
+    mu, r0 = 3.986e14 * unit**3, 7e6 * unit
+
+    def orbit(x, u, t, p):
+        r3 = (x[0] * x[0] + x[1] * x[1]) ** 1.5
+        return [x[2], x[3], u[0] - mu * x[0] / r3, u[1] - mu * x[1] / r3]
+
+    step = to.SampledSystem(to.FunctionMap(orbit, 4, 2), "rk4")
+    goal = to.state_bounds(4, [-np.inf, 1.1 * r0, -np.inf, -np.inf], [np.inf] * 4)
+    x0 = [r0, 0.0, 0.0, np.sqrt(mu / r0)]
+    ocp = to.OCP.single_phase(step, x0, 10, 100.0, [to.control_cost(2)], terminal_constraints=[goal])
+    status = to.solve(ocp, solver=solver, options={"max_iterations": 1}).status
+    assert status.code is StatusCode.MAX_ITERATIONS
+    assert ("x[0] is as large as 7e+06" in status.advice) == (unit == 1.0)
