@@ -104,7 +104,7 @@ class Phase:
 
     dt: (N,) time steps [s]. terms: running cost. parameters: of the dynamics, each (n,) or (N, n). constraints: on every knot,
     but without controls not on x0. Raises ValueError for more than MAX_STEPS time steps or substeps, TypeError for terms that are
-    no cost terms and constraints that are none.
+    no cost terms, constraints that are none, and dynamics without time steps.
     """
 
     dynamics: DiscreteMap
@@ -114,6 +114,11 @@ class Phase:
     constraints: tuple[Constraint, ...] = ()
 
     def __post_init__(self) -> None:
+        if not hasattr(self.dynamics, "takes_time"):
+            raise TypeError(
+                f"dynamics is a {type(self.dynamics).__name__}; expected discrete dynamics, as trajopt.SampledSystem(system, "
+                "'rk4'), where a function is the system trajopt.FunctionMap(function, nx, nu)"
+            )
         if np.size(self.dt) > MAX_STEPS:
             raise ValueError(f"a phase has {np.size(self.dt)} time steps; give it at most {MAX_STEPS}, by a longer dt")
         sampling = getattr(self.dynamics, "sampling", None)

@@ -315,10 +315,11 @@ def _guess_errors(ocp: OCP, guess: Guess | None) -> Iterator[str]:
     if guess is None:
         return
     shapes = {"xs": (ocp.horizon + 1, ocp.manifold.nx), "us": (ocp.horizon, ocp.nu)}
+    convert = "; FreeTime.with_durations(guess) converts a guess of the fixed grid" if ocp.in_scaled_time else ""
     for key, shape in shapes.items():
         value = np.asarray(getattr(guess, key), dtype=float)
         if value.shape != shape:
-            yield f"guess.{key} has shape {value.shape}; expected {shape}"
+            yield f"guess.{key} has shape {value.shape}; expected {shape}{convert}"
         elif key == "xs":
             yield from _state_errors(ocp, value, "guess.xs")
         elif not np.isfinite(value).all():

@@ -212,6 +212,8 @@ def test_guesses_are_checked():
     broken = good.us.copy()
     broken[3, 1] = np.nan
     assert "at knot 3" in _messages(ocp, Guess(good.xs, broken))[0]
+    free = to.free_time(ocp, (0.1, 1.0)).ocp
+    assert "with_durations(guess) converts a guess of the fixed grid" in _messages(free, good)[0]
 
 
 def test_time_steps_declare_what_they_are():
@@ -446,6 +448,11 @@ def test_parts_in_the_wrong_place_are_reported():
         _problem(constraints=_problem().terminal)
     with pytest.raises(TypeError, match=r"terminal: 'state bounds' is a constraint; .* trajopt.softened"):
         _problem(terminal=[limit])
+    for undivided in (_dynamics().backend, _dynamics().system, lambda x, u, t, p: x):
+        with pytest.raises(
+            TypeError, match=r"dynamics is a .*; expected discrete dynamics, as trajopt.SampledSystem\("
+        ):
+            OCP.single_phase(undivided, REST, 5, 0.1)
     with pytest.raises(TypeError, match=r"horizon = 5.0; expected an integer number of time steps"):
         _problem(horizon=5.0)
     with pytest.raises(TypeError, match=r"horizon = True; expected an integer number of time steps"):
