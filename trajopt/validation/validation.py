@@ -488,7 +488,7 @@ def large_states(ocp: OCP, xs: Array) -> str:
     )
 
 
-LARGE = 1e4
+LARGE = 1e3
 """Size of a state from which advice on a failure recommends other units."""
 TINY = 100.0
 """Distance between two bounds, in tolerances of the checks, up to which a warning says that the tolerance matters."""
