@@ -60,7 +60,7 @@ from trajopt.validation.between_knots import BetweenKnots, between_knots, may_be
 from trajopt.validation.evaluation_warnings import explained
 from trajopt.validation.holonomic_constraints import open_constraints, redundancy_notes
 from trajopt.validation.limit_violations import durations_at_bounds, impossible_goal, weak_postures
-from trajopt.validation.running_costs import has_quadrature_error, quadrature_error
+from trajopt.validation.running_costs import has_quadrature_error, kinked_cost, quadrature_error
 from trajopt.validation.stability import stability_warnings
 from trajopt.validation.validation import (
     ERROR,
@@ -236,7 +236,9 @@ def _final_status(ocp: OCP, guess: Guess, solution: Solution, approximated: str,
         status = replace(status, advice=" ".join([*limits, status.advice]))
     if approximated and status.code in _WITHOUT_OPTIMUM:
         status = replace(status, advice=f"{approximated[0].upper()}{approximated[1:]}.")
-    if check and status.code in _OF_UNITS and (units := large_states(ocp, guess.xs)):
+    if check and status.code in _OF_FUNCTIONS and (kink := kinked_cost(ocp, solution.xs, solution.us)):
+        status = replace(status, advice=kink)
+    if check and status.code in _OF_FUNCTIONS and (units := large_states(ocp, guess.xs)):
         status = replace(status, advice=f"{units} {status.advice}".rstrip())
     if check and status.code in _OF_UNSTABLE_STEPS and (unstable := next(stability_warnings(ocp), "")):
         status = replace(status, advice=f"{unstable[0].upper()}{unstable[1:]}.")
@@ -245,8 +247,8 @@ def _final_status(ocp: OCP, guess: Guess, solution: Solution, approximated: str,
 
 _WITHOUT_OPTIMUM = (StatusCode.MAX_ITERATIONS, StatusCode.LINE_SEARCH_FAILED, StatusCode.ACCEPTABLE)
 """Statuses for which a poor Hessian is the most likely reason, if the Hessian is poor."""
-_OF_UNITS = (*_WITHOUT_OPTIMUM, StatusCode.STALLED, StatusCode.LOCALLY_INFEASIBLE, StatusCode.NOT_POSITIVE_DEFINITE)
-"""Statuses for which numbers of very different sizes may be the reason."""
+_OF_FUNCTIONS = (*_WITHOUT_OPTIMUM, StatusCode.STALLED, StatusCode.LOCALLY_INFEASIBLE, StatusCode.NOT_POSITIVE_DEFINITE)
+"""Statuses for which kinks of costs, or numbers of very different sizes, may be the reason."""
 _OF_UNSTABLE_STEPS = (
     StatusCode.NOT_POSITIVE_DEFINITE,
     StatusCode.LINE_SEARCH_FAILED,

@@ -1,4 +1,4 @@
-"""Integral of the running costs along a motion, compared with the rectangle rule by which solvers add them.
+"""Running costs along a motion: their integral, compared with the rectangle rule by which solvers add them, and kinks.
 
 The rule takes the value at the beginning of each time step, when the control of the step has not changed the state yet.  A solver
 exploits this if a cost depends on both, as the power of a motor does: the optimum may then be far from that of the integral.
@@ -39,6 +39,38 @@ def quadrature_error(ocp: OCP, xs: Array, us: Array, evaluator: StageEvaluator) 
             )
             error += float(phase.dt @ (4.0 * half + last - 5.0 * first)) / 6.0
     return error
+
+
+WINDOW, BEND = 1e-3, 0.5
+"""Change of a control relative to its largest magnitude along the motion, and change of the slope of the cost from one side of the
+control to the other, relative to the largest slope, above which the cost has a kink there."""
+
+
+def kinked_cost(ocp: OCP, xs: Array, us: Array) -> str:
+    """Return advice on the first running cost with a kink, such as that of abs, in a control of a motion; "" if there is none.
+
+    Slopes are differences over WINDOW on both sides of the controls us (N, nu), at the states xs (N + 1, nx).
+    """
+    width = WINDOW * np.abs(us).max(axis=0, initial=0.0)
+    for phase, knots in zip(ocp.phases, ocp.phase_slices, strict=True):
+        x, u, t = xs[knots], us[knots], ocp.t[knots]
+        for term in (term for term in phase.terms if term.residual.nu):
+            value = _values(term, x, u, t, 0.0)
+            for i in np.flatnonzero(width[: term.residual.nu]):
+                move = width[i] * (np.arange(ocp.nu) == i)
+                right, left = (_values(term, x, u + move, t, 0.0) - value), (value - _values(term, x, u - move, t, 0.0))
+                slope = np.maximum(np.abs(right), np.abs(left)).max()
+                if not 0.0 < slope < np.inf:
+                    continue
+                k = int(np.argmax(np.abs(right - left)))
+                if abs(right[k] - left[k]) > BEND * slope:
+                    place = u[k, i] if abs(u[k, i]) > width[i] else 0.0
+                    return (
+                        f"The cost {term.name!r} has a kink near {ocp.control_names[i]} = {place:.3g}, as abs and max have, at "
+                        f"knot {knots.start + k}: split the control into a - b with a, b >= 0, which the cost reads, or smooth the "
+                        "cost."
+                    )
+    return ""
 
 
 def _counts(phase: Phase, term: CostTerm) -> bool:

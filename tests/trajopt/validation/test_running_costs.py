@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import trajopt as to
+from trajopt.validation.running_costs import kinked_cost
 
 
 def _cart(running, free=False):
@@ -45,3 +46,22 @@ def test_small_errors_are_no_finding():
     found = to.solve(_cart([mixed]))
     assert found.status.success and 0.0 < found.meta["quadrature_error"] < 0.05 * found.cost
     assert "rectangle rule" not in found.report()
+
+
+@pytest.mark.parametrize("solver", ["ddp", "dms"])
+@pytest.mark.parametrize("cost", [lambda v: abs(v), lambda v: np.maximum(v, 0.0)])
+def test_kinks_of_costs_are_named_after_a_failure(solver, cost):
+    kinked = to.objective_term("fuel", lambda x, u, t, p: [cost(u[0])], 2, nu=1)
+    status = to.solve(_cart([kinked]), solver=solver).status
+    assert not status.success
+    assert status.advice.startswith("The cost 'fuel' has a kink near u[0] = 0, as abs and max have, at knot ")
+
+
+def test_smooth_costs_have_no_kink():
+    for term in (
+        to.control_cost(1),
+        to.linear_cost(2, control=[1.0]),
+        to.objective_term("exp", lambda x, u, t, p: [np.exp(3.0 * u[0])], 2, nu=1),
+        to.residual_cost("square of abs", lambda x, u, t, p: [abs(u[0])], 2, 1, nu=1),
+    ):
+        assert kinked_cost(_cart([term]), np.zeros((21, 2)), np.linspace(-2.0, 2.0, 20)[:, None]) == ""
