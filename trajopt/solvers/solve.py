@@ -240,7 +240,7 @@ def _final_status(ocp: OCP, guess: Guess, solution: Solution, approximated: str,
         status = replace(status, advice=kink)
     if check and status.code in _OF_FUNCTIONS and (units := large_states(ocp, guess.xs)):
         status = replace(status, advice=f"{units} {status.advice}".rstrip())
-    if check and status.code in _OF_UNSTABLE_STEPS and (unstable := next(stability_warnings(ocp), "")):
+    if check and status.code in _OF_UNSTABLE_STEPS and (unstable := next(stability_warnings(ocp, extremes=True), "")):
         status = replace(status, advice=f"{unstable[0].upper()}{unstable[1:]}.")
     return status
 
@@ -255,6 +255,7 @@ _OF_UNSTABLE_STEPS = (
     StatusCode.MAX_ITERATIONS,
     StatusCode.STALLED,
     StatusCode.NON_FINITE,
+    StatusCode.UNBOUNDED,
     StatusCode.DOES_NOT_HOLD,
 )
 """Statuses for which unstable time steps at x0 are the most likely reason, if there are any."""

@@ -24,6 +24,7 @@ from dynamics_backends.protocol import (
     HasJointFriction,
     HasPartials,
     HasWarnings,
+    Map,
     is_generic,
     is_second_order,
     unwrapped,
@@ -58,31 +59,46 @@ class Linearization(NamedTuple):
         return total
 
 
-def stability_warnings(ocp: Any, stable: set[Any] | None = None) -> Iterator[str]:
-    """Yield warnings about phases whose time steps are too long for their dynamics at x0.
+def stability_warnings(ocp: Any, stable: set[Any] | None = None, *, extremes: bool = False) -> Iterator[str]:
+    """Yield warnings about phases whose time steps are too long for their dynamics at x0, with controls zero, or nearest to zero.
 
     stable: keys of phases of the previous problem that are stable with a wide margin or cannot be checked; these are not linearized
-    again. The content of the set is replaced by the keys of this problem. Equal warnings are given once.
+    again. The content of the set is replaced by the keys of this problem. Equal warnings are given once. extremes: also with the
+    controls at their lower and at their upper bounds.
     """
     stable = set() if stable is None else stable
     reported: set[str] = set()
     found: set[Any] = set()
-    for phase in ocp.phases:
-        key = (id(phase.dynamics), float(phase.dt.max()), *((k, v.tobytes()) for k, v in phase.parameters.items()))
-        text = None if key in stable else _stability_warning(phase, ocp.x0)
-        if text is None:
-            found.add(key)
-        elif text and text not in reported:
-            reported.add(text)
-            yield text
+    for phase, knots in zip(ocp.phases, ocp.phase_slices, strict=True):
+        own = (float(phase.dt.max()), *((k, v.tobytes()) for k, v in phase.parameters.items()))
+        for where, u in _controls(ocp, phase.dynamics.nu, knots.start, extremes):
+            key = (id(phase.dynamics), u.tobytes(), *own)
+            text = None if key in stable else _stability_warning(phase, ocp.x0, u, where)
+            if text is None:
+                found.add(key)
+            elif text and text not in reported:
+                reported.add(text)
+                yield text
     stable.clear()
     stable.update(found)
 
 
-def _stability_warning(phase: Any, x0: Array) -> str | None:
-    """Return a warning, or "" if steps are stable, but not SAFETY_FACTOR times as long ones.
+def _controls(ocp: Any, nu: int, knot: int, extremes: bool) -> list[tuple[str, Array]]:
+    """Return descriptions and values (nu,) of the controls at which a knot is checked, see :func:`stability_warnings`."""
+    zero = np.zeros(nu)
+    if ocp.control_bounds is None:
+        return [("x0", zero)]
+    lower, upper = (np.broadcast_to(bound[knot, :nu], nu) for bound in ocp.control_bounds)
+    least = np.clip(zero, lower, upper)
+    at_bounds = [(f"x0 with the controls at their {n} bounds", b) for n, b in (("lower", lower), ("upper", upper))]
+    return [("x0", least), *((w, np.where(np.isfinite(b), b, least)) for w, b in at_bounds if extremes)]
 
-    None if those would be stable too, for impacts and user-defined maps, and if the derivatives are unknown or not finite.
+
+def _stability_warning(phase: Any, x0: Array, u: Array, where: str) -> str | None:
+    """Return a warning, or "" if steps are stable at x0 (nx,) with controls u (nu,), but not SAFETY_FACTOR times as long ones.
+
+    where: describes x0 and u. None if those would be stable too, for impacts and user-defined maps, and if the derivatives are
+    unknown or not finite.
     """
     sampling = phase.dynamics.sampling
     if sampling is None or sampling.scheme == JUMP:
@@ -93,7 +109,7 @@ def _stability_warning(phase: Any, x0: Array) -> str | None:
         return None
     method = "analytic" if isinstance(system, HasPartials) else sampling.backend.name
     p = {k: v if v.ndim == 1 else v[:1] for k, v in phase.parameters.items()}
-    at = _linearization(system, method, x0, p) if is_generic(system) else _linearize_by(sampling.called, x0, p)
+    at = _linearization(system, method, x0, u, p) if is_generic(system) else _linearize_by(sampling.called, x0, u, p)
     step = float(phase.dt.max()) / substeps
     if not np.isfinite(at.total).all():
         return None
@@ -101,9 +117,7 @@ def _stability_warning(phase: Any, x0: Array) -> str | None:
     if stable >= step:
         return "" if _is_unstable(at, scheme, SAFETY_FACTOR * step) else None
     needed = substeps * step / stable if stable else np.inf
-    limits = (
-        f"at x0 {scheme} is stable for steps up to {1e3 * stable:.2g} ms, but its steps are {1e3 * step:.2g} ms long"
-    )
+    limits = f"at {where} {scheme} is stable for steps up to {1e3 * stable:.2g} ms, but its steps are {1e3 * step:.2g} ms long"
     finer = f"use substeps = {ceil(needed)} or more, or" if needed <= MAX_SUBSTEPS else "use"
     if isinstance(system, HasWarnings):
         stiff = system.stiff
@@ -118,37 +132,38 @@ def _stability_warning(phase: Any, x0: Array) -> str | None:
     )
 
 
-def stable_substeps(system: HasPartials, scheme: str, x0: Array, step: float) -> int:
+def stable_substeps(system: Map, scheme: str, x0: Array, step: float) -> int:
     """Return the smallest number of equal substeps of a step [s] for which a scheme is stable at x0 (nx,) with zero controls.
 
     It follows from :func:`largest_stable_step`. 1 if the derivatives are not finite.
     """
-    at = _linearization(system, "analytic", x0, {})
+    at = _linearization(system, "analytic", x0, np.zeros(system.nu), {})
     return ceil(step / largest_stable_step(at, scheme, step)) if np.isfinite(at.total).all() else 1
 
 
-def _linearization(system: Any, method: str, x0: Array, p: Any) -> Linearization:
-    """Linearize a system at x0 with zero controls; damping that schemes treat implicitly, if any, becomes L."""
+def _linearization(system: Any, method: str, x0: Array, u: Array, p: Any) -> Linearization:
+    """Linearize a system at x0 with controls u; damping that schemes treat implicitly, if any, becomes L."""
     stage = stage_map(system, "rk4")
     if stage is system:
-        return Linearization(_jacobians(system, method, x0, p).fx[0])
-    j = _jacobians(stage, method, x0, {**p, IMPLICIT_STEP: np.zeros(1)})
+        return Linearization(_jacobians(system, method, x0, u, p).fx[0])
+    padded = np.concatenate([u, np.zeros(stage.nu - len(u))])
+    j = _jacobians(stage, method, x0, padded, {**p, IMPLICIT_STEP: np.zeros(1)})
     L = j.fu[0][:, system.nu :]
     F, nv = j.fx[0].copy(), L.shape[1]
     F[:, nv : 2 * nv] -= L
     return Linearization(F, L)
 
 
-def _linearize_by(backend: DynamicsBackend, x0: Array, p: Any) -> Linearization:
-    """Linearize at x0 with zero controls by a backend that alone can differentiate its system; without implicit damping."""
+def _linearize_by(backend: DynamicsBackend, x0: Array, u: Array, p: Any) -> Linearization:
+    """Linearize at x0 with controls u by a backend that alone can differentiate its system; without implicit damping."""
     with np.errstate(all="ignore"):
-        return Linearization(backend.jacobians(x0[None], np.zeros((1, backend.map.nu)), 0.0, p).fx[0])
+        return Linearization(backend.jacobians(x0[None], u[None], 0.0, p).fx[0])
 
 
-def _jacobians(map: Any, method: str, x0: Array, p: Any) -> Any:
-    """Jacobians of a map at x0 with zero controls, by a derivative method in NumPy."""
+def _jacobians(map: Any, method: str, x0: Array, u: Array, p: Any) -> Any:
+    """Jacobians of a map at x0 with controls u, by a derivative method in NumPy."""
     with np.errstate(all="ignore"):  # solvers report non-finite values at x0
-        return make_backend(map, method, engine="numpy").jacobians(x0[None], np.zeros((1, map.nu)), 0.0, p)
+        return make_backend(map, method, engine="numpy").jacobians(x0[None], u[None], 0.0, p)
 
 
 def _stiffest(A: Array, system: Any) -> tuple[float, str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -59,6 +61,20 @@ def test_any_system_is_checked() -> None:
     assert "whose rate is 500 1/s" in message
     slow = FunctionMap(lambda x, u, t, p: [5.0 * x[0] + u[0], x[0]], 2, 1)
     assert list(stability_warnings(problem(slow, "rk4", method="forward_ad"))) == []
+
+
+def test_rates_that_depend_on_the_controls_are_those_within_their_bounds() -> None:
+    """A reaction whose rate depends on the temperature, which is not defined at zero."""
+    reaction = FunctionMap(lambda x, u, t, p: [-1e3 * np.exp(-2000.0 / u[0]) * x[0]], 1, 1)
+    ocp = problem(reaction, "rk4", method="forward_ad")
+    ocp = replace(ocp, x0=np.ones(1), u_lower=np.array([250.0]), u_upper=np.array([1000.0]))
+    assert list(stability_warnings(ocp)) == []
+    hot = replace(ocp, phases=(replace(ocp.phases[0], dt=np.full(3, 0.05)),))
+    assert list(stability_warnings(hot)) == []
+    (message,) = stability_warnings(hot, extremes=True)
+    assert "whose rate is 135 1/s: at x0 with the controls at their upper bounds" in message
+    (message,) = stability_warnings(replace(hot, u_lower=np.array([900.0])))
+    assert "whose rate is 108 1/s: at x0 rk4" in message
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
