@@ -85,8 +85,9 @@ TOLERANCE = 1e-4
 """Tolerance on the scaled KKT error of a coarse solve."""
 FEASIBLE = 1e-2
 """Tolerance on the violations of a coarse motion whose solve failed, relative to bounds beyond 1; it competes if it meets it."""
-SAME = 1e-3
-"""Relative difference below which objectives on the coarse grid are the same."""
+SAME, VANISHING = 1e-3, 1e-9
+"""Relative difference below which objectives on the coarse grid are the same, and fraction of the cost of the guess below which all
+are: costs that vanish, as of a curve that fits all data, differ by rounding errors."""
 UNANIMOUS, AGREEMENT, AGREES = 8, 16, 3e-3
 """Numbers of starts that lead to the cheapest objective before the competition ends, if all starts do and if some do not, and their
 relative tolerance on it. The Bayesian estimate of the number of optima asks for 8 local searches if one optimum is known, for 17 if
@@ -310,7 +311,7 @@ def _compete(
             name = f"random motion {len(starts)}" if starts else "guess"
             objective = float(found.cost) if not stopped and _is_feasible(coarse, found) else np.inf
             starts.append(Start(name, objective, found, stopped))
-            if abs((found.cost if stopped else objective) - best) <= AGREES * abs(best):
+            if abs((found.cost if stopped else objective) - best) <= AGREES * _size(best, starts):
                 agreeing += 1
             elif objective < best:
                 agreeing = 1
@@ -320,6 +321,12 @@ def _compete(
             bound = best - SAME * abs(best) if bounded and np.isfinite(best) else np.inf
             while len(begun) < QUEUED and len(starts) + len(begun) < count and has_time():
                 begun.append(begin(next(motions), bound))
+
+
+def _size(objective: float, starts: Sequence[Start]) -> float:
+    """Return the size to which differences from an objective are relative: its magnitude, at least VANISHING times the guess's."""
+    of_guess = abs(float(starts[0].record["cost_of_guess"]))
+    return max(abs(objective), VANISHING * of_guess if np.isfinite(of_guess) else 0.0)
 
 
 def _is_over(starts: Sequence[Start], agreeing: int, most: float) -> bool:
@@ -339,10 +346,10 @@ def _chosen(starts: list[Start]) -> list[Start]:
     """
     chosen = list[Start]()
     for start in sorted((s for s in starts if np.isfinite(s.objective)), key=lambda s: (s.objective, s.name)):
-        least = chosen[0].objective if chosen else start.objective
-        if start.objective - least > (NEAR - 1.0) * abs(least):
+        size = _size(chosen[0].objective if chosen else start.objective, starts)
+        if chosen and start.objective - chosen[0].objective > (NEAR - 1.0) * size:
             break
-        same = next((i for i, s in enumerate(chosen) if start.objective - s.objective <= SAME * abs(s.objective)), None)
+        same = next((i for i, s in enumerate(chosen) if start.objective - s.objective <= SAME * size), None)
         if same is None:
             chosen.append(start)
         elif start is starts[0]:

@@ -447,3 +447,15 @@ def test_long_horizons_end_the_competition_early(monkeypatch):
     assert len(to.solve(mass()).meta["starts"]) > 4
     monkeypatch.setattr("trajopt.solvers.competing_starts.ALL_STEPS", 1.0)
     assert len(to.solve(mass()).meta["starts"]) == 1
+
+
+def test_starts_whose_costs_vanish_agree():
+    """The initial value and the rate of a decay fit its data exactly."""
+    decay = to.SampledSystem(to.FunctionMap(lambda x, u, t, p: [-x[1] * x[0], 0.0], 2, 0), "rk4")
+    data = {"data": 1.5 * np.exp(-0.7 * np.linspace(0.0, 5.0, 51))[:50, None]}
+    deviation = to.residual_cost("deviation", lambda x, u, t, p: [x[0] - p["data"][0]], 2, 1, parameters=data)
+    free = to.ImpactStage(to.FunctionMap(lambda x, u, t, p: [u[0], u[1]], 2, 2))
+    fit = to.OCP((to.Phase(free, [0.0]), to.Phase(decay, np.full(50, 0.1), [deviation])), [1.0, 0.1])
+    found = to.solve(fit)
+    np.testing.assert_allclose(found.xs[1], [1.5, 0.7], atol=1e-3)
+    assert found.status.success and len(found.meta["starts"]) <= 24
