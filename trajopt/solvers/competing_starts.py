@@ -365,7 +365,11 @@ def _sentence(starts: list[Start], chosen: Start, knots: int) -> str:
     given = starts[0]
     if chosen is given:
         return ""
-    there = f"{given.objective:.4g}" if np.isfinite(given.objective) else "no feasible motion"
+    there = (
+        f"{given.objective:.4g}"
+        if np.isfinite(given.objective)
+        else f"no feasible motion in {given.found.iterations} iterations"
+    )
     return (
         f"The solve began from one of the best of {len(starts)} starts on {knots} knots, {chosen.name} "
         f"(objective {chosen.objective:.4g} there); the guess led to {there}."
