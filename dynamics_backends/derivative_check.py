@@ -42,9 +42,10 @@ TOLERANCES = {"central_difference": 1e-5, "forward_difference": 1e-3}
 SECOND_TOLERANCES = {"central_difference": 1e-3}
 """Tolerances of second derivatives: differences of differences have half as many accurate digits."""
 ROUNDING = {"central_difference": EPS ** (2 / 3), "forward_difference": EPS ** (1 / 2)}
-"""Rounding error of difference quotients with the default step, relative to the values (eps / h)."""
+"""Rounding error of difference quotients with the default step, relative to the values (eps / h); of other methods EPS."""
 LOST = 10.0
-"""Errors up to LOST times ROUNDING times the largest value are allowed: rounding hides small derivatives of large values."""
+"""Errors up to LOST times ROUNDING times the largest value are allowed: rounding hides small derivatives of large values. Second
+derivatives of the reference count as zero if all are at most LOST times EPS times the largest first derivative."""
 SECOND_STEP = EPS ** (1 / 4)
 """Step of central differences of a user-defined backend's Jacobians, which may be rounded more than its values."""
 LEFT_OUT = "left out"
@@ -151,7 +152,7 @@ def first_order(
         except TraceError as error:
             yield DerivativeCheck(what, "", method, None, str(error).splitlines()[0])
             continue
-        least = LOST * ROUNDING.get(coarsest, 0.0) / tolerance * np.abs(exact[0]).max(axis=1, initial=0.0)
+        least = LOST * ROUNDING.get(coarsest, EPS) / tolerance * np.abs(exact[0]).max(axis=1, initial=0.0)
         columns = (map.manifold.tangent_names, map.control_names)
         for block, value, right, names in zip(blocks, found[1:], exact[1:], columns, strict=True):
             if right.size:
@@ -224,7 +225,9 @@ def second_order(
     for method, hessians in by_method.items():
         if exact is None:
             b = Batch.of(map, at.x, at.u, at.t, p)
-            exact = np.stack([curvature_along(map, b, probe.lam, d) for d in probe.directions], axis=1)
+            products, gradients = zip(*(curvature_along(map, b, probe.lam, d) for d in probe.directions), strict=True)
+            exact, rounding = np.stack(products, axis=1), LOST * EPS * np.max(gradients, axis=0)
+            exact[np.abs(exact).max(axis=(1, 2), initial=0.0) <= rounding] = 0.0
         least = 0.0 if parts is None else np.abs(probe.directions @ _whole(parts)).max(axis=(1, 2), keepdims=True)
         error, (_, row) = worst_entry(probe.directions @ _whole(hessians()), exact, least)
         yield _along_direction(what, map, method, error, row, SECOND_TOLERANCES.get(method, EXACT_TOLERANCE))
@@ -243,10 +246,11 @@ def _whole(H: Hessians) -> Array:
     return np.block([[H.xx, np.swapaxes(H.ux, 1, 2)], [H.ux, H.uu]])
 
 
-def curvature_along(map: Map, b: Batch, lam: Array, d: Array) -> Array:
-    """Product H d (N, ndx + nu) of the Hessian of lam' f, by a complex step of gradients by dual numbers; zero for a constant map.
+def curvature_along(map: Map, b: Batch, lam: Array, d: Array) -> tuple[Array, Array]:
+    """Product H d (N, ndx + nu) of the Hessian of lam' f, and the largest entry (N,) of the terms of its gradient.
 
-    H is in the exponential chart of the state; lam (N, n_out), d (ndx + nu,).
+    By a complex step of gradients by dual numbers; zero for a constant map. H is in the exponential chart of the state; lam
+    (N, n_out), d (ndx + nu,).
     """
     ndx = map.manifold.ndx
     unit = np.eye(ndx + map.nu)
@@ -254,5 +258,6 @@ def curvature_along(map: Map, b: Batch, lam: Array, d: Array) -> Array:
     x = map.manifold.integrate(b.x, Dual.seed(steps[:ndx], unit[:ndx]))
     value = map(x, Dual.seed(b.u + steps[ndx:], unit[ndx:]), b.t, b.p)
     if not isinstance(value, Dual):  # a constant map
-        return np.zeros((b.size, ndx + map.nu))
-    return np.einsum("no,onk->nk", lam, value.tan.imag) / STEP
+        return np.zeros((b.size, ndx + map.nu)), np.zeros(b.size)
+    terms = np.einsum("no,onk->nk", np.abs(lam), np.abs(value.tan.real)).max(axis=1, initial=0.0)
+    return np.einsum("no,onk->nk", lam, value.tan.imag) / STEP, terms

@@ -313,3 +313,23 @@ def test_a_wrong_slope_is_detected(slope):
     assert not line.passed
     (line,) = lines(slope, slope)
     assert line.passed
+
+
+def test_controls_of_checked_points_are_within_their_bounds():
+    """Rates of a reaction are not defined at zero temperature, nor a logarithm at controls below zero."""
+    reaction = FunctionMap(lambda x, u, t, p: [-1e3 * np.exp(-2e3 / u[0]) * x[0] * np.log(u[1])], 1, 2)
+    ocp = to.OCP.single_phase(
+        to.SampledSystem(reaction, "rk4"), [1.0], 10, 0.1, u_lower=[300.0, 1e-3], u_upper=[400.0, np.inf]
+    )
+    assert [str(c) for c in to.check_derivatives(ocp) if not c.passed] == []
+
+
+def test_rounding_errors_of_the_reference_are_no_second_derivatives():
+    """The angle of a sum of two rotations about one axis is linear, to rounding."""
+    sum_of_angles = FunctionMap(
+        lambda x, u, t, p: [sm.atan2(sm.sin(x[0]) * sm.cos(u[0]) + sm.cos(x[0]) * sm.sin(u[0]), sm.cos(x[0] + u[0]))],
+        1,
+        1,
+    )
+    ocp = to.OCP.single_phase(to.SampledSystem(sum_of_angles, "euler"), [0.3], 10, 0.1)
+    assert [str(c) for c in to.check_derivatives(ocp) if not c.passed] == []

@@ -160,13 +160,16 @@ def random_points(
     """Draw ``count`` points near the guess at random knots of a phase with these dynamics; knots: slice of the phase's knots.
 
     The displacement from the guess of a state from which a time step would move too far (REACH) is halved, up to HALVINGS times;
-    then the step may still move farther. Controls stay as drawn.
+    then the step may still move farther. Controls stay as drawn, reflected into their bounds.
     """
     manifold = ocp.manifold
     chosen = rng.integers(knots.start, knots.stop, count)
     xs, us = np.asarray(guess.xs)[chosen], np.asarray(guess.us)[chosen]
     dx = SPREAD * rng.standard_normal((count, manifold.ndx))
+    lower, upper = (-np.inf, np.inf) if ocp.control_bounds is None else (bound[chosen] for bound in ocp.control_bounds)
+    us = np.clip(us, lower, upper)
     u = us + SPREAD * np.maximum(1.0, np.abs(us)) * rng.standard_normal(us.shape)
+    u = np.where(u < lower, 2.0 * lower - u, np.where(u > upper, 2.0 * upper - u, u)).clip(lower, upper)
     at = Points(xs, u, ocp.t[chosen], ocp.dt[chosen], chosen)
     for _ in range(HALVINGS + 1):
         at = at._replace(x=np.ascontiguousarray(manifold.integrate(xs.T, dx.T).T))
