@@ -1,9 +1,11 @@
 """Stage with a jump of the state, x_next = x (+) jump(x, u): an impact, without duration, or a discrete map x_next = F(x, u).
 
-The jump is a map whose output is a tangent vector of the state, such as (0, v+ - v) of an impact. It may change only entries in a
-vector space, such as velocities, not the placement of a floating base. There (+) is addition, and
+The jump is a map whose output is a tangent vector of the state, such as (0, v+ - v) of an impact. With T, E the derivatives of (+)
+in its two arguments, which are 1 on a vector space,
 
-    A = 1 + d jump / d x,   B = d jump / d u,   lam' x_next has the second derivatives of lam' jump.
+    A = T(jump) + E(jump) d jump / d x,   B = E(jump) d jump / d u
+
+and lam' x_next has the second derivatives of E'lam times the jump, and on Lie groups those of (+).
 
 The phase of an impact has one knot with dt = 0, and an impact has no controls. Other jumps may have controls that set the new state
 (:class:`~dynamics_backends.stretched_map.Durations`). Compiled code treats a jump as an Euler step of length one with the jump in
@@ -18,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from dynamics_backends.manifold_curvature import integrate_curvature
 from dynamics_backends.protocol import (
     Array,
     Batch,
@@ -80,7 +83,10 @@ class ImpactStage:
         x = np.asarray(x, float)
         j = self.backend.jacobians(x, self._first_controls(u), t, p)
         x_next = np.ascontiguousarray(self.manifold.integrate(x.T, j.value.T).T)
-        return LinearizedStep(x_next, np.eye(self.manifold.ndx) + j.fx, j.fu)
+        if self.manifold.is_flat:
+            return LinearizedStep(x_next, np.eye(self.manifold.ndx) + j.fx, j.fu)
+        at_x, at_jump = self.manifold.d_integrate(j.value)
+        return LinearizedStep(x_next, at_x + at_jump @ j.fx, at_jump @ j.fu)
 
     @property
     def contract(self) -> StepContraction | None:
@@ -90,8 +96,19 @@ class ImpactStage:
             return None
 
         def contracted(x: Array, u: Array, t: Any, dt: Any, p: Parameters | None, lam: Array) -> Hessians:
-            """Second derivatives of lam' jump, which are those of lam' x_next; dt is ignored."""
-            return backend.hessian_contraction(x, self._first_controls(u), t, p, lam)[1]
+            """Second derivatives of lam' x_next, by the chain rule; dt is ignored."""
+            x, u, lam, n = np.asarray(x, float), self._first_controls(u), np.asarray(lam, float), self.manifold.ndx
+            if self.manifold.is_flat:
+                return backend.hessian_contraction(x, u, t, p, lam)[1]
+            jump, fx, fu = backend.jacobians(x, u, t, p)
+            at_jump = (lam[:, None] @ self.manifold.d_integrate(jump)[1])[:, 0]
+            xx, ux, uu = backend.hessian_contraction(x, u, t, p, at_jump)[1]
+            mixed, twice = integrate_curvature(self.manifold, jump, lam)
+            J = np.concatenate([fx, fu], axis=2)
+            H, cross = J.transpose(0, 2, 1) @ twice @ J, mixed @ J
+            H[:, :n] += cross
+            H[:, :, :n] += cross.transpose(0, 2, 1)
+            return Hessians(xx + H[:, :n, :n], ux + H[:, n:, :n], uu + H[:, n:, n:])
 
         return contracted
 

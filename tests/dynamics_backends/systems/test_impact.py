@@ -222,3 +222,34 @@ def test_a_map_in_discrete_time_with_dt_0_is_pointed_to_the_jump():
         found
         == "dt is 0.0 at knot 0; time steps must be positive and finite; a jump of the state without duration is a to.ImpactStage"
     )
+
+
+TURNS = {
+    "held": lambda x, u, t, p: [0.0, 0.0, 0.0, 0.0, 0.0, u[0]],
+    "constant": lambda x, u, t, p: [0.5, 0.3, 0.0, 0.0, 0.0, u[0]],
+    "by controls": lambda x, u, t, p: [u[0], u[1], 0.1 * x[4], 0.0, 0.0, u[0]],
+    "by states": lambda x, u, t, p: [x[0] + 0.3, x[1] * x[4], 0.1 * x[4], 0.0, 0.0, u[0]],
+}
+
+
+def turning(turn, engine="compiled"):
+    """A jump that also turns a body, before it rotates to a goal."""
+    states = to.Manifold([to.SO3, to.vector_space(3)])
+    jump = ImpactStage(make_backend(FunctionMap(turn, states, 2), "forward_ad", engine=engine))
+    flow = FunctionMap(lambda x, u, t, p: [x[4], x[5], x[6], u[0], u[1], 0.0], states, 2)
+    flight = SampledSystem(make_backend(flow, "forward_ad", engine=engine), "rk4")
+    start = np.r_[np.array([0.1, 0.2, 0.3, 0.9]) / np.sqrt(0.95), 0.3, 0.2, 0.1]
+    goal = to.state_cost(states, [0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0.0], 10.0)
+    effort = (to.control_cost(2),)
+    return OCP((Phase(jump, [0.0], effort), Phase(flight, np.full(10, 0.2), effort)), start, (goal,))
+
+
+@pytest.mark.parametrize("turn", TURNS)
+def test_jumps_of_rotations(turn):
+    """Both orders agree with complex step, and solutions with those of compiled code."""
+    ocp = turning(TURNS[turn])
+    checks = list(to.check_derivatives(ocp))
+    assert any("time step of phase 0" in str(c) for c in checks)
+    assert [str(c) for c in checks if not c.passed] == []
+    costs = [to.solve(turning(TURNS[turn], engine), solver="ddp").cost for engine in ("compiled", "numpy")]
+    assert costs[0] == pytest.approx(costs[1], rel=1e-8)
