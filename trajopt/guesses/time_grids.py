@@ -25,6 +25,7 @@ from trajopt.guesses.guesses import resampled_at
 from trajopt.problem import residuals
 from trajopt.problem.constraints import Constraint
 from trajopt.problem.guess import Guess
+from trajopt.problem.impact_stage import has_fixed_steps
 from trajopt.problem.ocp import OCP, Phase, fitting
 from trajopt.problem.terms import QUADRATURE, CostTerm, trapezoidal_factors
 from trajopt.results.solution import LAST_CONTROL, Solution
@@ -146,9 +147,10 @@ def regridded(ocp: OCP, grid_of: Any, substeps: int = 1) -> OCP:
     grids, phases = [], []
     for phase in ocp.phases:
         if not _is_divisible(phase):
+            fixed = has_fixed_steps(phase)
+            what = "discrete dynamics define their" if fixed else f"{type(phase.dynamics).__name__} defines its"
             raise MissingCapability(
-                f"{type(phase.dynamics).__name__} defines its own time steps, which cannot be split or merged; pass "
-                "xdot = f(x, u) to SampledSystem"
+                f"{what} own time steps, which cannot be split or merged; pass xdot = f(x, u) to SampledSystem"
             )
         every = np.arange(phase.knots)
         grids.append(grid_of(phase) if phase.dynamics.takes_time else _Grid(every, np.zeros(phase.knots), phase.dt))
