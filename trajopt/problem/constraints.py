@@ -203,12 +203,17 @@ def softened(constraint: Constraint, weight: Values, width: float = 0.01, name: 
 
 
 def state_bounds(
-    manifold: AnyManifold, lower: Values, upper: Values, name: str = "state bounds", names: Sequence[str] | None = None
+    manifold: AnyManifold,
+    lower: Values = -np.inf,
+    upper: Values = np.inf,
+    name: str = "state bounds",
+    names: Sequence[str] | None = None,
 ) -> Constraint:
     """Bounds lower <= x <= upper on the entries of the state that have a finite bound.
 
-    lower, upper: (nx,), (N, nx), or one number for all. names: names of all entries of the state. On a vector space, solvers with
-    bounds on variables treat them as such. Raises ValueError if nothing is bounded, or a bound is NaN or of another shape.
+    lower, upper: (nx,), (N, nx), or one number for all; by default none. names: names of all entries of the state. On a vector
+    space, solvers with bounds on variables treat them as such. Raises ValueError if nothing is bounded, or a bound is NaN or of
+    another shape.
     """
     manifold = as_manifold(manifold)
     limits = [np.asarray(b, dtype=float) for b in (lower, upper)]
