@@ -91,6 +91,8 @@ def mistake(function: Any, error: Exception, sizes: Mapping[str, int], parameter
             f"{message}: it is called without controls; if it reads them, give their number, nu=..."
             " (a terminal term has none)"
         )
+    elif isinstance(error, TypeError) and message.endswith("but 4 were given"):
+        what = "it is called with the four arguments (x, u, t, p), in this order"
     elif isinstance(error, IndexError):
         what = f"{message}; {' and '.join(f'{name} has {n} numbers' for name, n in sizes.items())}"
     return f"{described(function)} fails{user_code_line(error, function)}: {what}"

@@ -11,7 +11,7 @@ All phases share the state manifold and nu; a map with fewer controls reads the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from inspect import signature
@@ -189,9 +189,11 @@ def _constraints(where: str, parts: Any) -> tuple[Constraint, ...]:
 
 
 def _as_tuple(where: str, parts: Any) -> tuple[Any, ...]:
-    """Cost terms or constraints as a tuple. Raises TypeError for a single one in place of a list; ``where`` begins the message."""
+    """Phases, cost terms or constraints as a tuple. Raises TypeError for no list; ``where`` begins the message."""
     if isinstance(parts, (CostTerm, Constraint)):
         raise TypeError(f"{where}: {parts.name!r} is a single object; pass a list")
+    if not isinstance(parts, Iterable):
+        raise TypeError(f"{where}: {parts!r} is no list; pass a list")
     return tuple(parts)
 
 
@@ -228,7 +230,7 @@ class OCP:
     implied: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "phases", tuple(self.phases))
+        object.__setattr__(self, "phases", _as_tuple("phases", self.phases))
         object.__setattr__(self, "goals", tuple(self.goals))
         object.__setattr__(self, "terminal", _terms("terminal", self.terminal))
         final = _constraints("terminal_constraints", self.terminal_constraints)

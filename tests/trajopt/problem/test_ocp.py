@@ -203,6 +203,12 @@ def test_long_lines_of_code_are_cut_in_messages():
     assert len(code.partition("`")[2]) == LONGEST_LINE and "it is called without controls" in reason
 
 
+def test_functions_of_other_arguments_are_reported():
+    two = residual_cost("two", lambda x, u: [x[0]], _dynamics().manifold, 1)
+    (found,) = _messages(_problem(running=[two]))
+    assert found.endswith("fails: it is called with the four arguments (x, u, t, p), in this order")
+
+
 def test_guesses_are_checked():
     ocp = _problem()
     good = constant_guess(ocp)
@@ -453,6 +459,10 @@ def test_parts_in_the_wrong_place_are_reported():
             TypeError, match=r"dynamics is a .*; expected discrete dynamics, as trajopt.SampledSystem\("
         ):
             OCP.single_phase(undivided, REST, 5, 0.1)
+    with pytest.raises(TypeError, match=r"^phases: Phase\(.*\) is no list; pass a list"):
+        OCP(Phase(_dynamics(), [0.1]), REST)
+    with pytest.raises(TypeError, match="^the running costs: 0.1 is no list; pass a list"):
+        Phase(_dynamics(), 5, 0.1)
     with pytest.raises(TypeError, match=r"horizon = 5.0; expected an integer number of time steps"):
         _problem(horizon=5.0)
     with pytest.raises(TypeError, match=r"horizon = True; expected an integer number of time steps"):
