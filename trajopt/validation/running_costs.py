@@ -8,6 +8,8 @@ Simpson's rule integrates: the state in the middle of the step follows from the 
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
 from dynamics_backends.protocol import Array, MeetsInSteps
@@ -41,36 +43,57 @@ def quadrature_error(ocp: OCP, xs: Array, us: Array, evaluator: StageEvaluator) 
     return error
 
 
-WINDOW, BEND = 1e-3, 0.5
-"""Change of a control relative to its largest magnitude along the motion, and change of the slope of the cost from one side of the
-control to the other, relative to the largest slope, above which the cost has a kink there."""
+WINDOW, BEND = 1e-2, 0.5
+"""Change of a number relative to its largest magnitude along the motion, and change of the slope of the cost from one side of the
+number to the other, relative to the largest slope, above which the cost has a kink there."""
 
 
 def kinked_cost(ocp: OCP, xs: Array, us: Array) -> str:
-    """Return advice on the first running cost with a kink, such as that of abs, in a control of a motion; "" if there is none.
+    """Return advice on the first running cost with a kink, such as that of abs, in a control or a state of a motion; "" for none.
 
-    Slopes are differences over WINDOW on both sides of the controls us (N, nu), at the states xs (N + 1, nx).
+    Slopes are differences over WINDOW on both sides of the controls us (N, nu), and of the states xs (N + 1, nx) of a vector space,
+    except those of a robot.
     """
     width = WINDOW * np.abs(us).max(axis=0, initial=0.0)
+    widths = WINDOW * np.abs(xs).max(axis=0, initial=0.0) * (ocp.manifold.is_flat and ocp.model is None)
     for phase, knots in zip(ocp.phases, ocp.phase_slices, strict=True):
         x, u, t = xs[knots], us[knots], ocp.t[knots]
-        for term in (term for term in phase.terms if term.residual.nu):
-            value = _values(term, x, u, t, 0.0)
+        for term in phase.terms:
+            cost = partial(_values, term, t=t, share=0.0)
+            here = cost(x, u)
             for i in np.flatnonzero(width[: term.residual.nu]):
                 move = width[i] * (np.arange(ocp.nu) == i)
-                right, left = (_values(term, x, u + move, t, 0.0) - value), (value - _values(term, x, u - move, t, 0.0))
-                slope = np.maximum(np.abs(right), np.abs(left)).max()
-                if not 0.0 < slope < np.inf:
-                    continue
-                k = int(np.argmax(np.abs(right - left)))
-                if abs(right[k] - left[k]) > BEND * slope:
-                    place = u[k, i] if abs(u[k, i]) > width[i] else 0.0
-                    return (
-                        f"The cost {term.name!r} has a kink near {ocp.control_names[i]} = {place:.3g}, as abs and max have, at "
-                        f"knot {knots.start + k}: split the control into a - b with a, b >= 0, which the cost reads, or smooth the "
-                        "cost."
-                    )
+                if (k := _kink(cost(x, u - move), here, cost(x, u + move))) is not None:
+                    where = _place(ocp.control_names[i], u[k, i], width[i])
+                    remedy = "split the control into a - b with a, b >= 0, which the cost reads"
+                    return _advice(term.name, where, knots.start + k, remedy)
+            for i in np.flatnonzero(widths[: term.residual.manifold.nx]):
+                move = widths[i] * (np.arange(xs.shape[1]) == i)
+                if (k := _kink(cost(x - move, u), here, cost(x + move, u))) is not None:
+                    where = _place(ocp.state_names[i], x[k, i], widths[i])
+                    remedy = "let the cost be a control s, with constraints s >= f for each branch f"
+                    return _advice(term.name, where, knots.start + k, remedy)
     return ""
+
+
+def _kink(left: Array, value: Array, right: Array) -> int | None:
+    """Return the index of the largest kink of a cost (K,), from its values on both sides, or None without a kink."""
+    before, after = value - left, right - value
+    slope = np.maximum(np.abs(before), np.abs(after)).max(initial=0.0)
+    k = int(np.argmax(np.abs(after - before)))
+    return k if 0.0 < slope < np.inf and abs(after[k] - before[k]) > BEND * slope else None
+
+
+def _place(name: str, value: float, width: float) -> str:
+    """Describe a value of a control or state, rounded to zero within a width."""
+    return f"{name} = {value if abs(value) > width else 0.0:.3g}"
+
+
+def _advice(name: str, where: str, knot: int, remedy: str) -> str:
+    """Return the advice on a kink of a cost at a knot."""
+    return (
+        f"The cost {name!r} has a kink near {where}, as abs and max have, at knot {knot}: {remedy}, or smooth the cost."
+    )
 
 
 def _counts(phase: Phase, term: CostTerm) -> bool:

@@ -52,9 +52,16 @@ def test_small_errors_are_no_finding():
 @pytest.mark.parametrize("cost", [lambda v: abs(v), lambda v: np.maximum(v, 0.0)])
 def test_kinks_of_costs_are_named_after_a_failure(solver, cost):
     kinked = to.objective_term("fuel", lambda x, u, t, p: [cost(u[0])], 2, nu=1)
-    status = to.solve(_cart([kinked]), solver=solver).status
+    status = to.solve(_cart([kinked]), solver=solver, options={"max_iterations": 30}).status
     assert not status.success
     assert status.advice.startswith("The cost 'fuel' has a kink near u[0] = 0, as abs and max have, at knot ")
+
+
+def test_kinks_in_states_are_named():
+    xs = np.column_stack([np.zeros(21), np.linspace(-1.0, 1.0, 21)])
+    for cost in (lambda x: abs(x[1]), lambda x: np.maximum(x[1], -3.0 * x[1])):
+        advice = kinked_cost(_cart([to.objective_term("late", lambda x, u, t, p: [cost(x)], 2)]), xs, np.zeros((20, 1)))  # noqa: B023
+        assert advice.startswith("The cost 'late' has a kink near x[1] = 0, as abs and max have, at knot 10: ")
 
 
 def test_smooth_costs_have_no_kink():
@@ -63,5 +70,8 @@ def test_smooth_costs_have_no_kink():
         to.linear_cost(2, control=[1.0]),
         to.objective_term("exp", lambda x, u, t, p: [np.exp(3.0 * u[0])], 2, nu=1),
         to.residual_cost("square of abs", lambda x, u, t, p: [abs(u[0])], 2, 1, nu=1),
+        to.state_cost(2, [0.5, 0.0]),
+        to.objective_term("hinge", lambda x, u, t, p: [np.maximum(x[0], 0.0) ** 2], 2),
     ):
-        assert kinked_cost(_cart([term]), np.zeros((21, 2)), np.linspace(-2.0, 2.0, 20)[:, None]) == ""
+        xs = np.linspace([-1.0, 1.0], [1.0, 2.0], 21)
+        assert kinked_cost(_cart([term]), xs, np.linspace(-2.0, 2.0, 20)[:, None]) == ""
