@@ -173,20 +173,6 @@ def explanation(ocp: OCP, phase: int, reason: Exception, what: str = "") -> NotC
     return NotCompiled(part, explained(ocp, phase, reason), _REMEDIES.get(type(reason).__name__, ""))
 
 
-def may_be_long(parts: Sequence[CostTerm | Constraint], variables: int) -> bool:
-    """True if the derivatives of terms or constraints in this number of variables may exceed the limit on operations of code.
-
-    The estimate is the operations of all residuals times ``variables``.
-    """
-    from dynamics_backends.compiled.sources.traced_source import TooLong, require_short
-
-    try:
-        require_short("", variables * sum(map(operations, parts)))
-    except TooLong:
-        return True
-    return False
-
-
 def explained(ocp: OCP, phase: int, reason: Exception) -> str:
     """Return the text of the reason, with the largest term or constraint if it says that these take too many operations."""
     text = str(reason).rstrip(".")

@@ -1,14 +1,13 @@
 """Evaluation of a problem: errors in user functions, non-finite values, and warnings about slow evaluation.
 
-Evaluation is slow if functions are not compiled, or too long to compile. Cost terms and constraints with non-finite values or
+Evaluation is slow if functions are not compiled. Cost terms and constraints with non-finite values or
 derivatives along a trajectory are reported by name, first knot and remedy.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -169,71 +168,6 @@ def hessian_warnings(ocp: OCP) -> Iterator[str]:
         sampling = phase.dynamics.sampling
         if sampling is not None and sampling.backend.engine == "compiled" and not has_contraction(sampling.called):
             yield str(explanation(ocp, i, by_differences(sampling.called), SECOND))
-
-
-def length_warnings(ocp: OCP) -> Iterator[str]:
-    """Yield warnings about phases on the compiled engine whose cost terms or constraints are too long to compile, with the longest.
-
-    A group is traced only if its number of operations times its number of variables exceeds the limit on derivative code.
-    """
-    from dynamics_backends.compiled.sources.traced_source import TooLong
-    from dynamics_backends.methods.symbolic_map import TraceError
-    from trajopt.stage.not_compiled import explanation
-
-    too_long: dict[Any, TooLong | None] = {}  # by structure; the phases of a gait share a few structures
-
-    def length_error(trace: Callable[[], Any]) -> TooLong | None:
-        """Error of tracing code that is too long; None if it is short enough or cannot be traced."""
-        try:
-            trace()
-        except TooLong as reason:
-            return reason
-        except TraceError:  # reported elsewhere
-            pass
-        return None
-
-    for i, phase in enumerate(ocp.phases):
-        sampling = phase.dynamics.sampling
-        if sampling is None or sampling.backend.engine != "compiled":
-            continue
-        for key, trace in _long_sources(ocp, phase, last=i == len(ocp.phases) - 1):
-            if key not in too_long:
-                too_long[key] = length_error(trace)
-            if (reason := too_long[key]) is not None:
-                yield str(explanation(ocp, i, reason))
-
-
-def _long_sources(ocp: OCP, phase: Phase, last: bool) -> Iterator[tuple[Any, Callable[[], Any]]]:
-    """Yield, for groups of terms and constraints that may be too long, a structure key and a function that traces the group.
-
-    Groups are the running terms and the constraints of the phase, and with ``last`` the terminal ones of the problem.
-    """
-    from dynamics_backends.tape.traced_dynamics import returned_force_count
-    from trajopt.stage.not_compiled import may_be_long
-    from trajopt.stage.source.constraint_source import constraint_source
-    from trajopt.stage.source.term_source import TermShape, term_source
-
-    manifold, nu = ocp.manifold, ocp.nu
-    sampling = phase.dynamics.sampling
-    assert sampling is not None  # checked by the caller
-    sizes = {name: np.shape(value)[-1] for name, value in phase.parameters.items()}
-    moving = unwrapped(sampling.backend.map) if returned_force_count(sampling.backend, sizes) else None
-    terms: dict[str, tuple[CostTerm, ...]] = {"running": phase.terms, **({"terminal": ocp.terminal} if last else {})}
-    for name, costs in terms.items():
-        if may_be_long(costs, manifold.ndx + nu):
-            shapes, along = [TermShape.of(c) for c in costs], name == "running"
-            yield (
-                (name, moving, *shapes),
-                partial(term_source, name, shapes, manifold, nu, running=along, hessian="gauss_newton", moving=moving),
-            )
-    limits = {"path": phase.constraints, **({"final": ocp.terminal_constraints} if last else {})}
-    for name, constraints in limits.items():
-        if may_be_long(constraints, manifold.ndx + nu):
-            shapes, orders = [TermShape.of(c) for c in constraints], ("value", "first")
-            yield (
-                (name, *shapes),
-                partial(constraint_source, name, shapes, manifold, nu, running=name == "path", orders=orders),
-            )
 
 
 def _functions(ocp: OCP) -> Iterator[tuple[str, FunctionMap, Parameters]]:

@@ -23,7 +23,6 @@ from trajopt.validation.evaluation_warnings import (
     function_mistakes,
     function_warnings,
     hessian_warnings,
-    length_warnings,
     unread_parameters,
 )
 from trajopt.validation.holonomic_constraints import repeated_at_end, unmet_at_start
@@ -60,12 +59,12 @@ class InvalidProblem(ValueError):
 def validate(ocp: OCP, guess: Guess | None = None) -> list[Finding]:
     """Return all errors of and warnings about a problem and, if given, its guess; empty if there are none.
 
-    With errors, the expensive warnings (finite values, length of code, Hessians, reach, goals near x0) are left out.
+    With errors, the expensive warnings (finite values, Hessians, reach, goals near x0) are left out.
     """
     findings = _findings(ocp, guess)
     if any(f.severity == ERROR for f in findings):
         return findings
-    warnings = [*finiteness_warnings(ocp, guess), *length_warnings(ocp), *hessian_warnings(ocp), *_out_of_reach(ocp)]
+    warnings = [*finiteness_warnings(ocp, guess), *hessian_warnings(ocp), *_out_of_reach(ocp)]
     warnings += [*tiny_distances(ocp), *tiny_bounds(ocp)]
     return [*findings, *(Finding(WARNING, m) for m in warnings)]
 
