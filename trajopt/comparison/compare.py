@@ -1,8 +1,7 @@
 """Compare backends, solvers and Hessians on one problem: a table, a CSV file, and a convergence plot.
 
-A row reports the Hessian, integrator and engine that ran, which may differ from those requested. A row is comparable with the
-first finished row if both have the same sizes, integrator and Hessian, and the same time steps and cost along the guess of that
-row, up to the tolerance SAME. Otherwise its notes give the difference. A combination that cannot run is a row with the reason.
+A row reports the Hessian, integrator and engine that ran, which may differ from those requested. A combination that cannot run is
+a row with the reason.
 """
 
 from __future__ import annotations
@@ -46,7 +45,6 @@ COLUMNS = (
     "solver",
     "hessian",
     "status",
-    "comparable",
     "iterations",
     "final_cost",
     "gradient",
@@ -61,8 +59,6 @@ IMPOSSIBLE, DEFECT = "not possible", "error"
 """Statuses of rows without a solution: the combination cannot run (IMPOSSIBLE), or an unexpected exception was raised."""
 CANNOT_RUN = (ValueError, OSError, ImportError, TraceError)
 """Exceptions that, raised while a problem is built or solved, mean that the combination cannot run."""
-SAME = 1e-6
-"""Tolerance on differences of next states and costs between rows, relative to max(1, value of the first row); covers rounding."""
 PLOTS: Registry[Any] = Registry("plot", "plots")
 """Registered plots, from packages above this one. "comparison": function of a path, histories by :attr:`Run.key`, and a title,
 which writes the plot and returns its path."""
@@ -126,14 +122,12 @@ class Components:
 @dataclass(frozen=True)
 class Run:
     """One row. number: starts at 1. solution, facts: None if the combination did not run or an exception was raised; facts are
-    None also after an interrupt. comparable: "no" if the model differs from that of the first finished row, with the difference
-    in ``notes``, else "yes"; "" without facts. error: an unexpected exception."""
+    None also after an interrupt. error: an unexpected exception."""
 
     number: int
     variant: Variant
     solution: Solution | None = None
     facts: Components | None = None
-    comparable: str = ""
     notes: tuple[str, ...] = ()
     error: Exception | None = field(default=None, compare=False)
 
@@ -153,7 +147,6 @@ class Run:
         variant, s, facts = self.variant, self.solution, self.facts
         row: dict[str, Any] = dict.fromkeys(COLUMNS, float("nan"))
         row |= {"row": self.number, "problem": variant.problem, "backend": variant.backend}
-        row["comparable"] = self.comparable
         if s is None or facts is None:
             asked = variant.hessian or getattr(variant.options, "hessian", "")
             status = IMPOSSIBLE if self.error is None else DEFECT
@@ -254,19 +247,14 @@ def run_all(variants: Sequence[Variant]) -> Iterator[Run]:
 
 
 class _Comparison:
-    """State of a comparison. first: number, problem and facts of the first finished row, None before.
-
-    exact: problem with reference derivatives, None until it is built.
-    """
+    """State of a comparison. exact: problem with reference derivatives, None until it is built."""
 
     def __init__(self) -> None:
-        self.first: tuple[int, PosedProblem, Components] | None = None
         self.exact: OCP | None = None
 
     def run(self, number: int, variant: Variant) -> Run:
         """Solve one variant (problem, backend and solver) and return its row of the table; number: that of the row.
 
-        The first row that finishes, with any status but "interrupted", is stored in ``first``; later ones are compared with it.
         A variant that cannot run (CANNOT_RUN), or raises another exception, gives a row with the reason; the other exception is
         stored in the row's ``error``. An interrupted solve gives a row without facts. Raises KeyboardInterrupt outside of a
         solve.
@@ -282,14 +270,9 @@ class _Comparison:
             if solution.status.code == StatusCode.INTERRUPTED:
                 return Run(number, variant, solution)
             facts = self._components(variant, posed, solution)
-            differences = list(self._differences(posed, facts))
         except Exception as error:  # unexpected; raised after the finished rows are written
             return Run(number, variant, notes=(f"{type(error).__name__}: {error}",), error=error)
-        self.first = self.first or (number, posed, facts)
-        notes = [f"not comparable with row {self.first[0]}: {'; '.join(differences)}"] if differences else []
-        comparable = "no" if differences else "yes"
-        notes += _remarks(variant, posed.ocp, solution, facts)
-        return Run(number, variant, solution, facts, comparable, tuple(notes))
+        return Run(number, variant, solution, facts, tuple(_remarks(variant, posed.ocp, solution, facts)))
 
     def _components(self, variant: Variant, posed: PosedProblem, solution: Solution) -> Components:
         """Return the engine, integrator, solver and Hessian that ran, and the error of the backend's derivatives."""
@@ -320,17 +303,6 @@ class _Comparison:
         xs, us = (solution.xs, solution.us) if finite and len(solution.us) == posed.ocp.horizon else posed.guess
         return derivative_error(evaluator_for(posed.ocp), self.exact, np.asarray(xs), np.asarray(us))
 
-    def _differences(self, posed: PosedProblem, facts: Components) -> Iterator[str]:
-        """Yield the differences of a row's problem and components from the first finished row; nothing without one."""
-        if self.first is None:
-            return
-        _, first, of_first = self.first
-        if facts.hessian != of_first.hessian:
-            yield f"Hessian {facts.hessian}, there {of_first.hessian}"
-        if facts.integrator != of_first.integrator:
-            yield f"integrator {facts.integrator}, there {of_first.integrator}"
-        yield from _other_problem(first, posed.ocp)
-
 
 def _reason(error: Exception) -> str:
     """Return the message of an error in one line; for an invalid problem, the messages of its findings."""
@@ -350,38 +322,6 @@ def integrator_of(ocp: OCP, options: Any) -> str:
         names[f"{substeps} x {scheme}" if substeps > 1 else scheme] = None
     held = getattr(options, "hold", "zero_order") == "zero_order"
     return " + ".join(names) + ("" if held else ", first-order hold")
-
-
-def _other_problem(first: PosedProblem, other: OCP) -> Iterator[str]:
-    """Yield the differences between two problems: of their sizes, or else of time steps and cost along the guess of ``first``.
-
-    Next states and costs that differ by SAME or less are equal.
-    """
-    one = first.ocp
-    sizes = [(o.horizon, o.manifold.nx, o.manifold.ndx, o.nu, len(o.phases)) for o in (one, other)]
-    if sizes[0] != sizes[1]:
-        yield f"the problem has (N, nx, ndx, nu, phases) = {sizes[1]}, there {sizes[0]}"
-        return
-    xs, us = (np.asarray(part) for part in first.guess)
-    with np.errstate(all="ignore"):
-        for i, (knots, own, its) in enumerate(zip(one.phase_slices, one.phases, other.phases, strict=True)):
-            at = xs[knots], us[knots, : own.dynamics.nu], one.t[knots]
-            there = own.dynamics.step(*at, own.dt, own.parameters)
-            here = its.dynamics.step(*at, its.dt, its.parameters)
-            if (size := _difference(here, there)) > SAME:
-                yield f"time steps of phase {i} differ by {size:.1e} along the guess"
-        if (size := _difference(other.cost(xs, us), one.cost(xs, us))) > SAME:
-            yield f"costs of the guess differ by {size:.1e}"
-
-
-def _difference(here: Any, there: Any) -> float:
-    """Return the largest entry of |here - there| / max(1, |there|); 0 for arrays without entries.
-
-    An entry counts as infinite if only one side is finite, and as 0 if neither is.
-    """
-    size = np.abs(np.subtract(here, there)) / np.maximum(1.0, np.abs(there))
-    neither = ~(np.isfinite(here) | np.isfinite(there))
-    return float(np.where(np.isfinite(size), size, np.where(neither, 0.0, np.inf)).max(initial=0.0))
 
 
 def _remarks(variant: Variant, ocp: OCP, solution: Solution, facts: Components) -> Iterator[str]:
