@@ -85,7 +85,7 @@ class Variant:
     """A combination to run. problem: name of the problem. backend, engine, solver: names. options: options of the solver.
 
     posed: returns the problem with this variant's backend and its initial guess, and raises the errors of its construction.
-    solved: returns the solution of such a problem; functions are traced and compiled before the timed solve. reference: returns
+    solved: returns the solution of such a problem; functions are traced before the timed solve. reference: returns
     the problem with derivatives by complex step in NumPy, the reference for errors of derivatives. hessian: requested Hessian, ""
     for that of the options. reason: why the combination cannot run, or "".
     """
@@ -202,8 +202,8 @@ def _posed(ocp: OCP, guess: Guess, choice: BackendChoice | None) -> _Posed:
 
 
 def _solved(solver: str, options: Any, posed: PosedProblem) -> Solution:
-    """Trace and compile the functions that the solver calls, then solve the problem; returns the solution."""
-    prepare(posed.ocp, posed.guess, options)
+    """Trace the functions that the solver calls, then solve the problem; returns the solution."""
+    prepare(posed.ocp, posed.guess, options, solver)
     return solve(posed.ocp, posed.guess, options, solver=solver)
 
 

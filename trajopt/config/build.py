@@ -263,8 +263,8 @@ def with_iteration_limit(options: Any, patience: int | None) -> Any:
 
 
 def make_ready(config: Config, task: Task) -> None:
-    """Trace and compile the functions that a solve of a task calls, for ``auto`` those of its first attempt, without solving it."""
-    prepare(task.ocp, task.guess, config.solver_options)
+    """Trace the functions that a solve of a task calls, for ``auto`` those of its first attempt."""
+    prepare(task.ocp, task.guess, config.solver_options, config.solver_name)
 
 
 def warm_start(task: Task, path: str | Path) -> tuple[Guess, list[str]]:

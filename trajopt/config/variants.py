@@ -32,7 +32,7 @@ def _variant(config: Config, hessian: str, reason: str, guess: Guess | None) -> 
         return task if guess is None else replace(task, initial=guess, easier=())
 
     def solved(task: Task) -> Solution:
-        """Trace or compile the code that the solve needs, then solve the task as ``trajopt solve`` does."""
+        """Trace the functions that the solve calls, then solve the task as ``trajopt solve`` does."""
         make_ready(config, task)
         return solve_task(config, task)
 

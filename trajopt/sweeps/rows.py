@@ -46,10 +46,6 @@ COLUMNS = (*SCALARS, "session", "row", "times", "xs", "us")
 """Names of the results of a row; in tables and items, varied keys with these names are called vary/NAME."""
 
 
-MAX_KINDS, MAX_SEARCHED = 64, 1000
-"""Maximum number of kinds of rows that are compiled beforehand, and of rows searched for kinds."""
-
-
 class SweepProblem(NamedTuple):
     """Problem of a row: an OCP, a guess (default: x0, zero control), a solver and its options.
 
@@ -238,17 +234,3 @@ def failed(row: int, status: str, reason: str, seconds: float = np.nan) -> Resul
     """Return the result of a row without a solution: its numbers are NaN or 0, except solve_time (seconds); it has no arrays."""
     empty = {name: np.nan if kind is float else kind() for name, kind in SCALARS.items()}
     return Result(row, {**empty, "status": status, "reason": reason, "solve_time": seconds})
-
-
-def kinds(study: Study, n: int) -> list[list[int]]:
-    """Group the first MAX_SEARCHED rows by their drawn strings and booleans: row numbers, by combination, of at most MAX_KINDS.
-
-    Rows of a group are assumed to have problems of one structure, which numbers do not change.
-    """
-    found: dict[tuple[Any, ...], list[int]] = {}
-    for row in range(min(n, MAX_SEARCHED)):
-        values = study.variations.values(row).values()
-        kind = tuple(v for v in values if isinstance(v, (str, bool)))
-        if kind in found or len(found) < MAX_KINDS:
-            found.setdefault(kind, []).append(row)
-    return list(found.values())

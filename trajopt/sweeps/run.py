@@ -32,9 +32,7 @@ from trajopt.sweeps.rows import (
     Study,
     check_problem,
     failed,
-    kinds,
     solve_rows,
-    solve_together,
 )
 from trajopt.sweeps.stored import require
 from trajopt.sweeps.variation import Variation, Variations
@@ -179,7 +177,7 @@ def pool_of(workers: int | None, scheduler: Any) -> Pool:
 
 
 TRIES = 8
-"""Maximum number of rows of a kind that are tried until one can be prepared."""
+"""Maximum number of rows that are tried before workers start, until one gives a problem."""
 DEATH = "each process that solved this row died: out of memory, or an error in compiled code"
 
 
@@ -243,8 +241,8 @@ def sweep(
 
     Returns the stored study. Raises :class:`~trajopt.sweeps.dataset.ForeignDataset` if the folder contains another study or damaged
     rows, ModuleNotFoundError without the extra sweep, OSError if results cannot be written (rows written before are intact),
-    ValueError for wrong arguments, and the errors of pools and variations. If no tried row of any kind can be made, checked and
-    prepared (:func:`prepare_kinds`), raises the first error.
+    ValueError for wrong arguments, and the errors of pools and variations. If none of the first
+    TRIES rows can be made and checked, raises the first error.
     """
     if n < 1:
         raise ValueError(f"n = {n}; expected at least 1 row")
@@ -257,7 +255,7 @@ def sweep(
         if not jobs and progress is not None:
             progress(Progress(n, n, n, 0, 0.0))
         if jobs:
-            prepare_kinds(study, n)
+            require_a_problem(study, n)
             pool = pool_of(workers, scheduler)
             try:
                 _run(pool, study, jobs, dataset, n, progress)
@@ -280,32 +278,17 @@ def _run(pool: Pool, study: Study, jobs: list[range], dataset: Dataset, n: int, 
         report(Progress(done, n, before, fails, time.perf_counter() - began))
 
 
-def prepare_kinds(study: Study, n: int) -> None:
-    """Compile the code that rows call before workers start, for the first of up to TRIES rows of each kind for which this works.
-
-    A kind whose tried rows all fail is skipped. Raises the first error if all kinds fail.
-    """
+def require_a_problem(study: Study, n: int) -> None:
+    """Raise the error of the first row, if none of the first TRIES rows of a study can be made and checked."""
     errors: list[Exception] = []
-    ready = [any(_is_prepared(study, row, errors) for row in rows[:TRIES]) for rows in kinds(study, n)]
-    if not any(ready):
-        raise errors[0]
-
-
-def _is_prepared(study: Study, row: int, errors: list[Exception]) -> bool:
-    """True if the code for a row was compiled, or the row solved as a batch of one; False for an error, appended to ``errors``."""
-    from trajopt.guesses.guesses import constant_guess
-    from trajopt.solvers.prepare import prepare
-    from trajopt.solvers.registry import chosen_options
-
-    try:
-        problem = study.problem(row)
-        ocp, guess, solver, options, *_ = problem
-        if any(solution is None for *_, solution in solve_together([(row, check_problem(problem))], study.gains)):
-            prepare(ocp, constant_guess(ocp) if guess is None else guess, chosen_options(solver, options)[1])
-    except Exception as error:
-        errors.append(error)
-        return False
-    return True
+    for row in range(min(n, TRIES)):
+        try:
+            check_problem(study.problem(row))
+        except Exception as error:
+            errors.append(error)
+        else:
+            return
+    raise errors[0]
 
 
 def identity(make: Callable[..., Any]) -> Any:

@@ -82,7 +82,7 @@ def test_rows_of_one_structure_are_solved_together_and_each_is_the_single_solve(
     )
     settings = ("--set", "engine=compiled", "--set", "output.plots=false", "--n", 3)
     assert run(config, tmp_path / "together", *settings).exit_code == SOLVED
-    assert sizes == [1, 3]  # one row to compile, then all rows
+    assert sizes == [3]
     assert run(config, tmp_path / "alone", *settings, "--shard", 1).exit_code == SOLVED
     together, alone = (Sweep(tmp_path / name) for name in ("together", "alone"))
     np.testing.assert_allclose(together.trajectories().xs, alone.trajectories().xs, rtol=1e-9, atol=1e-9)

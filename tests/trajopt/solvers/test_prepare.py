@@ -41,14 +41,3 @@ def test_a_solve_after_it_traces_nothing(solver, constrained, monkeypatch):
     monkeypatch.setattr(trace_cache, "_remember", refuse)
     found = to.solve(ocp, guess, options, solver=solver)
     assert found.status.success
-
-
-@pytest.mark.parametrize("solver", ["slq", "ddp"])
-def test_preparation_does_not_solve(solver, monkeypatch):
-    """Remove the loops of the methods: preparation succeeds, a solve fails."""
-    ocp = problem(False)
-    for loop in ("solve_shooting", "solve_newton"):
-        monkeypatch.setattr(f"trajopt.solvers.{solver}.{loop}", None)
-    prepare(ocp, to.constant_guess(ocp), solver_options(solver))
-    with pytest.raises(TypeError, match="'NoneType' object is not callable"):
-        to.solve(ocp, solver=solver)

@@ -581,7 +581,7 @@ def test_rows_of_one_structure_are_solved_together_as_alone(solver, tmp_path, mo
     batches, solve_batch = [], rows.solve_batch
     monkeypatch.setattr(rows, "solve_batch", lambda *a, **k: batches.append(len(a[0])) or solve_batch(*a, **k))
     study(tmp_path / "again", **options)
-    assert batches == [1, 4, 2]  # one row to compile, and two shards
+    assert batches == [4, 2]  # two shards
     monkeypatch.setattr(rows, "can_batch", lambda problem: False)
     alone = study(tmp_path / "alone", **options)
     assert not found.group["success"][:].all() and found.group["success"][:].any()
