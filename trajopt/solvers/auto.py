@@ -17,8 +17,8 @@ of the violation, as when a mass moves away from its goal. Batches that are solv
 
 After an attempt with a status in ASTRAY, or whose violation has grown, the next one starts from the guess. If all attempts fail,
 the solution is the cheapest motion that satisfies the constraints, or the last one. If it violates constraints, single solves
-with checks repeat the attempts from x0 at rest, if the guess moves, and then the first attempt from direct motions to states that
-satisfy the terminal constraints; the first feasible motion counts. The status and ``meta["attempts"]`` report all attempts; the
+with checks repeat the attempts from x0 at rest, if the guess moves, and then the first attempt from random motions to the goal; the
+first feasible motion counts. The status and ``meta["attempts"]`` report all attempts; the
 history holds their records in order.
 """
 

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -36,9 +37,9 @@ from trajopt.solvers.competing_starts import (
     may_compete,
     merge_factors,
     pushed,
+    random_motions,
 )
 from trajopt.solvers.direct.program_parts import runs_compiled
-from trajopt.solvers.direct_motions import direct_motions
 from trajopt.solvers.methods.delegation import Continued, iterations_of, not_begun
 from trajopt.solvers.methods.driver import run_alone
 from trajopt.solvers.options import AutoOptions
@@ -72,6 +73,9 @@ def auto(solve: SolveAttempt, ocp: OCP, warm: WarmStart, options: AutoOptions, c
 UNMOVED, LOWER, SAME = 1e-6, 1e-6, 1e-6
 """Largest change of controls or states that counts as none, relative decrease of the cost that shows a saddle point, and relative
 difference below which costs are the same."""
+
+RANDOM = 3
+"""Number of random motions from which ``auto`` starts if it has found no feasible motion."""
 
 
 def is_unmoved(found: Solution, guess: Guess) -> bool:
@@ -175,16 +179,17 @@ class _Auto:
     def _other_starts(self, guess: Guess) -> Iterator[tuple[str, Solution]]:
         """Solve from one start after the other; yield the name of each start and its solution.
 
-        The starts are x0 at rest, if the guess moves, and then, for a compiled problem, the direct motions of
-        :mod:`~trajopt.solvers.direct_motions`, these with the first attempt only.
+        The starts are x0 at rest, if the guess moves, and then, for a compiled problem, RANDOM random motions, these with the first
+        attempt only.
         """
         rest = WarmStart(constant_guess(self.ocp))
         if not is_at_rest(self.ocp, guess):
             competes = may_compete(self.ocp, rest.guess)
             yield "x0 at rest", self.from_best_start(rest) if competes else self.from_guess(rest, self.options)
         once = replace(self.options, fallback=False)
-        for motion in direct_motions(self.ocp, rest.guess) if runs_compiled(self.ocp) else ():
-            yield "a direct motion to the goal", self.from_guess(WarmStart(motion), once)
+        motions = random_motions(self.ocp, rest.guess, np.random.default_rng(0))
+        for motion in islice(motions, RANDOM) if runs_compiled(self.ocp) else ():
+            yield "a random motion to the goal", self.from_guess(WarmStart(motion), once)
 
     def _is_usable(self, found: Solution) -> bool:
         """True for a success and for a feasible motion."""

@@ -18,7 +18,7 @@ Local searches that are cut short, of which the best ones go on, and a stopping 
 Kan, G. T. Timmer, Stochastic global optimization methods, part II: multi level methods, Mathematical Programming 39, 1987.
 
 Random motions end near a minimum of the terminal cost and the violation of the terminal constraints, and pass through states
-that satisfy the equalities of way points (:class:`~trajopt.solvers.direct_motions.Destinations`). With a the displacement of the
+that satisfy the equalities of way points (:class:`~trajopt.solvers.destinations.Destinations`). With a the displacement of the
 end in the directions of positions (:mod:`trajopt.guesses.position_directions`), from a normal draw with standard deviation SPREAD,
 and b normal with standard deviation BEND, a motion without way points is
 
@@ -46,8 +46,8 @@ from trajopt.problem.ocp import OCP
 from trajopt.results.records import Callback, IterationRecord
 from trajopt.results.solution import Solution
 from trajopt.results.status import StatusCode
+from trajopt.solvers.destinations import DRAWN, SPREAD, Destinations, displaced_states
 from trajopt.solvers.direct.program_parts import runs_compiled
-from trajopt.solvers.direct_motions import DRAWN, SPREAD, Destinations, displaced_states
 from trajopt.solvers.measures import is_feasible, is_finite
 from trajopt.stage.solver_cache import problem_size
 from trajopt.step.sensitivities import SampledSystem
@@ -62,7 +62,7 @@ def random_motions(ocp: OCP, guess: Guess, rng: np.random.Generator) -> Iterator
     Controls are those of a guess, and its free durations are multiplied by log-normal factors, within their bounds.
     """
     destinations, times = Destinations(ocp), ocp.times
-    knots, positions = [0, *destinations.knots], destinations.directions.positions
+    knots, positions = [0, *destinations.knots], destinations.positions
     bow, sizes = np.sin(np.pi * times / times[-1])[:, None], (DRAWN, len(positions))
     while True:
         away, bends = SPREAD * rng.standard_normal(sizes), BEND * rng.standard_normal(sizes)

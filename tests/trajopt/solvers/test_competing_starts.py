@@ -29,7 +29,7 @@ from trajopt.solvers.competing_starts import (
     random_motions,
     solver_threads,
 )
-from trajopt.solvers.direct_motions import DRAWN
+from trajopt.solvers.destinations import DRAWN
 from trajopt.solvers.registry import SOLVERS
 
 

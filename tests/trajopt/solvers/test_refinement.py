@@ -167,13 +167,13 @@ def test_the_grids_of_attempts(monkeypatch):
     assert held == [(), (), (), (2.0,), (4.0,), (6.0,), (), (), ()]  # until one is feasible; 6 s is the upper bound
     knots = failing(monkeypatch, 9)
     assert to.solve(fastest()).meta["attempts"][-1]["solver"] == "dms" and knots == [41, 11, *[21] * 5, 41, 41, 41]
-    knots = failing(monkeypatch, 13)
+    knots = failing(monkeypatch, 15)
     lost = to.solve(fastest())
     assert [a["held"] for a in lost.meta["attempts"][3:7]] == [(2.0,), (4.0,), (6.0,), (1.0,)]
-    assert len(lost.meta["attempts"]) == 12 and not lost.status.success and lost.xs.shape == (42, 3)
+    assert len(lost.meta["attempts"]) == 14 and not lost.status.success and lost.xs.shape == (42, 3)
     assert (
-        knots[7:] == [41] * 5
-        and "Solves from a direct motion to the goal found no feasible motion" in lost.status.message
+        knots[7:] == [41] * 7
+        and "Solves from a random motion to the goal found no feasible motion" in lost.status.message
     )
     fixed = pendulum("rk4", 40)
     assert [a.solver for a in module.attempts(fixed)] == ["ipm", "dms", "dms"]  # coarse grids are for free durations

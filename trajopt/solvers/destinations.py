@@ -1,4 +1,4 @@
-"""Direct motions: from x0 through the states that a problem asks for, from rest to rest.
+"""States that a problem asks for: at the end, and at way points.
 
 Final states are minima of the terminal cost and the violation of the terminal constraints,
 
@@ -9,34 +9,23 @@ kinematics: steps have the smallest norm, so that the remaining freedom keeps it
 branches. w makes the violation of the terminal constraints, with rows g and their bounds, count more than the cost. Way points
 are knots at which an equality on the state begins to hold: their states, from those before them, minimize the violation of the
 constraints there.
-
-A direct motion to a moves each component along a minimum-jerk curve (T. Flash, N. Hogan, The coordination of arm movements,
-J. Neuroscience 5, 1985), between way points too:
-
-    x_k = x0 (+) [s(t_k / T) a; v_k],   s(r) = 10 r^3 - 15 r^4 + 6 r^5,   v_(k+1) = (s_(k+1) - s_k) a / dt_k,
-    u_k = argmin_u |F_k(x_k, u) (-) x_(k+1)|^2, within the bounds,   cost sum_k l_k(x_k, u_k) + l_N(x_N)
-
-u is one Gauss-Newton step from the controls of the guess; for a robot with a motor in each joint it is the inverse dynamics. For
-positions and velocities see :mod:`trajopt.guesses.position_directions`; states without velocities move without v.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from dynamics_backends.protocol import Array
-from trajopt.guesses.position_directions import PositionDirections, position_directions
+from trajopt.guesses.position_directions import position_directions
 from trajopt.problem.constraints import Constraint
-from trajopt.problem.guess import Guess
 from trajopt.problem.ocp import OCP
 from trajopt.solvers.direct.program_parts import coordinate_bounds, evaluated_stages, with_rows
 
 ITERATIONS = 8
 PRECISION = 3e-2
-"""Iterations end below this largest entry of a step [rad, m]. Final states that differ by more count as different."""
+"""Maximum number of iterations, which end below this largest entry of a step [rad, m]."""
 DAMPING = 1e-3
 """Damping relative to the largest diagonal entry of the Hessian."""
 LONGEST = 0.5
@@ -60,22 +49,22 @@ class TerminalStates:
             if knots.stop >= ocp.horizon
         ]
 
-    def near(self, displacements: Array, iterations: int = ITERATIONS, precision: float = PRECISION) -> Array:
+    def near(self, displacements: Array) -> Array:
         """Return displacements (M, P) near the given ones, of states with small terminal cost and constraint violation.
 
-        Displacements of the positions from x0. Takes at most ``iterations`` Levenberg-Marquardt steps whose
+        Displacements of the positions from x0. Takes at most ITERATIONS Levenberg-Marquardt steps whose
         entries are at most LONGEST, within the bounds on state components of the last phase and the final knot, until the largest
-        entry of a step is below ``precision`` or a step is not finite.
+        entry of a step is below PRECISION or a step is not finite.
         """
         found, moving = np.array(displacements, dtype=float), np.arange(len(displacements))
-        for _ in range(iterations):
+        for _ in range(ITERATIONS):
             steps = self._steps(found[moving])
             longest = np.abs(steps).max(axis=1, initial=0.0)
             usable = np.isfinite(longest)
             moving, steps, longest = moving[usable], steps[usable], longest[usable]
             moved = found[moving] + steps * np.minimum(1.0, LONGEST / np.maximum(longest, LONGEST))[:, None]
             found[moving] = self._clipped(moved)
-            moving = moving[longest >= precision]
+            moving = moving[longest >= PRECISION]
             if not len(moving):
                 break
         return found
@@ -136,54 +125,47 @@ class TerminalStates:
 
 DRAWN, SPREAD = 16, 1.2
 """Number of states that are searched together, from displacements with this standard deviation [rad, m]."""
-PRECISE, REACHED, ROUGHLY = 100, 1e-6, 1e-2
-"""Maximum number of steps to a state that satisfies the constraints, their tolerance, and a rough one."""
-MOST_WAY_POINTS, MOST_DRAWS, MOST_MOTIONS = 16, 3, 3
-"""Maximum number of way points, as more describe a path, of draws of DRAWN states, and of direct motions."""
-CONTROL_DAMPING = 1e-9
-"""Damping of the Gauss-Newton step for the controls, relative to the mean diagonal entry of its matrix."""
+ROUGHLY = 1e-2
+"""Violation of the constraints at a way point that counts as none."""
+MOST_WAY_POINTS = 16
+"""Maximum number of way points, as more describe a path."""
 
 
 class Destinations:
     """States that a problem asks for, at its way points and at the end.
 
-    knots: their knots, the last one N. directions: those of positions and velocities.
+    knots: their knots, the last one N. positions (P,): tangent directions of positions.
     """
 
     def __init__(self, ocp: OCP) -> None:
-        self.directions, way_points = position_directions(ocp), way_points_of(ocp)
-        self.knots, positions = [*way_points, ocp.horizon], self.directions.positions
-        self._states = [TerminalStates(p, positions) for p in (*(_problem_at(ocp, k) for k in way_points), ocp)]
+        self.positions, way_points = position_directions(ocp).positions, way_points_of(ocp)
+        self.knots = [*way_points, ocp.horizon]
+        self._states = [TerminalStates(p, self.positions) for p in (*(_problem_at(ocp, k) for k in way_points), ocp)]
 
-    def near(self, displacements: Array, iterations: int = ITERATIONS, precision: float = PRECISION) -> list[Array]:
+    def near(self, displacements: Array) -> list[Array]:
         """Return the displacements (M, P) from x0 of states at each of the knots, the first ones near the given ones.
 
         Others are searched from those before them. At way points, states that violate constraints by more than ROUGHLY give way to
-        the nearest of those that do not; if all do, states are searched from the given displacements. Limits as in
-        :meth:`TerminalStates.near`.
+        the nearest of those that do not; if all do, states are searched from the given displacements.
         """
         found, at = list[Array](), displacements
         for states in self._states[:-1]:
-            at = self._nearest(states, at, displacements, iterations, precision)
+            at = self._nearest(states, at, displacements)
             found.append(at)
         different, rows = np.unique(at, axis=0, return_inverse=True)
-        return [*found, self._states[-1].near(different, iterations, precision)[rows.ravel()]]
+        return [*found, self._states[-1].near(different)[rows.ravel()]]
 
     @staticmethod
-    def _nearest(states: TerminalStates, at: Array, displacements: Array, iterations: int, precision: float) -> Array:
+    def _nearest(states: TerminalStates, at: Array, displacements: Array) -> Array:
         """Return displacements (M, P) of states at one way point near those at the one before, ``at`` (M, P)."""
         different, rows = np.unique(at, axis=0, return_inverse=True)
-        reached = states.near(different, iterations, precision)
+        reached = states.near(different)
         good = [a for a in reached if states.violation(a) <= ROUGHLY]
         if not good and at is not displacements:
-            good = [a for a in states.near(displacements, iterations, precision) if states.violation(a) <= ROUGHLY]
+            good = [a for a in states.near(displacements) if states.violation(a) <= ROUGHLY]
         if good:
             reached = np.array([good[int(np.argmin([np.abs(b - a).max() for b in good]))] for a in reached])
         return reached[rows.ravel()]
-
-    def violation(self, points: Array) -> float:
-        """Return the largest violation of constraints by displacements (W, P), one for each of the knots."""
-        return max(states.violation(a) for states, a in zip(self._states, points, strict=True))
 
 
 def way_points_of(ocp: OCP) -> list[int]:
@@ -217,68 +199,6 @@ def _problem_at(ocp: OCP, knot: int) -> OCP:
     until = replace(phase, dt=np.diff(ocp.times[: knot + 1]), terms=(), constraints=(), parameters=own)
     ends = tuple(at_knot(c) for c in phase.constraints if not c.residual.nu)
     return replace(ocp, phases=(until,), terminal=(), terminal_constraints=ends, u_lower=None, u_upper=None)
-
-
-def direct_motions(ocp: OCP, guess: Guess) -> Iterator[Guess]:
-    """Yield up to MOST_MOTIONS direct motions to different states at the constraints, the cheapest first.
-
-    The states are found by at most PRECISE Levenberg-Marquardt steps from random states near x0, DRAWN for each of the first
-    MOST_DRAWS destinations; they satisfy the constraints to REACHED (:meth:`Destinations.violation`). guess: its controls are those
-    from which the controls of a motion are computed.
-    """
-    destinations = Destinations(ocp)
-    sizes = DRAWN * min(len(destinations.knots), MOST_DRAWS), len(destinations.directions.positions)
-    drawn = SPREAD * np.random.default_rng(0).standard_normal(sizes)
-    points = np.array(destinations.near(drawn, PRECISE, 0.01 * REACHED))
-    xs, us, costs = direct_motions_through(ocp, guess.us, destinations.knots, points, destinations.directions)
-    order = np.argsort(costs, kind="stable")
-    different = list[int]()
-    for i in order:
-        usable = np.isfinite(costs[i]) and destinations.violation(points[:, i]) <= REACHED
-        if usable and all(np.abs(points[:, i] - points[:, j]).max() > PRECISION for j in different):
-            different.append(i)
-    yield from (Guess(xs[i], us[i]) for i in different[:MOST_MOTIONS])
-
-
-def direct_motions_through(
-    ocp: OCP, us: Array, knots: Sequence[int], points: Array, directions: PositionDirections
-) -> tuple[Array, Array, Array]:
-    """Return motions from x0 through displacements points (W, M, P) at W knots, of which the last one is N.
-
-    Returns states (M, N + 1, nx), controls (M, N, nu) and estimated costs (M,).
-
-    us (N, nu): controls, from which one Gauss-Newton step on the defects, clipped to the bounds, gives those of each motion. Costs
-    contain the terminal ones; constraints are ignored.
-    """
-    (_, M, _), N, (positions, moving, velocities) = points.shape, ocp.horizon, directions
-    move, first = np.zeros((M, N + 1, ocp.manifold.ndx)), 0
-    for last, end in zip(knots, points, strict=True):
-        t, begin = ocp.times[first : last + 1] - ocp.times[first], move[:, first, positions]
-        r = (t / t[-1] if t[-1] > 0.0 else np.ones_like(t))[:, None]
-        fraction = r**3 * (10.0 - 15.0 * r + 6.0 * r**2)
-        move[:, first : last + 1, positions] = begin[:, None] + (end - begin)[:, None] * fraction
-        first = last
-    if len(velocities):
-        dt = np.diff(ocp.times_of(np.repeat(ocp.x0[None], N + 1, axis=0)))[:, None]
-        steps = np.diff(move[:, :, moving], axis=1)
-        move[:, 1:, velocities] = np.divide(steps, dt, out=np.zeros_like(steps), where=dt > 0.0)
-    xs, total = displaced_states(ocp, move), np.zeros(M)
-    controls = np.repeat(us[None], M, axis=0)
-    *phases, end = evaluated_stages(ocp)
-    with np.errstate(all="ignore"):
-        for own, k in zip(phases, ocp.phase_slices, strict=True):
-            after = slice(k.start + 1, k.stop + 1)
-            found = [own.first(x[k], us[k], x[after], quadratic=False) for x in xs]
-            B, d = np.stack([f.B for f in found]), np.stack([f.values.d for f in found])
-            H = B.swapaxes(2, 3) @ B
-            diagonal = np.einsum("...ii->...i", H)
-            diagonal += CONTROL_DAMPING * diagonal.mean(axis=2, keepdims=True) + np.finfo(float).tiny
-            step = np.linalg.solve(H, B.swapaxes(2, 3) @ d[..., None])[..., 0]
-            u = us[k] - step
-            controls[:, k] = u if ocp.control_bounds is None else np.clip(u, *(b[k] for b in ocp.control_bounds))
-            total += [own.values(x[k], c[k], x[after]).cost.sum() for x, c in zip(xs, controls, strict=True)]
-        total += [end.values(x[-1:], us[:1, :0], x[:0]).cost[0] for x in xs]
-    return xs, controls, total
 
 
 def displaced_states(ocp: OCP, move: Array) -> Array:
