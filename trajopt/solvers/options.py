@@ -229,43 +229,32 @@ class SQPOptions(CommonOptions):
     provide such functions, else "exact". qp_solver: solver of the subproblems, see
     :mod:`trajopt.solvers.qp.qp`; an active-set solver is called for each of them, the others if the active set of the last QP
     does not lead to the solution (:mod:`trajopt.solvers.qp.newton`); the interior-point method takes over if it fails.
-    globalization: "merit", a line search on the l1 merit; "filter", a filter of objective and violation; "none", full steps.
-    second_order_correction: correct full steps that the line search rejects. hold: interpolation of the controls between the
-    nodes of an optimal-control problem, "zero_order" or "first_order".
+    hold: interpolation of the controls between the nodes of an optimal-control problem, "zero_order" or "first_order".
 
     max_iterations: maximum number of iterations. time_limit: time limit; default: none [s]. gradient_tolerance: tolerance on
     the largest entry of the gradient of the Lagrangian, relative to large multipliers, and on complementarity.
     constraint_tolerance: tolerance on the largest constraint violation. kkt_tolerance: tolerance on the scaled KKT error
     (:mod:`trajopt.solvers.nlp.scaled_kkt`), which stops a solve too.
 
-    accept_ratio: required fraction of the slope of the merit. max_backtracks: step lengths are 1, 1/2, ...,
-    2^-max_backtracks. penalty: smallest weight of the l1 violation in the merit. elastic_weight: initial weight of the l1
+    max_backtracks: step lengths are 1, 1/2, ..., 2^-max_backtracks. elastic_weight: initial weight of the l1
     violation in infeasible QPs. max_elastic_weight: largest weight of it.
     """
 
     hessian: Literal["auto", "exact", "gauss_newton", "scqp"] = "auto"
     qp_solver: Literal["interior_point", "osqp", "daqp", "qrqp"] = "interior_point"
-    globalization: Literal["merit", "filter", "none"] = "filter"
-    second_order_correction: bool = True
     hold: Literal["zero_order", "first_order"] = "zero_order"
     max_iterations: int = 200
     time_limit: float | None = None
     gradient_tolerance: float = 1e-8
     constraint_tolerance: float = 1e-9
     kkt_tolerance: float = 1e-8
-    accept_ratio: float = 1e-4
     max_backtracks: int = 30
-    penalty: float = 0.0
     elastic_weight: float = 10.0
     max_elastic_weight: float = 1e5
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        correct = self.second_order_correction
-        _require(isinstance(correct, bool), "second_order_correction", correct, "true or false")
         _require_ordered(self, "elastic_weight", "max_elastic_weight")
-        ratio = self.accept_ratio
-        _require(_number(ratio) and 0 < ratio < 0.5, "accept_ratio", ratio, "in (0, 0.5)")
 
 
 @dataclass(frozen=True)

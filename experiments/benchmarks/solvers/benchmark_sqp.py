@@ -1,4 +1,4 @@
-"""SQP on textbook problems: iterations, evaluations, accuracy and time by QP solver and globalization.
+"""SQP on textbook problems: iterations, evaluations, accuracy and time by QP solver.
 
     python -m experiments.benchmark_sqp [--out DIR]
 
@@ -27,7 +27,6 @@ SETTINGS: tuple[Mapping[str, Any], ...] = (
     {"qp_solver": "interior_point"},
     {"qp_solver": "osqp"},
     {"qp_solver": "daqp"},
-    {"qp_solver": "interior_point", "globalization": "filter"},
 )
 
 
@@ -36,7 +35,6 @@ class Entry(NamedTuple):
 
     problem: str
     qp_solver: str
-    globalization: str
     status: str
     iterations: int
     evaluations: int
@@ -73,7 +71,7 @@ def solves() -> Iterator[Entry]:
             error = min(abs(s.objective - v) / max(1.0, abs(v)) for v in optima)
             last = s.history[-1]
             holds = s.status.success and error <= KNOWN
-            names = problem.name, options.qp_solver, options.globalization, str(s.status.code)
+            names = problem.name, options.qp_solver, str(s.status.code)
             numbers = s.objective, error, last.gradient, last.constraint_violation, elapsed
             yield Entry(*names, s.iterations, nlp.evaluations, *numbers, holds)
 
@@ -83,11 +81,11 @@ def summary(entries: list[Entry], file: Path | None = None) -> str:
     rows = []
     for settings in SETTINGS:
         o = SQPOptions(**settings)
-        own = [e for e in entries if (e.qp_solver, e.globalization) == (o.qp_solver, o.globalization)]
+        own = [e for e in entries if e.qp_solver == o.qp_solver]
         solved, iterations = sum(e.holds for e in own), sum(e.iterations for e in own)
         seconds = sum(e.milliseconds for e in own) / 1e3
-        rows.append([o.qp_solver, o.globalization, f"{solved} of {len(own)}", str(iterations), f"{seconds:.2f}"])
-    return markdown(["qp solver", "globalization", "solved", "iterations", "seconds"], rows, file)
+        rows.append([o.qp_solver, f"{solved} of {len(own)}", str(iterations), f"{seconds:.2f}"])
+    return markdown(["qp solver", "solved", "iterations", "seconds"], rows, file)
 
 
 def details(entries: list[Entry], file: Path | None = None) -> str:

@@ -50,8 +50,8 @@ ACTIVE = 1e-6
 class Convexified:
     """A convex QP, a solver that accepts it, its diagonal shift delta, and the penalty weights rho_i of its active constraints.
 
-    weights: rho_i of the rows and the bounds (m + n,), zero if inactive; second-order corrections use them for QPs with other
-    bounds. upper (m + n,): True if the upper bound is active. fraction: theta, 1 if H is unchanged.
+    weights: rho_i of the rows and the bounds (m + n,), zero if inactive. upper (m + n,): True if the upper bound is active.
+    fraction: theta, 1 if H is unchanged.
     """
 
     qp: QP

@@ -43,7 +43,7 @@ from trajopt.solvers.qp.qp import QP, Hessian, make_qp_solver
 from trajopt.solvers.rules.line_search import NEAR_ROUNDING, RoundingTest
 from trajopt.solvers.sqp.convexify import Convexified, convexified
 from trajopt.solvers.sqp.elastic import elastic_step, feasibility_step
-from trajopt.solvers.sqp.sqp_acceptance import Acceptance, FilterTest, Step, ViolationTest, acceptance, step_of
+from trajopt.solvers.sqp.sqp_acceptance import Acceptance, FilterTest, Step, ViolationTest, step_of
 from trajopt.solvers.sqp.sqp_iterate import (
     Iterate,
     Trial,
@@ -95,7 +95,7 @@ def solve_nlp(
 class SQPLoop:
     """State of one SQP solve. ``run`` may be called once; it always returns a solution, also after Ctrl-C.
 
-    best: best iterate. began: start on a monotonic clock [s]. violation_floor: lower bound of the shift of H in a step that ignores
+    best: last iterate. began: start on a monotonic clock [s]. violation_floor: lower bound of the shift of H in a step that ignores
     the objective, after the line search along such a step failed.
     """
 
@@ -107,8 +107,8 @@ class SQPLoop:
         self.rounding, self.at_rounding = RoundingTest(), False
         self.contradictions = Contradictions(options.elastic_weight, np.zeros_like(nlp.g_lower))
         self.qps = Subproblems(make_qp_solver(options.qp_solver))
-        self.search = LineSearch(options, self.journal, self.qps.near)
-        self.usual_test = acceptance(options)
+        self.search = LineSearch(options, self.journal)
+        self.usual_test = FilterTest()
         self.test: Acceptance = self.usual_test
 
     def run(self, w: Array, multipliers: tuple[Array, Array] | None = None) -> NLPSolution:
@@ -140,18 +140,12 @@ class SQPLoop:
             return termination.non_finite(nlp_diagnosis.non_finite_number(nlp, w, start.f, start.g))
         self.descent = termination.Descent(start.f, float(np.abs(at.grad).max(initial=0.0)))
         while True:
-            self._store_best(at)
+            self.best = at
             status = self._termination(at) or self._advance(at)
             if isinstance(status, Status):
                 self._record(at)
                 return status
             at = status
-
-    def _store_best(self, at: Iterate) -> None:
-        """Store the best iterate: the last one, or without a line search the one with the smallest residual."""
-        best = self.best
-        if best is None or self.options.globalization != "none" or at.stop < best.stop:
-            self.best = at
 
     def _termination(self, at: Iterate) -> Status | None:
         """Return the status if the iterate is a solution, f is unbounded, or precision, iterations or time end; else None."""
@@ -175,8 +169,8 @@ class SQPLoop:
         """Return the next iterate or the final status; update sigma, the multiple of the Hessian, and the counters of the solve.
 
         A step is tried with up to SCALINGS values of sigma, then with the first sigma, then with the first sigma and a growing
-        diagonal shift. Steps in elastic mode, and all without globalization, get the shift from the second try on. After the
-        values of sigma, a filter first restores feasibility at infeasible points. Tries without further values of sigma end at
+        diagonal shift. Steps in elastic mode get the shift from the second try on. After the values of sigma, feasibility is first
+        restored at infeasible points. Tries without further values of sigma end at
         rounding level.
         """
         with self.journal.timed("derivatives"):
@@ -195,8 +189,8 @@ class SQPLoop:
             self.test.begin(at, step)
             if attempt == 0:
                 promise = damping.scale * abs(self.test.expected(1.0))
-            scaling = attempt < SCALINGS and step.weight == 0.0 and self.options.globalization != "none"
-            taken = self._searched(at, step, convex, promise, scaling)
+            scaling = attempt < SCALINGS and step.weight == 0.0
+            taken = self._searched(at, step, promise, scaling)
             if taken.new is not None or (self._is_noise(at, promise) and not scaling):
                 break
             damping.scale = first
@@ -222,11 +216,11 @@ class SQPLoop:
         return new
 
     def _test_of(self, at: Iterate, step: Step, restoring: bool) -> Acceptance:
-        """Return the acceptance test of a step: that of the options; for steps that ignore the objective, on the violation alone.
+        """Return the acceptance test of a step: the filter; for steps that ignore the objective, on the violation alone.
 
-        restoring: also on the violation alone with a filter at an infeasible point, which is added to the filter.
+        restoring: also on the violation alone at an infeasible point, which is added to the filter.
         """
-        if restoring and isinstance(self.usual_test, FilterTest) and at.violation > self.options.constraint_tolerance:
+        if restoring and at.violation > self.options.constraint_tolerance:
             self.usual_test.add_current()
             return ViolationTest()
         return ViolationTest() if np.isinf(step.weight) else self.usual_test
@@ -240,16 +234,16 @@ class SQPLoop:
         with self.journal.timed("backward"):
             return self._newton(at, H, floor) or self._convex_step(at, H, floor)
 
-    def _searched(self, at: Iterate, step: Step, convex: Convexified, expected: float, scaling: bool) -> Taken:
+    def _searched(self, at: Iterate, step: Step, expected: float, scaling: bool) -> Taken:
         """Run the line search along a step; return its result.
 
-        convex: the QP of the step. expected: expected change of the merit. scaling: True if a step with larger sigma can follow a
-        failure; then at most HALVINGS halvings are tried. Without globalization, only the full step is tried. If all lengths fail
-        at rounding level, the full step is accepted if it reduces the residual.
+        expected: expected change of f. scaling: True if a step with larger sigma can follow a failure;
+        then at most HALVINGS halvings are tried. If all lengths fail at rounding level, the full step is accepted if it reduces
+        the residual.
         """
-        o = self.options
-        halvings = 0 if o.globalization == "none" else min(HALVINGS, o.max_backtracks) if scaling else o.max_backtracks
-        taken = self.search.along(at, step, convex, self.test, halvings)
+        most = self.options.max_backtracks
+        halvings = min(HALVINGS, most) if scaling else most
+        taken = self.search.along(at, step, self.test, halvings)
         if taken.new is None and self._is_noise(at, expected):
             taken = self.search.polished(at, step, self.test, NEAR_ROUNDING) or taken
         return taken
@@ -364,7 +358,7 @@ class SQPLoop:
         """Return the status after a failed line search.
 
         The violation remains after a step on the violation alone; the precision limit is reached at rounding level (expected:
-        expected change of the merit) or with a small KKT error; otherwise the line search failed.
+        expected change of f) or with a small KKT error; otherwise the line search failed.
         """
         measured, violated = self._measured(at), at.violation > self.options.constraint_tolerance
         if np.isinf(step.weight) and violated:
@@ -375,7 +369,7 @@ class SQPLoop:
 
     # -- records --------------------------------------------------------------------------------------------------------
     def _value(self, at: Iterate) -> float:
-        """Return the merit of an iterate by the current acceptance test; f for a filter."""
+        """Return the value of an iterate that the current acceptance test decreases."""
         return self.test.value(at.f, at.theta)
 
     def _measured(self, at: Iterate) -> termination.Measured:
