@@ -6,7 +6,7 @@ Then it competes with random motions (:func:`may_compete`, :func:`random_motions
 Each start is solved with several time steps merged into one (FACTORS), to TOLERANCE and within MAX_ITERATIONS iterations. A solve
 without constraints is stopped when its extrapolated cost stays above the cheapest one (:class:`Cutoff`). The competition ends
 when AGREEMENT starts lead to the cheapest objective, or UNANIMOUS ones if no start led to another result, or after ALL_ITERATIONS
-iterations, fewer in large problems (ALL_WORK, ALL_STEPS), or after HOPELESS starts without a feasible motion.
+iterations, fewer in large problems (ALL_WORK, ALL_STEPS, ALL_ENTRIES), or after HOPELESS starts without a feasible motion.
 
 The motions of solves that succeed, or that satisfy the dynamics and the constraints to FEASIBLE, and whose objectives are at most
 NEAR times the cheapest one, at most CONTINUED of them, are initial guesses on the time grid of the problem; the cheapest solution
@@ -77,10 +77,10 @@ def random_motions(ocp: OCP, guess: Guess, rng: np.random.Generator) -> Iterator
 FACTORS = (5, 2)
 """Numbers of time steps that are merged into one: the second one if motions on the first grid are feasible there only, as when
 they jump over an obstacle between its knots. The first one is smaller for horizons of less than FACTORS[0] times LEAST_KNOTS."""
-MAX_ITERATIONS, ALL_ITERATIONS, ALL_WORK, ALL_STEPS = 50, 4000, 4e7, 1e6
+MAX_ITERATIONS, ALL_ITERATIONS, ALL_WORK, ALL_STEPS, ALL_ENTRIES = 50, 4000, 4e7, 1e6, 2.5e8
 """Maximum number of iterations of a coarse solve, number of iterations of all of them after which no other one begins, and that
-number times the entries of second derivatives and times the integration steps, which limit it for large problems and long
-horizons: arms of 7 joints with 100 steps on 20 knots stay below."""
+number times the entries of second derivatives at the knots, the integration steps, and the entries at all steps, which limit it for
+large problems and long horizons: arms of 7 joints with 100 steps on 20 knots stay below."""
 TOLERANCE = 1e-4
 """Tolerance on the scaled KKT error of a coarse solve."""
 FEASIBLE = 1e-2
@@ -276,8 +276,8 @@ def choose_starts(
     solve: rough solve of the coarse problem. count: maximum number of starts. has_time: True while another start may be tried.
     factor: number of time steps that are merged into one.
     Ends early if AGREEMENT starts agree on the cheapest objective, or UNANIMOUS ones if no start led to another result, after
-    ALL_ITERATIONS iterations, ALL_WORK or ALL_STEPS, or after HOPELESS starts if no motion is feasible. Only the guess is returned
-    if its solve succeeds in at most FEW iterations or is unbounded. The user may interrupt any solve.
+    ALL_ITERATIONS iterations, ALL_WORK, ALL_STEPS or ALL_ENTRIES, or after HOPELESS starts if no motion is feasible. Only the guess
+    is returned if its solve succeeds in at most FEW iterations or is unbounded. The user may interrupt any solve.
     """
     coarse, starts, interrupted = coarser(ocp, factor), list[Start](), False
     try:
@@ -301,7 +301,8 @@ def _compete(
     best, agreeing, bounded = np.inf, 0, not coarse.constraints()
     motions = random_motions(coarse, guess, np.random.default_rng(0))
     steps = sum(phase.knots * getattr(phase.dynamics, "substeps", 1) for phase in coarse.phases)
-    most = min(ALL_ITERATIONS, ALL_WORK / problem_size(coarse), ALL_STEPS / steps)
+    size = problem_size(coarse)
+    most = min(ALL_ITERATIONS, ALL_WORK / size, ALL_STEPS / steps, ALL_ENTRIES / (size * steps / coarse.horizon))
     with solver_threads(coarse, solve) as begin:
         begun = deque([begin(guess, np.inf)])
         while begun:

@@ -443,9 +443,10 @@ def test_guesses_at_rest_compete_with_free_durations():
     assert found.times[-1] == pytest.approx(angle / np.sqrt(2.0), rel=0.05)
 
 
-def test_long_horizons_end_the_competition_early(monkeypatch):
+@pytest.mark.parametrize("limit", ["ALL_WORK", "ALL_STEPS", "ALL_ENTRIES"])
+def test_large_problems_end_the_competition_early(limit, monkeypatch):
     assert len(to.solve(mass()).meta["starts"]) > 4
-    monkeypatch.setattr("trajopt.solvers.competing_starts.ALL_STEPS", 1.0)
+    monkeypatch.setattr(f"trajopt.solvers.competing_starts.{limit}", 1.0)
     assert len(to.solve(mass()).meta["starts"]) == 1
 
 
