@@ -237,9 +237,9 @@ def _final_status(ocp: OCP, guess: Guess, solution: Solution, approximated: str,
     if approximated and status.code in _WITHOUT_OPTIMUM:
         status = replace(status, advice=f"{approximated[0].upper()}{approximated[1:]}.")
     if check and status.code in _OF_FUNCTIONS and (kink := kinked_cost(ocp, solution.xs, solution.us)):
-        status = replace(status, advice=kink)
+        status = replace(status, advice=f"{status.advice} {kink}".lstrip())
     if check and status.code in _OF_FUNCTIONS and (units := large_states(ocp, guess.xs)):
-        status = replace(status, advice=f"{units} {status.advice}".rstrip())
+        status = replace(status, advice=f"{status.advice} {units}".lstrip())
     if check and status.code in _OF_UNSTABLE_STEPS and (unstable := next(stability_warnings(ocp, extremes=True), "")):
         status = replace(status, advice=f"{unstable[0].upper()}{unstable[1:]}.")
     return status
@@ -247,7 +247,7 @@ def _final_status(ocp: OCP, guess: Guess, solution: Solution, approximated: str,
 
 _WITHOUT_OPTIMUM = (StatusCode.MAX_ITERATIONS, StatusCode.LINE_SEARCH_FAILED, StatusCode.ACCEPTABLE)
 """Statuses for which a poor Hessian is the most likely reason, if the Hessian is poor."""
-_OF_FUNCTIONS = (*_WITHOUT_OPTIMUM, StatusCode.STALLED, StatusCode.LOCALLY_INFEASIBLE, StatusCode.NOT_POSITIVE_DEFINITE)
+_OF_FUNCTIONS = (*_WITHOUT_OPTIMUM, StatusCode.STALLED, StatusCode.NOT_POSITIVE_DEFINITE)
 """Statuses for which kinks of costs, or numbers of very different sizes, may be the reason."""
 _OF_UNSTABLE_STEPS = (
     StatusCode.NOT_POSITIVE_DEFINITE,
@@ -287,7 +287,7 @@ def _not_left(solver: str, ocp: OCP, guess: Guess, solution: Solution) -> Iterat
 
 NOTABLE_RISE = 0.01
 """Relative rise of the cost by margins between the knots above which a finding reports it."""
-NOTABLE_EXCESS, OF_GUESS = 0.05, 0.01
+NOTABLE_EXCESS, OF_GUESS = 0.05, 1e-6
 """Excess of the integral of the running costs over their rectangle rule above which a finding reports it, relative to the cost, at
 least to OF_GUESS times that of the guess. A cost that the rule overestimates is not exploited."""
 DETOURS = 8

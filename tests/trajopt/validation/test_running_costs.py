@@ -41,6 +41,16 @@ def test_costs_of_controls_and_of_states_are_not_reported():
     assert "rectangle rule" not in found.report()
 
 
+def test_the_parts_of_a_term_that_read_only_states_or_prices_by_knot_are_not_reported():
+    price = {"price": np.where(np.arange(20) < 10, 1.0, 5.0)[:, None]}
+    both = to.objective_term(
+        "both", lambda x, u, t, p: [x[1] ** 2 + p["price"][0] * u[0] ** 2], 2, nu=1, parameters=price
+    )
+    found = to.solve(_cart([both]))
+    assert found.status.success and abs(found.meta["quadrature_error"]) < 1e-9
+    assert "rectangle rule" not in found.report()
+
+
 def test_small_errors_are_no_finding():
     mixed = to.objective_term("mixed", lambda x, u, t, p: [u[0] ** 2 + 1e-3 * u[0] * x[1]], 2, nu=1)
     found = to.solve(_cart([mixed]))
@@ -54,14 +64,14 @@ def test_kinks_of_costs_are_named_after_a_failure(solver, cost):
     kinked = to.objective_term("fuel", lambda x, u, t, p: [cost(u[0])], 2, nu=1)
     status = to.solve(_cart([kinked]), solver=solver, options={"max_iterations": 30}).status
     assert not status.success
-    assert status.advice.startswith("The cost 'fuel' has a kink near u[0] = 0, as abs and max have, at knot ")
+    assert "The cost 'fuel' has a kink, like abs and max, near u[0] = 0 at knot " in status.advice
 
 
 def test_kinks_in_states_are_named():
     xs = np.column_stack([np.zeros(21), np.linspace(-1.0, 1.0, 21)])
     for cost in (lambda x: abs(x[1]), lambda x: np.maximum(x[1], -3.0 * x[1])):
         advice = kinked_cost(_cart([to.objective_term("late", lambda x, u, t, p: [cost(x)], 2)]), xs, np.zeros((20, 1)))  # noqa: B023
-        assert advice.startswith("The cost 'late' has a kink near x[1] = 0, as abs and max have, at knot 10: ")
+        assert advice.startswith("The cost 'late' has a kink, like abs and max, near x[1] = 0 at knot 10: ")
 
 
 def test_smooth_costs_have_no_kink():
@@ -71,6 +81,7 @@ def test_smooth_costs_have_no_kink():
         to.objective_term("exp", lambda x, u, t, p: [np.exp(3.0 * u[0])], 2, nu=1),
         to.residual_cost("square of abs", lambda x, u, t, p: [abs(u[0])], 2, 1, nu=1),
         to.state_cost(2, [0.5, 0.0]),
+        to.objective_term("near its minimum", lambda x, u, t, p: [(u[0] - 1.995) ** 4 + (x[1] - 1.995) ** 2], 2, nu=1),
         to.objective_term("hinge", lambda x, u, t, p: [np.maximum(x[0], 0.0) ** 2], 2),
     ):
         xs = np.linspace([-1.0, 1.0], [1.0, 2.0], 21)
