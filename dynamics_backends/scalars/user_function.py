@@ -19,6 +19,7 @@ import logging
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import nullcontext
+from inspect import signature
 from pathlib import Path
 from traceback import extract_tb
 from typing import Any
@@ -68,6 +69,17 @@ def user_code_line(error: Exception, function: Any) -> str:
     return f" in line {last.lineno}{file}, `{text}`"
 
 
+def _takes_four(function: Any) -> bool:
+    """True if a function can be called with four arguments, or its signature is unknown."""
+    try:
+        signature(function).bind(None, None, None, None)
+    except TypeError:
+        return False
+    except ValueError:
+        return True
+    return True
+
+
 def mistake(function: Any, error: Exception, sizes: Mapping[str, int], parameters: Mapping[str, Any]) -> str:
     """Sentence about an error that a user's function always raises: cause, line, and a remedy for common mistakes.
 
@@ -91,7 +103,7 @@ def mistake(function: Any, error: Exception, sizes: Mapping[str, int], parameter
             f"{message}: it is called without controls; if it reads them, give their number, nu=..."
             " (a terminal term has none)"
         )
-    elif isinstance(error, TypeError) and message.endswith("but 4 were given"):
+    elif isinstance(error, TypeError) and not _takes_four(function):
         what = "it is called with the four arguments (x, u, t, p), in this order"
     elif isinstance(error, IndexError):
         what = f"{message}; {' and '.join(f'{name} has {n} numbers' for name, n in sizes.items())}"

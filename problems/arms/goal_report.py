@@ -103,15 +103,18 @@ class GoalReport:
 
     @property
     def outweighed(self) -> str:
-        """Sentence if holding the arm at its goal costs more than missing the goal by its distance from the start, else ""."""
+        """Sentence if holding the arm at its goal costs more than missing the goal by its distance from the start, else "".
+
+        Goals with a rotation, whose weight is another one, are left out.
+        """
         x0 = self.arm.x0
         errors = self._joint_errors(x0) if self.position is None else np.array(self._frame_errors(x0[None])[0][:1])
         missing = 0.5 * self.goal_weight * float(errors @ errors)
-        if not 0.0 < missing < self.holding_cost:
+        if self.rotation is not None or not 0.0 < missing < self.holding_cost:
             return ""
         ratio = self.holding_cost / missing
         return (
-            f"holding the arm there costs {ratio:.3g} times as much as not moving there: divide weights.control by "
+            f"holding the arm there costs {ratio:.3g} times as much as missing the goal: divide weights.control by "
             f"1e{int(np.ceil(np.log10(SMALL * ratio)))}, or make the goal a constraint with terminal = 'constraint'"
         )
 

@@ -193,7 +193,7 @@ def _as_tuple(where: str, parts: Any) -> tuple[Any, ...]:
     if isinstance(parts, (CostTerm, Constraint)):
         raise TypeError(f"{where}: {parts.name!r} is a single object; pass a list")
     if not isinstance(parts, Iterable):
-        raise TypeError(f"{where}: {parts!r} is no list; pass a list")
+        raise TypeError(f"{where}: got a {type(parts).__name__}; pass a list")
     return tuple(parts)
 
 

@@ -279,9 +279,9 @@ def _run(pool: Pool, study: Study, jobs: list[range], dataset: Dataset, n: int, 
 
 
 def require_a_problem(study: Study, n: int) -> None:
-    """Raise the error of the first row, if none of the first TRIES rows of a study can be made and checked."""
+    """Raise the error of the first row, if none of TRIES rows, spread over the study, can be made and checked."""
     errors: list[Exception] = []
-    for row in range(min(n, TRIES)):
+    for row in sorted({i * (n - 1) // (TRIES - 1) for i in range(TRIES)}):
         try:
             check_problem(study.problem(row))
         except Exception as error:

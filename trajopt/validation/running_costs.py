@@ -45,8 +45,8 @@ def quadrature_error(ocp: OCP, xs: Array, us: Array, evaluator: StageEvaluator) 
 
 
 WINDOW, BEND, SUDDEN = 1e-2, 0.5, 0.5
-"""Change of a number relative to its largest magnitude along a phase, change of the slope of the cost from one side of the number to
-the other, relative to the largest slope, and fraction of that change at one point, above which the cost has a kink there."""
+"""Change of a number relative to its largest magnitude along a phase; change of the slope of the cost across that window, relative
+to the largest slope, and fraction of that change at one point, above which the cost has a kink there."""
 POINTS = np.linspace(-1.0, 1.0, 9)
 """Points in the window at which the cost is evaluated."""
 

@@ -282,7 +282,8 @@ def _tendon_equality(m: Any, names: Names, i: int, name: str) -> tuple[Equality 
     """
     import mujoco
 
-    tendon, driving = int(m.eq_obj1id[i]), m.actuator_trntype == int(mujoco.mjtTrn.mjTRN_JOINT)
+    kinds = [int(kind) for kind in (mujoco.mjtTrn.mjTRN_JOINT, mujoco.mjtTrn.mjTRN_JOINTINPARENT)]
+    tendon, driving = int(m.eq_obj1id[i]), np.isin(m.actuator_trntype, kinds)
     wraps = range(int(m.tendon_adr[tendon]), int(m.tendon_adr[tendon]) + int(m.tendon_num[tendon]))
     of_joints = all(m.wrap_type[k] == JOINT_WRAP and m.wrap_prm[k] for k in wraps)
     if m.eq_obj2id[i] >= 0 or not of_joints or len(wraps) != 2 or len({int(m.wrap_objid[k]) for k in wraps}) != 2:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 
 import numpy as np
 
@@ -145,10 +146,12 @@ def _ignored_children(element: Element) -> list[str]:
     for child in element.children:
         first = element.required(child.tag)
         if child.tag not in ONCE[element.tag]:
-            near = nearest_names(child.tag, ONCE[element.tag], 1)
+            near = [
+                n for n in get_close_matches(child.tag, ONCE[element.tag], 1, 0.7) if abs(len(n) - len(child.tag)) <= 2
+            ]
             found += [f"{child.place()}: ignored; did you mean <{near[0]}>?"] if near else []
         elif child is not first:
-            found.append(f"{child.place()}: ignored; the <{child.tag}> of line {first.line} counts, remove one of them")
+            found.append(f"{child.place()}: ignored; only the first <{child.tag}> (line {first.line}) is used")
         if child.tag in ONCE:
             found += _ignored_children(child)
     return found

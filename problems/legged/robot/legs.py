@@ -26,6 +26,8 @@ from dynamics_backends.rigid_body.model.model import Model
 
 LOW = 0.8
 """Depth of a limb end, relative to the lowest one, from which on it is a foot."""
+LEVEL = 0.05
+"""Depth of the lowest limb end, relative to the length of its limb, up to which no limb reaches down."""
 QUADRUPED = 4
 """Minimum number of limbs with as many joints that count as legs if no limb reaches down."""
 MORE = 1.1
@@ -92,9 +94,11 @@ def _low_ends(model: Model) -> list[str]:
     if not heights:
         return []
     lowest = min(heights, key=heights.__getitem__)
-    begin = float(posed.p[_above(model, model.frames[model.frame_id(lowest)].body)[0], 2])
+    path = _above(model, model.frames[model.frame_id(lowest)].body)
+    begin = float(posed.p[path[0], 2])
     depth = {end: begin - z for end, z in heights.items()}
-    if depth[lowest] > 0:
+    points = np.array([*(posed.p[b] for b in path), posed.frame(model, lowest)])
+    if depth[lowest] > LEVEL * np.linalg.norm(np.diff(points, axis=0), axis=1).sum():
         return [end for end, d in depth.items() if d >= LOW * depth[lowest]]
     counts = {_end(model, b): len(_above(model, b)) for b in tips}
     alike = mode(list(counts.values()))

@@ -53,7 +53,7 @@ def test_a_frame_misses_its_goal_beyond_two_percent_of_its_path(tmp_path, short,
 def test_a_cost_of_holding_the_arm_above_that_of_the_goal_is_the_reason(tmp_path, goal):
     """The cost of holding (4.9 sin 1 N m)^2 for 1 s is 8 to 9 times that of the goal, with the weight 470."""
     (message,) = task(tmp_path, **goal, weights=Weights(control=470.0)).missed(motion(0.5))
-    assert re.search(r": holding the arm there costs \d\.?\d* times as much as not moving there: ", message)
+    assert re.search(r": holding the arm there costs \d\.?\d* times as much as missing the goal: ", message)
     assert "divide weights.control by 1e3, or make the goal a constraint" in message
     for other in (
         {"weights": Weights(control=5.0)},

@@ -159,8 +159,9 @@ def without_foot_links(tmp_path, shape, knee="0 0 -0.25"):
     return load_robot(str(path), base="floating")
 
 
-def test_legs_that_are_level_in_the_neutral_configuration_are_found(tmp_path):
-    model = without_foot_links(tmp_path, "", knee="-0.25 0 0")
+@pytest.mark.parametrize("knee", ["-0.25 0 0", "-0.25 0 -1e-3"])
+def test_legs_that_are_level_in_the_neutral_configuration_are_found(knee, tmp_path):
+    model = without_foot_links(tmp_path, "", knee=knee)
     assert lowest_ends(model) == ("lf_shank", "rf_shank", "lh_shank", "rh_shank")
 
 

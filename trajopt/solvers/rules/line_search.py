@@ -26,7 +26,7 @@ MAX_CORRECTIONS = 4
 ROUNDING = 1e-12
 """Expected decreases below this fraction of the merit are rounding errors."""
 NEAR_ROUNDING = 1e-8
-"""If the merit rejects a step with a relative expected decrease below this, gradients decide (in SQP: the residual)."""
+"""If a step with a relative expected decrease below this is rejected, gradients decide (in SQP: the residual)."""
 LOWER_AT, LOWER_RATIO = 0.5, 0.6
 """mu falls after a step above LOWER_AT that realized LOWER_RATIO of its expected decrease; it rises if no step is accepted."""
 MAX_IDLE, PROGRESS = 20, 0.99

@@ -18,11 +18,11 @@ larger than the program's by orders of magnitude.
 An infeasible QP is solved in elastic mode (:mod:`trajopt.solvers.sqp.elastic`).
 
 :mod:`trajopt.solvers.sqp.sqp_line_search` is the line search. With curved constraints, or if H is much smaller than the Hessian of
-the Lagrangian (as a Gauss-Newton Hessian may be), the l1 merit accepts only tiny step lengths. The QP is then solved again with a
-multiple sigma H. This divides the part of the step along the constraints by sigma, but not the part toward them. Second-order
-corrections, which converge only for short steps, then restore the constraints. sigma thus acts like a trust-region radius that is
-independent of the units of the variables; it falls again after steps that realize their expected decrease.  If a filter rejects all
-these steps, a step restores feasibility: it reduces the violation alone (Wächter & Biegler 2006, step A-9).
+the Lagrangian (as a Gauss-Newton Hessian may be), the filter accepts only tiny step lengths. The QP is then solved again with a
+multiple sigma H. This divides the part of the step along the constraints by sigma, but not the part toward them. sigma thus acts
+like a trust-region radius that is independent of the units of the variables; it falls again after steps that realize their expected
+decrease.  If the filter rejects all these steps, a step restores feasibility: it reduces the violation alone (Wächter & Biegler
+2006, step A-9).
 """
 
 from __future__ import annotations
@@ -272,7 +272,7 @@ class SQPLoop:
         return convex, self._step(at, convex)
 
     def _is_noise(self, at: Iterate, expected: float) -> bool:
-        """True if the expected change of the merit and the violation are both at rounding level, relative to 1 plus the merit."""
+        """True if the expected change of f and the violation are both at rounding level, relative to 1 plus the magnitude of f."""
         return max(expected, at.violation) <= NEAR_ROUNDING * (1.0 + abs(self._value(at)))
 
     def _convex(self, qp: QP, at: Iterate, floor: float) -> Convexified:

@@ -131,10 +131,10 @@ def test_ignored_elements_are_reported():
     assert model.placement_R[0].tolist() == np.eye(3).tolist()
     assert first == [
         "  line 5, <joint name='j'> <limits>: ignored; did you mean <limit>?",
-        "  line 6, <joint name='j'> <axis>: ignored; the <axis> of line 5 counts, remove one of them",
+        "  line 6, <joint name='j'> <axis>: ignored; only the first <axis> (line 5) is used",
     ]
     assert second == [
-        "  line 3, <link name='arm'> <inertial> <mass>: ignored; the <mass> of line 3 counts, remove one of them",
+        "  line 3, <link name='arm'> <inertial> <mass>: ignored; only the first <mass> (line 3) is used",
         "  line 4, <link name='arm'> <inertia>: ignored; did you mean <inertial>?",
     ]
 
