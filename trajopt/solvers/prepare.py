@@ -13,8 +13,7 @@ from trajopt.solvers.solve import solve
 
 
 def prepare(ocp: OCP, guess: Guess, options: Any, solver: str | None = None) -> None:
-    """Trace the functions of a solve with these options, for ``auto`` those of its first attempt, by a solve of one
-    iteration.
+    """Trace the functions of a solve by one iteration of it; of ``auto`` those of its first attempt.
 
     Later solves find them in memory and on disk. The problem is not validated; errors of such a solve are raised.
     """

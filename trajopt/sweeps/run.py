@@ -241,8 +241,8 @@ def sweep(
 
     Returns the stored study. Raises :class:`~trajopt.sweeps.dataset.ForeignDataset` if the folder contains another study or damaged
     rows, ModuleNotFoundError without the extra sweep, OSError if results cannot be written (rows written before are intact),
-    ValueError for wrong arguments, and the errors of pools and variations. If none of the first
-    TRIES rows can be made and checked, raises the first error.
+    ValueError for wrong arguments, and the errors of pools and variations. If none of TRIES rows, spread over the study, can be
+    made and checked, raises the first error.
     """
     if n < 1:
         raise ValueError(f"n = {n}; expected at least 1 row")

@@ -26,10 +26,10 @@ def has_quadrature_error(ocp: OCP) -> bool:
 
 
 def quadrature_error(ocp: OCP, xs: Array, us: Array, evaluator: StageEvaluator) -> float:
-    """Return the integral of the running costs minus their rectangle rule, along xs (N + 1, nx) under held controls us (N, nu).
+    """Return the integral of running costs minus their rectangle rule, along xs (N + 1, nx) under held controls us (N, nu).
 
-    Only terms that read both the state and controls count, less their values without controls, of which the rule is the usual sum.
-    Parameters and weights by knot are held. evaluator: evaluates parts of the time steps of the problem.
+    Of each term that reads both the state and controls, the value with zero controls is subtracted first: the error that remains is
+    the one that a solver can exploit. Parameters and weights by knot are held. evaluator: evaluates parts of the time steps.
     """
     middle, error = evaluator.within_steps(xs, us, 0.5), 0.0
     for phase, knots in zip(ocp.phases, ocp.phase_slices, strict=True):

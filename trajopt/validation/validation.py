@@ -482,8 +482,8 @@ def large_states(ocp: OCP, xs: Array) -> str:
     if ocp.model is not None or ocp.manifold.ndx != xs.shape[1] or not LARGE <= sizes[i] < np.inf:
         return ""
     return (
-        f"{ocp.state_names[i]} is as large as {sizes[i]:.2g}, which may be the reason: choose units, of time too, in which states, "
-        "their rates and durations are near 1."
+        f"{ocp.state_names[i]} is as large as {sizes[i]:.2g}, which may be the reason: choose units, also of time, in which "
+        "states, their rates and durations are near 1."
     )
 
 
