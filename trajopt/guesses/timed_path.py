@@ -25,6 +25,7 @@ on Robotics 34, 2018.
 from __future__ import annotations
 
 import logging
+import warnings
 from collections.abc import Callable
 from functools import lru_cache
 from importlib.util import find_spec
@@ -322,8 +323,9 @@ def _bound_by_pieces(corners: Array, velocity: Array, acceleration: Array) -> fl
 def _toppra() -> tuple[Any, Any, Any]:
     """Import toppra and its modules algorithm and constraint. Raises ModuleNotFoundError with the command that installs them."""
     try:
-        import toppra
-        from toppra import algorithm, constraint
+        with warnings.catch_warnings(action="ignore"):  # when Python compiles it, it warns of its escape sequences
+            import toppra
+            from toppra import algorithm, constraint
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(
             "the fastest motion along a path needs the package toppra: pip install 'urdf-trajopt[scene]'", name="toppra"

@@ -1,5 +1,7 @@
 """Timed paths: end states, limits, known durations, and time-optimal timing."""
 
+import subprocess
+import sys
 from functools import partial
 
 import numpy as np
@@ -145,6 +147,14 @@ def test_torque_limits_are_those_of_toppra_itself(tmp_path):
     assert found.duration == pytest.approx(theirs.compute_trajectory(0.0, 0.0).duration, rel=1e-6)
     free = time_optimal(points, s, limits([5.0, 5.0], [30.0, 30.0]))
     assert free.duration < 0.9 * found.duration  # the torques matter
+
+
+def test_toppra_whose_sources_are_not_yet_compiled_is_imported_without_warnings(tmp_path):
+    pytest.importorskip("toppra")
+    script = (
+        "import warnings; from trajopt.guesses import timed_path; warnings.simplefilter('error'); timed_path._toppra()"
+    )
+    subprocess.run([sys.executable, "-X", f"pycache_prefix={tmp_path}", "-c", script], check=True)
 
 
 def test_no_motion_along_corners_is_faster_than_the_lower_bound():
