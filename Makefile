@@ -26,7 +26,7 @@ help:
 	@echo 'make docs-links  check the links to other sites (needs a network)'
 	@echo 'make pictures  draw the pictures of README.md again'
 	@echo 'make venv    set up $(VENV), as the other targets do, and trace the bundled problems that take longest'
-	@echo 'make kernels build the C library again, after a change of its sources'
+	@echo 'make kernels build the C library for all instruction sets, again after a change of its sources'
 	@echo 'make clean   remove build products, caches and $(DEMO_OUT), but not $(VENV)'
 
 venv: $(VENV)/.traces
@@ -72,7 +72,7 @@ demo: $(STAMP)
 	@find $(DEMO_OUT) -name '*.png' -o -name '*.svg' -o -name '*.pdf' | sort | sed 's/^/  /'
 
 # The tests run even if lint fails, so that one run shows everything; the exit status reports both.
-test: $(STAMP)
+test: $(STAMP) kernels
 	@lint=0; $(MAKE) --no-print-directory lint || lint=1; \
 	$(BIN)/python -m pytest -q $(PYTEST_ARGS) </dev/null || exit 1; \
 	if [ $$lint -ne 0 ]; then echo 'error: lint failed, see above the tests; make format may help' >&2; exit 1; fi

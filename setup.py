@@ -11,18 +11,19 @@ from setuptools.command.build_ext import build_ext
 sys.path.insert(0, str(Path(__file__).parent / "tools"))
 
 import build_traces
-from build_kernels import build, files
+from build_kernels import best_sets, build, files
 from wheel_names import NAMES, wheel_name
 
 PACKAGE = "dynamics_backends.machine"
 
 
 class BuildKernels(build_ext):
-    """Builds the libraries of all instruction sets: beside the sources for editable installs, else into the wheel, with traces."""
+    """Builds the libraries: of this machine's instruction set beside the sources for editable installs, else all, with traces."""
 
     def run(self):
-        build(Path(self._folder()))
-        if not (self.inplace or self.editable_mode):
+        beside_sources = self.inplace or self.editable_mode
+        build(Path(self._folder()), best_sets() if beside_sources else None)
+        if not beside_sources:
             print(build_traces.build(Path(self.build_lib).resolve()))
 
     def _folder(self) -> str:

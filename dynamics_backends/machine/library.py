@@ -38,7 +38,7 @@ def library_file(instructions: str) -> Path:
 
 FALLBACKS = {"x86-64-v2": "x86-64"}
 """Instruction sets without a library, and the next smaller one."""
-_REMEDY = "build it by `pip install -e .`, or in a checkout by `make kernels`"
+_REMEDY = "build it by `pip install -e .`, or all instruction sets in a checkout by `make kernels`"
 
 
 class LibraryMissing(ImportError):
