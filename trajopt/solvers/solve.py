@@ -39,12 +39,14 @@ from trajopt.solvers.options import (
     SQPOptions,
     scaled_kkt_tolerance,
 )
+from trajopt.solvers.scaling import SCALED, Scaling, scaling_of
 from trajopt.solvers.shooting import shooting_diagnosis
 from trajopt.solvers.success import (
     AFTER_MARGINS,
     Tolerances,
     assessed,
     cost_of_guess,
+    sentences_of_checks,
     solver_measures,
     unchecked,
     with_descent,
@@ -162,12 +164,19 @@ def _solved(
     with gathered() as slow, timed_solve():
         warnings = _validated(ocp, warm.guess, solver, chosen, check)
         warm = replace(warm, guess=warm.guess._replace(xs=ocp.manifold.without_jumps(ocp.x0, warm.guess.xs)))
-        solves = _Solves(solver, chosen, callback, lambda: replace(slow, parts=[*slow.parts]))
-        solution, problem, tight = solves.with_repetitions(ocp, warm, check=check, margins=margins)
+        scaling = scaling_of(ocp, warm.guess) if check else None
+        numbers, start = (ocp, warm) if scaling is None else (scaling.problem(), scaling.warm_start(warm))
+        shown = callback if scaling is None else scaling.callback(callback)
+        solves = _Solves(solver, chosen, shown, lambda: replace(slow, parts=[*slow.parts]))
+        found, problem, tight = solves.with_repetitions(numbers, start, check=check, margins=margins)
+        solution = found
+        if scaling is not None:
+            solution, problem = solves.in_units(scaling, found, problem)
         elapsed, slow = solves.seconds, solves.work
         meta = {**solution.meta, **_meta(ocp, solver, dict(vars(chosen))), "solve_time": elapsed}
         meta["engines"] = slow.engines([s.backend.engine for s in _samplings(ocp)])
-        meta["findings"] = [*warnings, *_findings(ocp, solver, warm.guess, solution, check=check)]
+        meta["findings"] = [*warnings, *_findings(ocp, solution, check=check)]
+        meta["findings"] += _findings_on_numbers(numbers, solver, start.guess, found) if check else []
         meta["findings"] += [approximated] if approximated else []
         if slow.parts:
             meta["not_compiled"] = slow.sentences(elapsed)
@@ -195,16 +204,19 @@ def _validated(ocp: OCP, guess: Guess, solver: str, options: Any, check: bool) -
     return []
 
 
-def _findings(ocp: OCP, solver: str, guess: Guess, solution: Solution, *, check: bool) -> Iterator[str]:
+def _findings_on_numbers(ocp: OCP, solver: str, guess: Guess, solution: Solution) -> Iterator[str]:
+    """Yield findings about numbers below tolerances, and about a guess that was not left, of the problem as it was solved."""
+    if np.abs(solution.xs[-1] - ocp.x0).max() <= START_TOLERANCE:
+        yield from tiny_distances(ocp)
+    yield from tiny_bounds(ocp)
+    yield from _not_left(solver, ocp, guess, solution)
+
+
+def _findings(ocp: OCP, solution: Solution, *, check: bool) -> Iterator[str]:
     """Yield findings about a solution; without ``check`` only those about free durations and margins."""
     status, finite = solution.status, bool(np.isfinite(solution.xs).all())
     if ocp.in_scaled_time and finite and status.code not in STOPPED:
         yield from durations_at_bounds(ocp, solution.xs, beyond_only=status.code is StatusCode.MAX_ITERATIONS)
-    if check and np.abs(solution.xs[-1] - ocp.x0).max() <= START_TOLERANCE:
-        yield from tiny_distances(ocp)
-    if check:
-        yield from tiny_bounds(ocp)
-        yield from _not_left(solver, ocp, guess, solution)
     rise = solution.meta.get("margins_rise", 0.0)
     if status.success and rise > NOTABLE_RISE:
         yield (
@@ -238,7 +250,8 @@ def _final_status(ocp: OCP, guess: Guess, solution: Solution, approximated: str,
         status = replace(status, advice=f"{approximated[0].upper()}{approximated[1:]}.")
     if check and status.code in _OF_FUNCTIONS and (kink := kinked_cost(ocp, solution.xs, solution.us)):
         status = replace(status, advice=f"{status.advice} {kink}".lstrip())
-    if check and status.code in _OF_FUNCTIONS and (units := large_states(ocp, guess.xs)):
+    scaled = "scaling" in solution.meta
+    if check and status.code in _OF_FUNCTIONS and not scaled and (units := large_states(ocp, guess.xs)):
         status = replace(status, advice=f"{status.advice} {units}".lstrip())
     if check and status.code in _OF_UNSTABLE_STEPS and (unstable := next(stability_warnings(ocp, extremes=True), "")):
         status = replace(status, advice=f"{unstable[0].upper()}{unstable[1:]}.")
@@ -328,6 +341,23 @@ class _Solves:
         if self._solver != DEFAULT_SOLVER:
             return solution, held, tight
         return *self._after_failed_check(held, warm.guess, solution), tight
+
+    def in_units(self, scaling: Scaling, found: Solution, solved: OCP) -> tuple[Solution, OCP]:
+        """Return the checked solution of a scaled problem, and that problem, in the units of the problem.
+
+        Checks of the solution in these units give the amounts in sentences; the status is that of the scaled numbers.
+        """
+        problem = scaling.original(solved)
+        solution = scaling.solution(found)
+        problem, status = with_goals_of(problem, solution), solution.status
+        if not np.isfinite(solution.xs).all() or status.code in STOPPED:
+            return solution, problem
+        meta = self.checked(problem, solution, problem).meta
+        message, own = status.message, sentences_of_checks(meta)
+        for key, sentence in sentences_of_checks(solution.meta).items():
+            message = message.replace(sentence, own.get(key) or sentence) if sentence else message
+        status = replace(status, message=f"{message} {SCALED}")
+        return replace(solution, status=status, meta={**meta, "measures": solution.meta.get("measures")}), problem
 
     def _after_failed_check(self, ocp: OCP, guess: Guess, solution: Solution) -> tuple[Solution, OCP]:
         """Repeat a solve of ``auto`` whose checks failed, with margins, from detours and with more substeps.

@@ -19,7 +19,7 @@ decides on the cost sensitivity.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -134,6 +134,15 @@ def assessed(
     broken += open_constraints(ocp, xs, LARGEST_ERROR)
     status = checked_status(solution.status, found, broken, missed, max(STATIONARY, tolerances.kkt), violated)
     return replace(solution, status=replace(status, advice=_advice(ocp, solution, status)), meta=meta)
+
+
+def sentences_of_checks(meta: Mapping[str, Any]) -> dict[str, str]:
+    """Return the sentences of the checks in the metadata of a solution, "" for a check that is met, by names of the checks."""
+    found = {
+        key: meta.get(name, {}).get(key, "") for name, key in (("measures", "violation"), ("between_knots", "sentence"))
+    }
+    found |= {key: meta["replay"][key]["sentence"] for key in ("open", "gains") if key in meta.get("replay", {})}
+    return found | {f"goal {i}": sentence for i, sentence in enumerate(meta.get("goals", {}).get("missed", ()))}
 
 
 def checked_status(

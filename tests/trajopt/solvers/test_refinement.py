@@ -238,9 +238,9 @@ def test_margins_that_do_not_help_leave_the_first_motion():
     )
     free = to.free_time(base, (5.0, 60.0))
     guess = free.with_durations(to.constant_guess(base, 1.96e5))
-    found = to.solve(free.ocp, guess, {"between_knots": True}, solver="ipm")
+    found = to.solve(free.ocp, guess, {"between_knots": True}, solver="sqp")
     assert found.status.code is StatusCode.VIOLATED_BETWEEN_KNOTS and "do not help" in found.status.message
-    assert found.cost == pytest.approx(to.solve(free.ocp, guess, solver="ipm", check=False).cost, rel=1e-9)
+    assert found.cost == pytest.approx(to.solve(free.ocp, guess, solver="sqp").cost, rel=1e-9)
     assert found.cost < 28.0
 
 

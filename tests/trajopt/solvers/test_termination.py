@@ -344,7 +344,9 @@ def test_units_of_large_states_are_named_after_a_failure(solver, unit):
         r3 = (x[0] * x[0] + x[1] * x[1]) ** 1.5
         return [x[2], x[3], u[0] - mu * x[0] / r3, u[1] - mu * x[1] / r3]
 
-    step = to.SampledSystem(to.FunctionMap(orbit, 4, 2), "rk4")
+    step = to.SampledSystem(
+        to.FunctionMap(orbit, 4, 2, second_order=True), "semi_implicit_euler"
+    )  # which is not scaled
     goal = to.state_bounds(4, [-np.inf, 1.1 * r0, -np.inf, -np.inf], [np.inf] * 4)
     x0 = [r0, 0.0, 0.0, np.sqrt(mu / r0)]
     ocp = to.OCP.single_phase(step, x0, 10, 100.0, [to.control_cost(2)], terminal_constraints=[goal])

@@ -72,7 +72,7 @@ def test_records_and_status_tell_it(solver):
 def test_it_ends_a_solve_where_the_gradient_cannot():
     """A cost in so small a unit that its gradient is below any tolerance of absolute size only at the limit of rounding."""
     ocp = _pendulum(1e6)
-    solution = solve(ocp, options={"gradient_tolerance": 1e-12}, solver="sqp")
+    solution = solve(ocp, options={"gradient_tolerance": 1e-12}, solver="sqp", check=False)  # not scaled
     assert solution.status.code is StatusCode.CONVERGED
     assert solution.history[-1].stop > 1.0
     assert solution.status.kkt <= 1e-8

@@ -1,0 +1,162 @@
+"""Scaling of problems with very large or small numbers, against the same problems posed in other units."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import trajopt as to
+from trajopt.solvers.scaling import scaling_of
+
+MU, RADIUS = 3.986e14, 7e6
+SPEED = np.sqrt(MU / RADIUS)
+
+
+def transfer(length=1.0, time=1.0, substeps=1):
+    """Orbit transfer from 7000 to 7500 km with the least integral of the squared acceleration; units of length [m] and time [s]."""
+    mu, r0, r1 = MU / length**3 * time**2, RADIUS / length, 7.5e6 / length
+
+    def orbit(x, u, t, p):
+        return [x[1], x[2] * x[2] / x[0] - mu / (x[0] * x[0]) + u[0], -x[1] * x[2] / x[0] + u[1]]
+
+    step = to.SampledSystem(to.FunctionMap(orbit, 3, 2), "rk4", substeps)
+    end = [r1, 0.0, np.sqrt(mu / r1)]
+    ocp = to.OCP.single_phase(
+        step,
+        [r0, 0.0, np.sqrt(mu / r0)],
+        40,
+        150.0 / time,
+        [to.control_cost(2)],
+        terminal_constraints=[to.state_bounds(3, end, end, name="orbit")],
+    )
+    return ocp, to.interpolated_guess(ocp, end)
+
+
+def near_one():
+    """The problem in units of the first orbit."""
+    return transfer(RADIUS, RADIUS / SPEED)
+
+
+UNITS = {
+    "x": np.array([RADIUS, SPEED, SPEED]),
+    "u": SPEED**2 / RADIUS,
+    "cost": (SPEED**2 / RADIUS) ** 2 * RADIUS / SPEED,
+}
+
+
+@pytest.mark.parametrize("solver", ["auto", "ipm", "dms", "sqp"])
+def test_an_orbit_in_meters_is_solved_like_one_in_radii(solver):
+    if solver == "dms":
+        pytest.importorskip("cyipopt")
+    (large, guess), (ocp, same_guess) = transfer(), near_one()
+    found, same = to.solve(large, guess, solver=solver), to.solve(ocp, same_guess, solver=solver)
+    assert found.status.success and same.status.success and found.iterations <= same.iterations + 3
+    assert found.cost == pytest.approx(same.cost * UNITS["cost"], rel=1e-6)
+    np.testing.assert_allclose(found.xs / UNITS["x"], same.xs, atol=1e-5)
+    np.testing.assert_allclose(found.us / UNITS["u"], same.us, atol=1e-4)
+
+
+def test_multipliers_and_records_are_those_of_the_problem():
+    (large, guess), (ocp, same_guess) = transfer(), near_one()
+    found, same = (to.solve(*given, solver="ipm") for given in ((large, guess), (ocp, same_guess)))
+    for name, factor in (("dynamics", UNITS["x"]), ("bounds on x", UNITS["x"])):
+        y = same.multipliers[name] * UNITS["cost"] / factor
+        np.testing.assert_allclose(found.multipliers[name], y, atol=1e-4 * np.abs(y).max())
+    assert found.history[-1].cost == pytest.approx(found.cost, rel=1e-9)
+    assert found.problem is not None and found.problem.x0[0] == RADIUS
+
+
+def test_gains_are_those_of_the_problem():
+    """Of a linear-quadratic regulator, whose gains do not depend on the initial state."""
+    step = to.SampledSystem(to.FunctionMap(lambda x, u, t, p: [1e3 * x[1], u[0]], 2, 1), "rk4")
+    running = [to.control_cost(1), to.state_cost(2, [0.0, 0.0], [1.0, 0.0])]
+    small, large = (to.OCP.single_phase(step, [x, 0.0], 40, 0.1, running) for x in (1.0, 1e6))
+    found, same = to.solve(large, solver="slq"), to.solve(small, solver="slq", check=False)
+    assert "scaling" in found.meta and "scaling" not in same.meta
+    np.testing.assert_allclose(found.K, same.K, rtol=1e-9, atol=1e-12)
+
+
+def test_its_own_solution_is_found_again_at_once():
+    ocp, guess = transfer()
+    found = to.solve(ocp, guess, solver="ipm")
+    again = to.solve(ocp, solver="ipm", warm_start=to.WarmStart(to.Guess(found.xs, found.us), found.multipliers))
+    assert again.status.success and again.iterations <= 2
+    assert again.cost == pytest.approx(found.cost, rel=1e-9)
+
+
+def test_callbacks_get_costs_and_iterates_in_the_units_of_the_problem():
+    ocp, guess = transfer()
+    seen = []
+    to.solve(ocp, guess, solver="ipm", callback=lambda record: seen.append((record.cost, *record.iterate())))
+    assert seen
+    for cost, xs, us in seen:
+        assert cost == pytest.approx(ocp.cost(xs, us), rel=1e-9) and np.all(xs[:, 0] > 6e6)
+
+
+@pytest.mark.parametrize("weight", [1e-16, 1e-8, 1e8])
+@pytest.mark.parametrize("solver", ["auto", "ipm", "sqp", "slq"])
+def test_the_unit_of_the_cost_does_not_matter(solver, weight):
+    """A linear-quadratic regulator, solved by one Newton step."""
+    step = to.SampledSystem(to.FunctionMap(lambda x, u, t, p: [x[1], u[0]], 2, 1), "rk4")
+
+    def problem(weight):
+        running = [to.control_cost(1, weight=weight), to.state_cost(2, [0.0, 0.0], [weight, 0.0])]
+        return to.OCP.single_phase(step, [1.0, 0.0], 40, 0.1, running)
+
+    found, same = to.solve(problem(weight), solver=solver), to.solve(problem(1.0), solver=solver)
+    assert found.status.success and found.cost == pytest.approx(weight * same.cost, rel=1e-9)
+
+
+@pytest.mark.parametrize("solver", ["ipm", "sqp", "ddp"])
+def test_a_minimum_time_in_microseconds(solver):
+    """A mass of 1 ug moves by 1 um with at most 1 uN: T = 2 sqrt(m d / F), analytically."""
+    step = to.SampledSystem(to.FunctionMap(lambda x, u, t, p: [x[1], 1e9 * u[0]], 2, 1), "rk4")
+    end = to.state_bounds(2, [1e-6, 0.0], [1e-6, 0.0], name="end")
+    base = to.OCP.single_phase(step, [0.0, 0.0], 40, 2.5e-6, terminal_constraints=[end], u_lower=-1e-6, u_upper=1e-6)
+    free = to.free_time(base, (1e-6, 1e-3))
+    found = to.solve(free.ocp, free.with_durations(to.constant_guess(base)), solver=solver)
+    assert found.status.success and found.duration == pytest.approx(2.0 * np.sqrt(1e-9), rel=1e-4)
+    assert not any("tolerance" in finding for finding in found.meta["findings"])
+
+
+def test_sentences_of_checks_have_the_units_of_the_problem():
+    """A hoist lifts 20 t in minimum time; its power is limited at the knots alone."""
+    lift = to.FunctionMap(lambda x, u, t, p: [x[1], u[0] / 2e4 - 9.81], 2, 1)
+    power = to.residual_constraint("power", lambda x, u, t, p: [u[0] * x[1]], 2, 1, upper=1.5e6, lower=-np.inf, nu=1)
+    top = to.residual_constraint("top", lambda x, u, t, p: [x[0] - 200.0, x[1]], 2, 2)
+    base = to.OCP.single_phase(
+        to.SampledSystem(lift, "rk4"),
+        [0.0] * 2,
+        60,
+        0.5,
+        constraints=[power],
+        terminal_constraints=[top],
+        u_lower=1e5,
+        u_upper=3e5,
+    )
+    free = to.free_time(base, (5.0, 60.0))
+    found = to.solve(free.ocp, free.with_durations(to.constant_guess(base, 1.96e5)), solver="ipm")
+    assert found.status.code is to.StatusCode.VIOLATED_BETWEEN_KNOTS
+    assert f"is violated by {found.meta['between_knots']['amount']:.2g}" in found.status.message
+    assert found.meta["between_knots"]["amount"] > 1e4
+
+
+def test_moderate_problems_robots_and_discrete_maps_are_not_scaled():
+    ocp, guess = near_one()
+    assert scaling_of(ocp, guess) is None
+    large, guess = transfer()
+    assert scaling_of(large, guess) is not None
+    assert scaling_of(replace(large, model=to.chain(2)), guess) is None
+    doubled = to.OCP.single_phase(
+        to.discrete_dynamics(lambda x, u, t, p: [x[0] + u[0]], 1, 1), [1e7], 5, 1.0, [to.control_cost(1)]
+    )
+    assert scaling_of(doubled, to.constant_guess(doubled)) is None
+
+
+def test_factors_do_not_round():
+    """They are powers of two, so that a solution satisfies the problem to the accuracy of its numbers."""
+    ocp, guess = transfer()
+    scaling = scaling_of(ocp, guess)
+    factors = np.concatenate([scaling.states, scaling.controls.ravel(), [scaling.cost]])
+    np.testing.assert_array_equal(np.log2(factors), np.round(np.log2(factors)))
+    assert 0.1 < scaling.states[0] / RADIUS < 10.0 and 0.1 < scaling.states[2] / SPEED < 10.0

@@ -1,0 +1,439 @@
+"""Scaling of problems with very large or very small states, controls or costs.
+
+    x = S x',   u = U_k u',   cost = c cost',   g = R g'        S, U_k, R diagonal, all factors powers of two
+
+Solvers compare and add up numbers of all states, controls and rows: in filters and merit functions, regularizations, pushes from
+bounds and absolute tolerances. They therefore solve problems in meters and watts well only if all sizes are near one (J. T. Betts,
+Practical Methods for Optimal Control Using Nonlinear Programming, section 1.16.5). The size of a state is the largest of x0, guess,
+goals and bounds; that of a state or control without such numbers is what moves a state of known size by its size. Bounds far beyond
+that are loose and do not count. Cost and rows are scaled by their largest scaled gradients.
+
+A problem whose sizes are all moderate is not scaled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from dynamics_backends import scalar as sm
+from dynamics_backends.protocol import Array, InScaledTime, Map, is_generic, unwrapped
+from dynamics_backends.registry import same_method
+from dynamics_backends.scalar import Rows, Scalar
+from dynamics_backends.stretched_map import Durations
+from dynamics_backends.user_backend import UserBackend
+from trajopt.guesses.guesses import WarmStart
+from trajopt.problem.constraints import Constraint, chosen_coordinates
+from trajopt.problem.goals import Goal
+from trajopt.problem.guess import Guess
+from trajopt.problem.ocp import OCP, Phase
+from trajopt.problem.terms import CostTerm
+from trajopt.results.records import Callback, IterationRecord
+from trajopt.results.solution import LAST_CONTROL, Solution
+from trajopt.solvers.direct.program_parts import evaluated_stages, with_rows
+from trajopt.step.integrators import RUNGE_KUTTA
+from trajopt.step.sensitivities import SampledSystem
+
+MODERATE = 1e3
+"""A problem is scaled if a size is above this number or below its inverse; a cost above its square."""
+EXTREME = 100.0
+"""Sizes are computed only if a number of the problem is above this number or below its inverse; a weight above its square."""
+LOOSE = 100.0
+"""Multiple of the size of a state or control from which on a bound is loose."""
+SAMPLES, SPREAD = 4, 0.3
+"""Number of motions at which derivatives are sampled, and distance of all but the first from the guess, in sizes."""
+SHRINK = 1e-2
+"""Factor on the distance of the controls from one of these motions to the next."""
+SCALED = "Numbers of the solver are those of the problem scaled by sizes of its states, controls, rows and cost."
+"""Sentence for messages."""
+
+
+class ScaledMap:
+    """Map of scaled states and controls: map(x * x', u * u') / out."""
+
+    def __init__(self, map: Map, x: Array, u: Array, out: Array) -> None:
+        """x (nx,), u (nu,), out (n_out,): factors."""
+        own = unwrapped(map)
+        self.map, self._x, self._u, self._out = own, x.tolist(), u.tolist(), out.tolist()
+        self.manifold, self.nu, self.n_out = own.manifold, own.nu, own.n_out
+        self.output_names, self.control_names, self.second_order = own.output_names, own.control_names, False
+        if isinstance(own, InScaledTime):
+            self.place, self.nominal = own.place, own.nominal / self._x[own.place]
+
+    def __call__(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Rows:
+        """Rows (n_out, N) of the scaled value."""
+        x = sm.stack([x[i] * s for i, s in enumerate(self._x)]) if self._x else x
+        u = sm.stack([u[i] * s for i, s in enumerate(self._u)]) if self._u else u
+        value = self.map(x, u, t, p)
+        return sm.stack([value[i] * (1.0 / s) for i, s in enumerate(self._out)])
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """Factors of a problem ``ocp``: states (nx,), controls (N, nu), cost, and rows (nr,) by the name of the multipliers."""
+
+    ocp: OCP
+    states: Array
+    controls: Array
+    cost: float
+    rows: Mapping[str, Array]
+
+    # -- to scaled numbers --------------------------------------------------------------------------------------------------
+    def problem(self) -> OCP:
+        """Return the scaled problem."""
+        ocp, s = self.ocp, self.states
+        bounds = ocp.control_bounds or (None, None)
+        lower, upper = (None if b is None else b / self.controls for b in bounds)
+        units = [self.controls[k.start] for k in ocp.phase_slices]
+        phases = tuple(self._phase(phase, u) for phase, u in zip(ocp.phases, units, strict=True))
+        return replace(
+            ocp,
+            phases=phases,
+            x0=ocp.x0 / s,
+            terminal=tuple(self._term(term, np.zeros(0)) for term in ocp.terminal),
+            terminal_constraints=tuple(self._constraint(c, np.zeros(0), "terminal ") for c in ocp.terminal_constraints),
+            u_lower=lower,
+            u_upper=upper,
+            goals=tuple(Goal(g.name, self._of_states(g.missed), self._of_states(g.report)) for g in ocp.goals),
+        )
+
+    def warm_start(self, warm: WarmStart) -> WarmStart:
+        """Return the scaled warm start."""
+        guess = Guess(warm.guess.xs / self.states, warm.guess.us / self.controls)
+        multipliers = {name: y / self._multiplier(name) for name, y in warm.multipliers.items()}
+        return replace(warm, guess=guess, multipliers=multipliers)
+
+    def _phase(self, phase: Phase, u: Array) -> Phase:
+        """Return a scaled phase; u: factors of its controls."""
+        terms = tuple(self._term(term, u) for term in phase.terms)
+        constraints = tuple(self._constraint(c, u, "") for c in phase.constraints)
+        dynamics: Any = phase.dynamics
+        if not isinstance(unwrapped(dynamics.sampling.backend.map), Durations):  # which is linear, with equal units
+            scaled = ScaledMap(dynamics.system, self.states, u[: dynamics.nu], self.states)
+            method = same_method(dynamics.backend, scaled) if dynamics.backend.name != "analytic" else scaled
+            dynamics = SampledSystem(method, dynamics.scheme, dynamics.substeps)
+        return replace(phase, dynamics=dynamics, terms=terms, constraints=constraints)
+
+    def _term(self, term: CostTerm, u: Array) -> CostTerm:
+        """Return a scaled cost term."""
+        residual = self._residual(term.residual, u, np.ones(term.residual.n_out))
+        return replace(term, residual=residual, weight=term.weight / self.cost)
+
+    def _constraint(self, c: Constraint, u: Array, prefix: str) -> Constraint:
+        """Return a scaled constraint; prefix: of the name of its multipliers."""
+        chosen = chosen_coordinates(c)
+        if chosen is not None:
+            sizes = self.states[list(chosen)]
+            return replace(c, lower=c.lower / sizes, upper=c.upper / sizes)
+        rows = self.rows[prefix + c.name]
+        return replace(c, residual=self._residual(c.residual, u, rows), lower=c.lower / rows, upper=c.upper / rows)
+
+    def _residual(self, residual: Map, u: Array, out: Array) -> Map:
+        """Return the scaled map of a residual, which may read no state, and the first controls only."""
+        return ScaledMap(residual, self.states[: residual.manifold.nx], u[: residual.nu], out)
+
+    def _of_states(self, sentences: Callable[[Array, Array], Any]) -> Callable[[Array, Array], Any]:
+        """Return a function of scaled states from one of states."""
+        return lambda xs, times: sentences(xs * self.states, times)
+
+    # -- from scaled numbers ------------------------------------------------------------------------------------------------
+    def solution(self, found: Solution) -> Solution:
+        """Return a solution of the scaled problem in the units of the problem."""
+        meta = dict(found.meta)
+        if LAST_CONTROL in meta:
+            meta[LAST_CONTROL] = (np.asarray(meta[LAST_CONTROL]) * self.controls[-1]).tolist()
+        for key in ("starts", "attempts"):
+            if key in meta:
+                meta[key] = [self._entry(entry) for entry in meta[key]]
+        meta["scaling"] = {"states": self.states.tolist(), "controls": self.controls[-1].tolist(), "cost": self.cost}
+        xs, us = found.xs * self.states, found.us * self.controls
+        return replace(
+            found,
+            xs=xs,
+            us=us,
+            k=found.k * self.controls,
+            K=found.K * self.controls[:, :, None] / self.states,
+            cost=self.ocp.cost(xs, us),
+            multipliers={name: y * self._multiplier(name) for name, y in found.multipliers.items()},
+            history=tuple(self._record(record) for record in found.history),
+            times=self.ocp.times_of(xs),
+            meta=meta,
+        )
+
+    def callback(self, callback: Callback | None) -> Callback | None:
+        """Return a callback for records of the scaled problem."""
+        return None if callback is None else lambda record: callback(self._record(record))
+
+    def original(self, problem: OCP) -> OCP:
+        """Return the problem with the substeps of a scaled problem."""
+        phases = []
+        for phase, scaled in zip(self.ocp.phases, problem.phases, strict=True):
+            d: Any = phase.dynamics
+            substeps = scaled.dynamics.sampling.substeps  # type: ignore[union-attr]
+            if substeps != d.sampling.substeps:
+                phase = replace(phase, dynamics=SampledSystem(d.backend, d.scheme, substeps))
+            phases.append(phase)
+        return replace(self.ocp, phases=tuple(phases))
+
+    def _record(self, record: IterationRecord) -> IterationRecord:
+        """Return a record with costs and iterate in the units of the problem; errors stay those of the scaled problem."""
+        costs = ("cost", "merit", "expected_decrease", "actual_decrease")
+        iterate = record.iterate
+
+        def original() -> tuple[Array, Array]:
+            xs, us = iterate()  # type: ignore[misc]
+            return xs * self.states, us * self.controls
+
+        changed = {key: getattr(record, key) * self.cost for key in costs}
+        return replace(record, **changed, iterate=None if iterate is None else original)
+
+    def _entry(self, entry: Mapping[str, Any]) -> dict[str, Any]:
+        """Return an entry about a start or an attempt with its costs in the units of the problem."""
+        costs = {key: value * self.cost for key, value in entry.items() if key.startswith("cost") and value is not None}
+        return {**entry, **costs}
+
+    def _multiplier(self, name: str) -> Any:
+        """Return the factors of the multipliers of a name."""
+        if name in ("dynamics", "bounds on x"):
+            return self.cost / self.states
+        if name == "bounds on u":
+            return self.cost / self.controls
+        return self.cost / self.rows.get(name, 1.0)
+
+
+def scaling_of(ocp: OCP, guess: Guess) -> Scaling | None:
+    """Return the scaling of a problem; None if its sizes are moderate, or its parts cannot be scaled.
+
+    Those are robots, Lie groups, impacts, discrete maps, compositions, semi-implicit Euler, and user-defined backends.
+    """
+    if not (
+        _has_extremes(ocp, guess) and _is_scalable(ocp) and np.isfinite(guess.xs).all() and np.isfinite(guess.us).all()
+    ):
+        return None
+    samples = _Samples(ocp, guess)
+    states, units = _sizes(ocp, guess, samples)
+    if _moderate(states) and all(map(_moderate, units)):
+        states, units = np.ones_like(states), [np.ones_like(u) for u in units]
+    cost, rows = samples.gradients(states, units)
+    if (states == 1.0).all() and 1.0 / MODERATE**2 <= cost <= MODERATE**2:
+        return None
+    controls = np.empty((ocp.horizon, ocp.nu))
+    for k, u in zip(ocp.phase_slices, units, strict=True):
+        controls[k] = u
+    return Scaling(ocp, states, controls, cost, rows)
+
+
+def _moderate(sizes: Array) -> bool:
+    """True if all sizes are moderate."""
+    return bool(((sizes >= 1.0 / MODERATE) & (sizes <= MODERATE)).all())
+
+
+def _is_scalable(ocp: OCP) -> bool:
+    """True if all parts of a problem can be scaled."""
+    if ocp.model is not None or not ocp.manifold.is_flat or not ocp.horizon:
+        return False
+    sampled = [phase.dynamics.sampling for phase in ocp.phases]
+    if any(s is None or isinstance(s.backend, UserBackend) or not is_generic(s.backend.map) for s in sampled):
+        return False
+    jumps = [isinstance(unwrapped(s.backend.map), Durations) for s in sampled if s is not None]
+    steps = [type(p.dynamics) is SampledSystem and p.dynamics.scheme in RUNGE_KUTTA for p in ocp.phases]
+    residuals = [*(term.residual for term in ocp.terms()), *(c.residual for c in ocp.constraints())]
+    return (
+        all(jump or step for jump, step in zip(jumps, steps, strict=True))
+        and all(map(is_generic, residuals))
+        and all(c.composition is None for c in ocp.constraints())
+    )
+
+
+def _has_extremes(ocp: OCP, guess: Guess) -> bool:
+    """True if a number of x0, guess, bounds or references, or a weight, is extreme."""
+    given = [ocp.x0, guess.xs, guess.us, *(ocp.control_bounds or ())]
+    given += [bound for c in ocp.constraints() for bound in (c.lower, c.upper)]
+    given += [value for term in ocp.terms() for value in term.parameters.values()]
+    given += [value for c in ocp.constraints() for value in c.parameters.values()]
+    return any(map(_extreme, given)) or any(_extreme(np.sqrt(term.weight)) for term in ocp.terms())
+
+
+def _extreme(values: Array) -> bool:
+    """True if a finite number is above EXTREME, or below its inverse, but not zero."""
+    sizes = np.abs(values)
+    return bool((((sizes > EXTREME) & (sizes < 1e19)) | ((sizes < 1.0 / EXTREME) & (sizes > 0.0))).any())
+
+
+def _powers_of_two(sizes: Any) -> Any:
+    """Return the nearest powers of two, 1 for zero."""
+    return 2.0 ** np.round(np.log2(np.where(sizes > 0.0, sizes, 1.0)))
+
+
+class _Samples:
+    """Derivatives of the stages along motions near the guess: the guess itself, then random ones within the bounds on controls."""
+
+    def __init__(self, ocp: OCP, guess: Guess) -> None:
+        self.ocp, self.guess = ocp, guess
+        self._stages = evaluated_stages(ocp)
+        self._knots = [*ocp.phase_slices, slice(ocp.horizon, ocp.horizon + 1)]
+
+    def _expansions(self, states: Array, units: list[Array]) -> Iterator[list[Any]]:
+        """Yield the expansions of all phases and of the final knot, for each motion.
+
+        states, units: largest distances from the guess. Those of the controls decrease, since their bounds may be loose.
+        """
+        rng = np.random.default_rng(0)
+        for sample in range(SAMPLES):
+            xs, us = self.guess.xs.copy(), self.guess.us.copy()
+            if sample:
+                xs += states * rng.uniform(-1.0, 1.0, xs.shape)
+                for k, u in zip(self._knots, units, strict=False):
+                    us[k] += SHRINK ** (sample - 1) * u * rng.uniform(-1.0, 1.0, us[k].shape)
+                if self.ocp.control_bounds is not None:
+                    us = np.clip(us, *self.ocp.control_bounds)
+            controls = [*(us[k] for k in self._knots[:-1]), us[:1, :0]]
+            yield [
+                stage.first(xs[k], u, xs[k.start + 1 : k.stop + 1], quadratic=False)
+                for stage, k, u in zip(self._stages, self._knots, controls, strict=True)
+            ]
+
+    def distances_to_goals(self) -> Array:
+        """Return how far (nx,) the last state of the guess is from meeting terminal equalities, and least terminal costs.
+
+        By one Newton step in each state alone; of several equalities and the cost, the shortest step counts. Zero without a step.
+        """
+        at = self._knots[-1]
+        d = self._stages[-1].first(self.guess.xs[at], self.guess.us[:1, :0], self.guess.xs[:0], quadratic=True)
+        group = with_rows(self.ocp)[-1]
+        low, high = (np.concatenate([np.zeros(0), *(c.bounds(1)[side][0] for c in group)]) for side in (0, 1))
+        missing = np.where(low == high, np.abs(d.values.g[0] - low), 0.0)
+        missing = np.append(missing[:, None] + 0.0 * d.gx[0], np.abs(d.lx), axis=0)
+        slopes = np.append(np.abs(d.gx[0]), np.abs(np.diagonal(d.Q[0]))[None], axis=0)
+        steps = np.divide(missing, slopes, out=np.full_like(missing, np.inf), where=(missing > 0.0) & (slopes > 0.0))
+        shortest = steps.min(axis=0, initial=np.inf)
+        return np.where(np.isfinite(shortest), shortest, 0.0)
+
+    def slopes(self, states: Array, units: list[Array]) -> tuple[Array, list[Array]]:
+        """Return how far states move states (n, n), and the controls of each phase move them (n, m), medians over the motions.
+
+        Per unit of a change of the first state, or of a control throughout its phase: the largest change of a state on the
+        linearized motion, at most the sum of the direct changes of all time steps, since unstable motions grow without limit.
+        states, units: sizes; zero if unknown. An entry whose median is zero is the largest value.
+        """
+        n, m, one = self.ocp.manifold.nx, self.ocp.nu, np.eye(self.ocp.manifold.nx)
+        by_state: list[Array] = []
+        by_control: list[list[Array]] = [[] for _ in units]
+        for parts in self._expansions(SPREAD * states, [SPREAD * u for u in units]):
+            X, moved, direct = one, np.zeros((n, n)), np.zeros((n, n))
+            for i, phase in enumerate(self.ocp.phases):
+                U, by_phase, directly = np.zeros((3, n, m))
+                for A, B in zip(parts[i].A, parts[i].B, strict=True) if phase.dynamics.takes_time else ():
+                    X, U = A @ X, A @ U + B
+                    moved, by_phase = np.maximum(moved, np.abs(X - one)), np.maximum(by_phase, np.abs(U))
+                    direct, directly = direct + np.abs(A - one), directly + np.abs(B)
+                by_control[i].append(np.minimum(by_phase, directly))
+            by_state.append(np.minimum(moved, direct))
+        return _typical(by_state, (n, n)), [_typical(B, (n, m)) for B in by_control]
+
+    def gradients(self, states: Array, units: list[Array]) -> tuple[float, dict[str, Array]]:
+        """Return the factors of the cost and of the rows, by the names of their multipliers; states, units: factors."""
+        costs: list[float] = []
+        rows: dict[str, Array] = {}
+        sizes = [*units, np.zeros(0)]
+        groups = with_rows(self.ocp)
+        for parts in self._expansions(np.zeros_like(states), [SPREAD * u for u in units]):
+            total = 0.0
+            for i, (d, u, group) in enumerate(zip(parts, sizes, groups, strict=True)):
+                total += _largest(np.abs(d.lx * states).sum(axis=0)) + _largest(np.abs(d.lu * u).sum(axis=0))
+                at, prefix = 0, "terminal " if i == len(units) else ""
+                for c in group:
+                    g = slice(at, at + c.residual.n_out)
+                    at, name = g.stop, prefix + c.name
+                    by_row = [np.abs(J[:, g] * s).max(axis=(0, 2), initial=0.0) for J, s in ((d.gx, states), (d.gu, u))]
+                    rows[name] = np.fmax(rows.get(name, 0.0), np.fmax(*by_row))
+            costs.append(total)
+        used = [cost for cost in costs if 0.0 < cost < np.inf]
+        return float(_powers_of_two(np.median(used))) if used else 1.0, {k: _powers_of_two(v) for k, v in rows.items()}
+
+
+def _largest(values: Array) -> float:
+    """Return the largest value that is not NaN; 0 of none."""
+    return float(np.fmax.reduce(values, initial=0.0))
+
+
+def _typical(values: list[Array], shape: tuple[int, int]) -> Array:
+    """Return the median of the finite arrays, entries of zero replaced by the largest; zeros without arrays."""
+    values = [v for v in values if np.isfinite(v).all()]
+    if not values:
+        return np.zeros(shape)
+    median = np.median(values, axis=0)
+    return np.where(median > 0.0, median, np.max(values, axis=0))
+
+
+def _sizes(ocp: OCP, guess: Guess, samples: _Samples) -> tuple[Array, list[Array]]:
+    """Return the factors of the states (nx,), and of the controls (nu,) of each phase."""
+    a = np.maximum.reduce([np.abs(ocp.x0), np.abs(guess.xs).max(axis=0), _goals(ocp)])
+    a = np.where(a > 0.0, a, samples.distances_to_goals())
+    known, loose = a > 0.0, _bounds_on_states(ocp)
+    guessed = [np.abs(guess.us[k]).max(axis=0) for k in ocp.phase_slices]
+    u = [q.copy() for q in guessed]
+    if ocp.control_bounds is not None:
+        finite = np.max([np.where(np.abs(b) < np.inf, np.abs(b), 0.0) for b in ocp.control_bounds], axis=0)
+        u = [
+            np.where(finite[k].max(axis=0) > 0.0, finite[k].max(axis=0), q)
+            for k, q in zip(ocp.phase_slices, u, strict=True)
+        ]
+    by_state, by_control = samples.slopes(a, u)
+    np.fill_diagonal(by_state, 0.0)
+
+    def from_moved() -> None:
+        """Set unknown sizes to those that move a state of known size by its size, the smallest one."""
+        for _ in a:
+            for j in np.flatnonzero(a == 0.0):
+                a[j] = _moving(a, by_state[:, j])
+
+    from_moved()
+    narrow = ~known & (loose > 0.0) & ((a == 0.0) | (loose <= LOOSE * a))
+    a[narrow] = loose[narrow]
+    from_moved()
+    for q, B, at_guess in zip(u, by_control, guessed, strict=True):
+        for j in range(ocp.nu):
+            size = max(_moving(a, B[:, j]), at_guess[j])
+            if size > 0.0 and (q[j] == 0.0 or q[j] > LOOSE * size):
+                q[j] = size
+    for _ in a:  # states that move none of known size
+        moved = np.max([by_state @ a, *(B @ q for B, q in zip(by_control, u, strict=True))], axis=0)
+        a = np.where(a > 0.0, a, moved)
+    for i, phase in enumerate(ocp.phases):
+        if isinstance(unwrapped(phase.dynamics.sampling.backend.map), Durations):  # type: ignore[union-attr]
+            count = phase.dynamics.nu
+            u[i][:count] = a[-count:]
+    return _powers_of_two(a), [_powers_of_two(q) for q in u]
+
+
+def _moving(sizes: Array, slopes: Array) -> float:
+    """Return the smallest number that moves a state of known size (n,) by its size, by slopes (n,); 0 if none does."""
+    moves = (sizes > 0.0) & (slopes > 1e-300)
+    return float((sizes[moves] / slopes[moves]).min(initial=np.inf)) if moves.any() else 0.0
+
+
+def _goals(ocp: OCP) -> Array:
+    """Return the largest absolute value (nx,) of each state in terminal equalities."""
+    found = np.zeros(ocp.manifold.nx)
+    for c in ocp.terminal_constraints:
+        if (chosen := chosen_coordinates(c)) is not None:
+            low, high = (np.atleast_2d(b)[-1] for b in (c.lower, c.upper))
+            places = list(chosen)
+            found[places] = np.maximum(found[places], np.where(low == high, np.abs(low), 0.0))
+    return found
+
+
+def _bounds_on_states(ocp: OCP) -> Array:
+    """Return the largest absolute value (nx,) of the finite bounds on each state, without terminal equalities."""
+    found = np.zeros(ocp.manifold.nx)
+    for c in ocp.constraints():
+        if (chosen := chosen_coordinates(c)) is not None:
+            low, high = np.atleast_2d(c.lower), np.atleast_2d(c.upper)
+            finite = [np.where(np.isfinite(b) & (low != high), np.abs(b), 0.0).max(axis=0) for b in (low, high)]
+            places = list(chosen)
+            found[places] = np.maximum.reduce([found[places], *finite])
+    return found
