@@ -42,14 +42,12 @@ from trajopt.lq.lq_solver import shared_lq
 from trajopt.problem.constraints import Constraint, chosen_coordinates
 from trajopt.problem.ocp import OCP
 from trajopt.solvers.direct.program_parts import evaluated_stages, with_rows
-from trajopt.solvers.rules.cost_size import LEAST_SIZE, cost_size, least_with_effect
+from trajopt.solvers.rules.cost_size import cost_size, is_zero, least_with_effect
 from trajopt.stage.stages import StageDerivatives
 
 NEAR_BOUND = 1e-5
 """Controls closer to a bound than this, relative to bounds beyond 1, have no feedback in the adjoint sweep."""
 
-ZERO = 1e-13
-"""Cost that counts as zero, relative to that of the guess."""
 SMALL = 1e-6
 """Errors up to this count without a second sweep, without feedback."""
 FEASIBLE = 1e-6
@@ -161,12 +159,9 @@ class _Measured:
         return Measures(self.violation(tolerance), *found)
 
     def _is_least_cost(self, of_guess: float) -> bool:
-        """True if the cost is a sum of squares, and zero except for rounding errors.
-
-        It is at most ZERO times the cost of the guess, and at most LEAST_SIZE.
-        """
+        """True if the cost is a sum of squares, and zero except for rounding errors (``is_zero``)."""
         squares = all(term.squared and (term.weight >= 0.0).all() for term in self.ocp.terms())
-        return squares and np.isfinite(of_guess) and self.cost <= min(ZERO * of_guess, LEAST_SIZE)
+        return squares and is_zero(self.cost, of_guess)
 
     def _errors(self, K: Array, of_guess: float) -> tuple[float, float]:
         """Return scaled KKT error and cost sensitivity under the feedback K (N, nu, ndx); infinite if not finite."""

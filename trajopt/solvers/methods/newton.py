@@ -49,7 +49,7 @@ from trajopt.solvers.methods.requests import (
 )
 from trajopt.solvers.options import MethodOptions, NearOptions, SLQOptions
 from trajopt.solvers.rules.barrier import NEAR_PUSH, NEAR_WEIGHT, PUSH, first_weight, lowered
-from trajopt.solvers.rules.cost_size import size_of
+from trajopt.solvers.rules.cost_size import is_zero, size_of
 from trajopt.solvers.rules.line_search import Filter, RoundingTest
 from trajopt.solvers.rules.regularization import raised_shift
 from trajopt.solvers.time_limits import start_of_solve
@@ -114,7 +114,7 @@ class Newton:
         self.at = NOWHERE
         self.kkt = self.stop = nan
         self.mu = self.first_mu = self.last_delta = self.change = 0.0
-        self.descent = termination.Descent()
+        self.of_guess, self.descent = nan, termination.Descent()
         self.iteration = self.restored = self.plain = 0
         self.fraction: int | None = None
         self.begun, self.reported = False, -1
@@ -174,6 +174,7 @@ class Newton:
         at = yield from self._first_gains()
         if not (at.found and isfinite(at.gradient)) and not (yield IsFinite()):
             return End.NOT_FINITE
+        self.of_guess = at.cost
         self._arrive(at)
         self.descent = termination.Descent(at.cost, at.gradient)
         self.filter.scale, self.begun = max(1.0, at.theta), True
@@ -197,16 +198,17 @@ class Newton:
         """Make a point the current one; set ``kkt``, ``stop`` and, after the start, the filter's limit on defects.
 
         stop: the largest of gradient, complementarity and defect, each divided by its tolerance; NaN if the gradient is NaN.
+        kkt: zero if ``stop`` is at most 1 and the cost has vanished: errors relative to it would stay large.
         """
         o, product = self.options, at.complementarity()
         self.at = at
-        self.kkt = at.kkt()
         gradient = at.gradient if at.gradient > product else product
         self.stop = max(gradient / o.gradient_tolerance, at.defect / o.defect_tolerance)
         if self.begun:
             self.filter.largest = max(1.0, max(WIDE_SHARE * at.travel, at.theta) / self.filter.scale)
         if at.gradient != at.gradient:
             self.stop = nan
+        self.kkt = 0.0 if self.stop <= 1.0 and is_zero(at.cost, self.of_guess) else at.kkt()
 
     @property
     def phi(self) -> float:

@@ -27,6 +27,8 @@ from dynamics_backends.protocol import Array
 
 OF_GUESS, LEAST_SIZE = 1e-6, 1e-12
 """Smallest size of a cost: relative to the cost of the guess, and absolute."""
+ZERO = 1e-13
+"""Cost that counts as zero, relative to that of the guess."""
 TINY = 2.2250738585072014e-308
 """Smallest cost used as a scale of errors."""
 EFFECT = 1e-2
@@ -42,6 +44,11 @@ def size_of(cost: float) -> float:
 def cost_size(cost: float, of_guess: float = 0.0) -> float:
     """Return the size of a cost: |cost|, or OF_GUESS times that of the guess if this is larger and finite, at least LEAST_SIZE."""
     return max(abs(cost), OF_GUESS * abs(of_guess) if np.isfinite(of_guess) else 0.0, LEAST_SIZE)
+
+
+def is_zero(cost: float, of_guess: float) -> bool:
+    """True if a cost is at most ZERO times that of the guess, and at most LEAST_SIZE: errors relative to it have no meaning."""
+    return abs(cost) <= min(ZERO * abs(of_guess), LEAST_SIZE)
 
 
 def least_with_effect(size: float, us: Array) -> float:

@@ -158,6 +158,21 @@ def test_the_barrier_has_a_weight_although_the_cost_of_the_guess_is_zero(horizon
     np.testing.assert_allclose([solution.cost, *batch.cost], -2.0 * weight, rtol=1e-6)
 
 
+@pytest.mark.parametrize(("lower", "upper"), [(0.0, None), (None, 20.0), (-30.0, 30.0)])
+@pytest.mark.parametrize("solver", ["ddp", "auto"])
+def test_a_cost_that_vanishes_at_the_optimum_takes_few_iterations(solver, lower, upper):
+    """Forces that follow a reference exactly within their bounds: errors relative to the cost never became small."""
+    mass = SampledSystem(make_backend(FunctionMap(lambda x, u, t, p: [x[1], u[0]], 2, 1), "forward_ad"), "rk4")
+    follow = control_cost(1, reference=1.0 + np.sin(np.arange(20.0))[:, None])
+    ocp = OCP.single_phase(mass, [0.0, 0.0], 20, 0.05, [follow], u_lower=lower, u_upper=upper)
+    solution = solve(ocp, solver=solver)
+    batch = solve_batch(ocp, {"x0": np.zeros((2, 2))}, solver=solver)
+    for status in (solution.status, *batch.status, solve(ocp, solver=solver, check=False).status):
+        assert status.code is StatusCode.CONVERGED
+    assert max(solution.iterations, *batch.iterations) <= 30
+    assert solution.cost <= 1e-12
+
+
 def test_a_yield_is_as_large_from_a_guess_without_any():
     """Batch reactor of Ray with a temperature-like control in [0, 5]; the guess u = 0 yields nothing."""
     reactor = FunctionMap(lambda x, u, t, p: [-(u[0] + 0.5 * u[0] * u[0]) * x[0], u[0] * x[0]], 2, 1)
