@@ -1,5 +1,7 @@
 """Control bounds that are no bounds: huge ones, and those of controls that a phase does not have."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -50,6 +52,23 @@ def test_a_control_with_equal_bounds_is_a_constant(solver, engine, upper):
     assert found.iterations <= expected.iterations + 5 and found.history[0].hessian == expected.history[0].hessian
     np.testing.assert_allclose(found.xs, expected.xs, atol=1e-4)
     assert (found.us[:, 1] == 0.3).all() and not found.K[:, 1].any()
+
+
+@pytest.mark.parametrize("engine", ["numpy", "compiled"])
+def test_controls_with_equal_bounds_have_multipliers(engine):
+    """The interior point holds such controls, without bounds; the multiplier is the derivative of the cost by the bound."""
+    ocp = windy(True, engine, 0.9)
+    rows = to.residual_constraint("power", lambda x, u, t, p: [u[0] * x[1] + u[1]], ocp.manifold, 1, nu=2, upper=[1.0])
+    ocp = to.OCP(
+        [replace(ocp.phases[0], constraints=[rows])], ocp.x0, ocp.terminal, u_lower=ocp.u_lower, u_upper=ocp.u_upper
+    )
+    found, expected = (to.solve(ocp, solver=solver) for solver in ("ipm", "dms"))
+    z = found.multipliers["bounds on u"]
+    assert np.abs(z[:, 1]).max() > 0.1 and np.abs(found.multipliers["power"]).max() > 1e-3
+    np.testing.assert_allclose(z, expected.multipliers["bounds on u"], atol=1e-4)
+    warm = to.WarmStart(to.Guess(found.xs, found.us), multipliers=found.multipliers, barrier=1e-8)
+    again = to.solve(ocp, solver="ipm", warm_start=warm, check=False)
+    assert again.status.success and again.iterations <= 3
 
 
 def thrusters() -> to.OCP:

@@ -37,6 +37,20 @@ def initial_state_multiplier(program: StageProgram, p: Point, z: Multipliers, sc
     return -(p.lx[0] + (p.A[0].T @ z.lam[0] + p.gx[own].T @ z.y[own]) / scale)
 
 
+def held_control_multipliers(program: StageProgram, p: Point, z: Multipliers, scale: float) -> Array:
+    """Return multipliers (N, m) that make the Lagrangian stationary in controls held by equal bounds; zero for other controls.
+
+    They are for the objective without ``scale``, z for the objective times ``scale``. Evaluates the derivatives at p again.
+    """
+    program.first(p, by_held=True)
+    gradient = p.lu + (z.lam[:, None] @ p.B)[:, 0] / scale
+    for k, rows, count in program.parts[:-1]:
+        gu, y = p.gu[rows].reshape(k.stop - k.start, count, program.m), z.y[rows].reshape(k.stop - k.start, 1, count)
+        gradient[k] += (y @ gu)[:, 0] / scale
+    program.first(p)
+    return np.where(program.still_read, -gradient, 0.0)
+
+
 def from_names(program: StageProgram, named: Mapping[str, Array], scale: float, z: Multipliers) -> None:
     """Write multipliers by name, times ``scale``, into z; the inverse of :func:`by_name`.
 

@@ -277,15 +277,15 @@ class StageProgram:
             view.values.d[:], view.values.cost[:], view.values.g[:] = found.d, found.cost, found.g
         return float(p.cost.sum())
 
-    def first(self, p: Point) -> float:
+    def first(self, p: Point, *, by_held: bool = False) -> float:
         """Write values and first derivatives to p; returns the objective.
 
         Phases with a non-exact Hessian also fill Q, S, R (Gauss-Newton). Derivatives of dynamics and constraints with respect to
-        held controls become zero; those of the cost remain.
+        held controls become zero, unless ``by_held`` is set; those of the cost remain.
         """
         for stages, (k, _, _), view, order in zip(self.stages, self.parts, p.views, self.orders, strict=True):
             stages.first(*self.stage_arguments(p, k), quadratic=order != EXACT, out=view)
-        if self.any_read:
+        if self.any_read and not by_held:
             self._clear_held_controls(p)
         p.fresh = True
         return float(p.cost.sum())

@@ -14,7 +14,7 @@ from trajopt.results.records import Callback, Journal
 from trajopt.results.solution import Solution
 from trajopt.results.status import Status
 from trajopt.solvers.interior.feasibility import Restoration
-from trajopt.solvers.interior.named_multipliers import by_name, initial_state_multiplier
+from trajopt.solvers.interior.named_multipliers import by_name, held_control_multipliers, initial_state_multiplier
 from trajopt.solvers.interior.stage_program import StageProgram
 from trajopt.solvers.methods.interior_point import InteriorEnded, InteriorPoint
 from trajopt.solvers.methods.interior_requests import SolveNewton
@@ -95,6 +95,8 @@ def _solution(slot: InteriorSlot, method: InteriorPoint, guess: Guess, status: S
         us = np.where(program.held, us, np.clip(us, *ocp.control_bounds))
     multipliers = by_name(program, z, method.scale)
     multipliers["bounds on x"][0] = initial_state_multiplier(program, p, z, method.scale)
+    if program.any_read and method.begun:
+        multipliers["bounds on u"] += held_control_multipliers(program, p, z, method.scale)
     return Solution(
         xs,
         us,
