@@ -304,7 +304,8 @@ class Model:
 
     @cached_property
     def dof_names(self) -> tuple[str, ...]:
-        """Name of each DoF: the joint's, suffixed if it has several DoFs; base_x .. base_rz for a floating base."""
+        """Name of each DoF: the joint's, suffixed if it has several DoFs; base_x .. base_rz for a floating base
+        (or ROOT_JOINT_x .., with the name of its joint, if another joint has one of these names)."""
         return self._coordinate_names(_V_SUFFIX)
 
     @cached_property
@@ -313,10 +314,12 @@ class Model:
         return self._coordinate_names(_Q_SUFFIX)
 
     def _coordinate_names(self, suffixes: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
-        """Joint names with these suffixes by joint type; base_... for a floating base."""
+        """Joint names with these suffixes by joint type; base_... for a floating base, unless a joint has such a name."""
+        ends = (*_Q_SUFFIX["floating"], *_V_SUFFIX["floating"])
+        base = self.joint_names[0] if {f"base_{end}" for end in ends} & {*self.joint_names} else "base"
         names: list[str] = []
         for b, (joint, kind) in enumerate(zip(self.joint_names, self.joint_types, strict=True)):
-            stem = "base" if b == 0 and self.floating_base else joint
+            stem = base if b == 0 and self.floating_base else joint
             names += [f"{stem}_{end}" for end in suffixes[kind]] if kind in suffixes else [joint]
         return tuple(names)
 

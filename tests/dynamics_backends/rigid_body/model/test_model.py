@@ -4,6 +4,7 @@ import pickle
 import re
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -88,6 +89,14 @@ def test_names_of_coordinates():
         *("ball_joint_qx", "ball_joint_qy", "ball_joint_qz", "ball_joint_qw"),
     )
     assert len(set(model.dof_names)) == model.nv and len(set(model.q_names)) == model.nq
+
+
+def test_coordinates_of_a_base_have_other_names_if_a_joint_uses_them():
+    model = mixed_model()
+    joints = ("base_x" if name == "elbow" else name for name in model.joint_names)
+    renamed = replace(model, joint_names=tuple(joints))
+    assert renamed.dof_names[0] == f"{model.joint_names[0]}_x" and "base_x" in renamed.dof_names
+    assert len(set(renamed.dof_names)) == model.nv and len(set(renamed.q_names)) == model.nq
 
 
 def test_floating_base_and_actuation():
