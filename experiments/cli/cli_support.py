@@ -159,6 +159,11 @@ set_option = click.option(
     "--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a key, e.g. problem.dt=0.02 (TOML syntax)."
 )
 urdf_option = click.option("--urdf", type=click.Path(), help="Robot file, URDF or MJCF.")
+base_option = click.option(
+    "--base",
+    type=click.Choice(["fixed", "floating"]),
+    help="Base of a robot. Default: from the MJCF file; otherwise floating for HyQ, fixed for other robots.",
+)
 backend_option = click.option("--backend", metavar="NAME", help="Derivative method; default: from CONFIG.")
 solver_option = click.option("--solver", metavar="NAME", help="Solver; default: from CONFIG.")
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from .cli_support import (
+    base_option,
     command,
     config_argument,
     configured,
@@ -20,11 +21,7 @@ from .cli_support import (
 
 @click.command()
 @click.argument("robot", metavar="ROBOT_OR_FILE")
-@click.option(
-    "--base",
-    type=click.Choice(["fixed", "floating"]),
-    help="Default: from the MJCF file; otherwise floating for HyQ, fixed for other robots.",
-)
+@base_option
 @click.option("--snap", is_flag=True, help="Round rotations near a quarter turn to exact ones.")
 @click.option("--csv", "file", type=click.Path(dir_okay=False), help="Also write the table to this file.")
 @command

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from dynamics_backends.names import table_lines
-from .cli_support import command, content_checked, fail, results_folder, warn
+from .cli_support import base_option, command, content_checked, fail, results_folder, warn
 from .console_reports import print_lines
 from .saving import animation
 
@@ -49,8 +49,9 @@ def robots() -> None:
     is_flag=True,
     help="For a robot, with --plot: draw visual meshes, collision shapes, and fitted capsules.",
 )
+@base_option
 @command
-def show(solution: str, plot: str | None, animate: bool, geometry: bool) -> None:
+def show(solution: str, plot: str | None, animate: bool, geometry: bool, base: str | None) -> None:
     """Describe a saved SOLUTION and plot it again; or describe a ROBOT: a name listed by `trajopt robots`, or a URDF or MJCF
     file."""
     from dynamics_backends.rigid_body.robots import ERD_PREFIX, FILES, robot_names
@@ -59,7 +60,7 @@ def show(solution: str, plot: str | None, animate: bool, geometry: bool) -> None
     if solution.endswith(FILES) or solution.startswith(ERD_PREFIX) or solution in robot_names():
         if geometry and plot is None:
             fail("--geometry needs an output folder: add --plot FOLDER")
-        model = _describe_robot(solution)
+        model = _describe_robot(solution, base)
         if geometry and plot is not None:
             _draw_geometry(model, results_folder(Path(plot), option="--plot"))
         elif plot is not None:
@@ -67,6 +68,8 @@ def show(solution: str, plot: str | None, animate: bool, geometry: bool) -> None
         if animate:
             warn(["--animate applies to solutions"])
         return
+    if base is not None:
+        fail("--base applies to robots; the robot of a solution has its base")
     if geometry:
         fail("--geometry applies to robots; for a solution use `trajopt view --geometry`")
     if not Path(solution).is_file():
@@ -100,13 +103,16 @@ def _draw_geometry(model: Model, folder: Path) -> None:
     click.echo(f"written to {folder}: {name}")
 
 
-def _describe_robot(robot: str) -> Model:
-    """Print the bodies, joints and frames of a robot, the notes of its file, and warnings; return the model."""
+def _describe_robot(robot: str, base: str | None) -> Model:
+    """Print the bodies, joints and frames of a robot, the notes of its file, and warnings; return the model.
+
+    base: "fixed", "floating", or None for the default of the robot.
+    """
     from dynamics_backends.rigid_body.robots import load_robot
 
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        model = load_robot(robot)
+        model = load_robot(robot, **({} if base is None else {"base": base}))
     click.echo(model.describe())
     click.echo("\n".join(_frame_lines(model)))
     warn(str(w.message) for w in caught)
@@ -124,7 +130,7 @@ def _frame_lines(model: Model) -> list[str]:
     from dynamics_backends.rigid_body.spatial.rotations import rpy_angles
 
     if not model.nb:
-        return ['no joint moves the robot; in a script, to.load_robot(..., base="floating") gives it a floating base']
+        return ["no joint moves the robot; --base floating gives it a floating base"]
     q0, links = model.neutral(), [frame for frame in model.frames if frame.kind == "link"]
     rows = [["frame", "kind", "body", "x", "y", "z [m]", "roll", "pitch", "yaw [rad]"]]
     for number, frame in enumerate(model.frames):

@@ -657,7 +657,8 @@ def test_show_describes_a_robot_without_joints(tmp_path):
     mass = '<inertial><mass value="1"/><inertia ixx="1" iyy="1" izz="1" ixy="0" ixz="0" iyz="0"/></inertial>'
     (tmp_path / "drone.urdf").write_text(f'<robot name="drone"><link name="body">{mass}</link></robot>')
     result = run("show", tmp_path / "drone.urdf")
-    assert result.output.startswith("drone: 0 bodies") and 'base="floating"' in result.output
+    assert result.output.startswith("drone: 0 bodies") and "--base floating" in result.output
+    assert run("show", tmp_path / "drone.urdf", "--base", "floating").output.startswith("drone: 1 bod")
 
 
 def test_show_prints_limits_and_the_frames_of_a_robot():
@@ -699,6 +700,7 @@ def test_show_draws_the_shapes_of_a_robot(tmp_path):
     assert all((third[40:] < 200.0).mean() > 0.02 for third in thirds)  # a robot in each
     assert "add --plot FOLDER" in refused("show", "irb4600", "--geometry")
     assert "applies to robots" in refused("show", picture, "--geometry")
+    assert "applies to robots" in refused("show", picture, "--base", "floating")
 
 
 def test_shapes_are_drawn_for_any_robot_name(tmp_path):
