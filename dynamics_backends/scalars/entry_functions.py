@@ -11,7 +11,18 @@ from typing import Any
 
 import numpy as np
 
-from dynamics_backends.scalars.entries import HANDLED, Entries, NoNumber, _chosen, _each, _objects, entries, wrapped
+from dynamics_backends import scalar as sm
+from dynamics_backends.scalars.entries import (
+    HANDLED,
+    Entries,
+    NoNumber,
+    _chosen,
+    _each,
+    _objects,
+    _on_entries,
+    entries,
+    wrapped,
+)
 
 
 def where(condition: Any, *branches: Any) -> Any:
@@ -172,11 +183,5 @@ HANDLED |= {
     np.einsum: _tensor_sum,
     np.block: _blocks,
     np.real: lambda x: x,
-    np.sinc: lambda x: _sinc(_entries(x)),
+    np.sinc: lambda x: _each(_on_entries(lambda e: sm.sinc(np.pi**2 * e * e)), (x,)),
 }
-
-
-def _sinc(x: Entries) -> Any:
-    """Implementation of np.sinc, sin(pi x) / (pi x), with 1e-20 in place of x = 0."""
-    y = np.pi * np.where(x == 0.0, 1e-20, x)
-    return wrapped((np.sin(y) / y).view(np.ndarray))

@@ -261,6 +261,7 @@ FUNCTIONS: dict[str, Callable[..., Scalar]] = {
     "mod": lambda a, b: a - b * floor(a / b),
     "fmod": lambda a, b: a - b * trunc(a / b),
     "heaviside": lambda x, at_zero: sm.select(sm.real(x), 1.0, sm.select(-sm.real(x), 0.0, at_zero)),
+    "copysign": lambda a, b: sm.select(sm.real(b), absolute(a), -absolute(a)),
     "hypot": lambda a, b: _sqrt(a * a + b * b),
     "arctan2": sm.atan2,
     "arcsinh": arcsinh,

@@ -64,6 +64,8 @@ ELEMENTWISE = {  # function of (a, b), its slopes
     "hypot": (lambda a, b: np.hypot(a, b), lambda a, b: (a / np.sqrt(a * a + b * b), b / np.sqrt(a * a + b * b))),
     "abs": (lambda a, b: np.abs(a) * abs(b), lambda a, b: ((1 if a > 0 else -1) * b, abs(a))),
     "sign": (lambda a, b: np.sign(a) * b, lambda a, b: (0, 1 if a > 0 else -1)),
+    "copysign": (lambda a, b: np.copysign(b, a) * a, lambda a, b: (np.copysign(b, a), abs(a))),
+    "sinc": (lambda a, b: np.sinc(a), lambda a, b: ((np.cos(np.pi * a) - np.sinc(a)) / a, 0)),
     "maximum": (lambda a, b: np.maximum(a, 0.5 * b), lambda a, b: (1, 0) if a > 0.5 * b else (0, 0.5)),
     "minimum": (lambda a, b: np.fmin(a, 0.5 * b), lambda a, b: (1, 0) if a < 0.5 * b else (0, 0.5)),
     "clip": (lambda a, b: np.clip(a, -0.5, 0.5), lambda a, b: (1 if abs(a) < 0.5 else 0, 0)),
@@ -148,6 +150,20 @@ def test_a_function_in_any_numpy_mode_of_casadi(name, numpy_mode):
     lam = np.ones((4, 1))
     assert np.isfinite(backend.hessian_contraction(X, np.zeros((4, 0)), 0.0, None, lam)[1].xx).all()
     assert ca.GlobalOptions.getNumpyMode() == numpy_mode
+
+
+@pytest.mark.parametrize("method", SECOND)
+def test_sinc_has_derivatives_at_zero(method):
+    backend = make_backend(FunctionMap(lambda x, u, t, p: [np.sinc(x[0])], 1, 0, 1), method)
+    at, none = np.array([[0.0], [1e-9]]), np.zeros((2, 0))
+    tolerance = DIFFERENCES if "difference" in method else EXACT
+    np.testing.assert_allclose(
+        backend.jacobians(at, none).fx[:, 0, 0],
+        -(np.pi**2) / 3.0 * at[:, 0],
+        atol=1e-15 if tolerance == EXACT else 1e-5,
+    )
+    H = backend.hessian_contraction(at, none, 0.0, None, np.ones((2, 1)))[1].xx
+    np.testing.assert_allclose(H[:, 0, 0], -(np.pi**2) / 3.0, rtol=1e2 * tolerance)
 
 
 @pytest.mark.parametrize("engine", ENGINES)
