@@ -74,7 +74,8 @@ class Posed(NamedTuple):
 def lowest_ends(model: Model) -> tuple[str, ...]:
     """Return the feet, left before right and, for four feet, front before hind.
 
-    Raises ValueError if fewer than two limbs reach down, or if four feet are not in four quadrants.
+    Raises ValueError if fewer than two limbs reach down, if these reach farther to one side than down, as in a file whose y axis
+    is vertical, or if four feet are not in four quadrants.
     """
     feet = _low_ends(model)
     if len(feet) < 2:
@@ -83,7 +84,37 @@ def lowest_ends(model: Model) -> tuple[str, ...]:
             f"feet: two or more limbs of {model.name} should reach down from its base at the neutral configuration, {what}; "
             "name the feet"
         )
-    return _in_order(model, feet)
+    reach, listed = _reach(model, feet), ", ".join(feet)
+    turn = _turn(model, reach)
+    if turn and -reach[2] > LEVEL * np.linalg.norm(reach):
+        raise ValueError(
+            f"feet: {listed} of {model.name} are beside its base, not below it, at the neutral configuration: {turn}; else name "
+            "the feet"
+        )
+    ordered = _in_order(model, feet)
+    if not ordered:
+        turn = turn and f"{turn}; else "
+        raise ValueError(f"feet: {listed} do not stand in four quarters about their middle: {turn}name them in order")
+    return ordered
+
+
+def _reach(model: Model, feet: Sequence[str]) -> Array:
+    """Return the mean vector (3,) [m] from the first joints of the limbs to their feet, in the base frame."""
+    return np.mean([Posed.neutral(model).frame(model, foot) for foot in feet], axis=0) - hips(model, feet)
+
+
+def _turn(model: Model, reach: Array) -> str:
+    """Return advice to turn the base of a model whose limbs reach farther along x or y than along z, else ""."""
+    axis = int(np.argmax(np.abs(reach)))
+    if axis == 2:
+        return ""
+    rpy = np.zeros(3)
+    rpy[1 - axis] = np.copysign(0.5 * np.pi, reach[0] if axis == 0 else -reach[1])
+    attitude = " ".join(f"{angle:.5g}" for angle in rpy)
+    return (
+        f"if the {'xy'[axis]} axis of the file is vertical, add a link as its root, and a fixed joint from that to "
+        f'{model.body_names[0]} with <origin rpy="{attitude}"/>'
+    )
 
 
 def _low_ends(model: Model) -> list[str]:
@@ -112,14 +143,13 @@ def _end(model: Model, body: int) -> str:
 
 
 def _in_order(model: Model, feet: Sequence[str]) -> tuple[str, ...]:
+    """Return the feet in their order; () for four feet that are not in four quadrants about their middle."""
     at = rotate_z(np.stack([Posed.neutral(model).frame(model, foot) for foot in feet]), -heading(model, feet))
     if len(feet) != 4:
         return tuple(feet[i] for i in np.argsort(-at[:, 1]))
     quarters = {(x > at[:, 0].mean(), y > at[:, 1].mean()): foot for (x, y, _), foot in zip(at, feet, strict=True)}
     if len(quarters) != 4:
-        raise ValueError(
-            f"feet: {', '.join(feet)} do not stand in four quarters about their middle; name them in order"
-        )
+        return ()
     return tuple(quarters[front, left] for front, left in ((True, True), (True, False), (False, True), (False, False)))
 
 

@@ -7,6 +7,7 @@ import pytest
 
 import trajopt as to
 from dynamics_backends.names import UnknownName
+from dynamics_backends.rigid_body.spatial.rotations import rpy_matrix
 from dynamics_backends.rigid_body.urdf.loader import load_urdf
 from problems.legged.gaits.falls import falls
 from problems.legged.robot.legs import lowest_ends
@@ -163,6 +164,20 @@ def without_foot_links(tmp_path, shape, knee="0 0 -0.25"):
 def test_legs_that_are_level_in_the_neutral_configuration_are_found(knee, tmp_path):
     model = without_foot_links(tmp_path, "", knee=knee)
     assert lowest_ends(model) == ("lf_shank", "rf_shank", "lh_shank", "rh_shank")
+
+
+@pytest.mark.parametrize(("tilt", "what"), [(0.3, "lf_foot, lh_foot of hyq are beside"), (0.0, "in four quarters")])
+def test_the_feet_of_a_file_whose_y_axis_is_vertical_are_refused(tilt, what):
+    """HyQ, turned from z up to y up: if its legs lean to the left, the left feet alone reach below the origin."""
+    model = load_robot("hyq")
+    turn = rpy_matrix([-0.5 * np.pi, 0.0, 0.0])
+    R, p = model.placement_R.copy(), model.placement_p.copy()
+    first = [b for b in range(1, model.nb) if model.parent[b] == 0]
+    R[first] = turn @ rpy_matrix([tilt, 0.0, 0.0]) @ R[first]
+    p[first] = p[first] @ turn.T
+    turned = model.replace(placement_R=R, placement_p=p)
+    with pytest.raises(ValueError, match=rf'{what} .*y axis .* to trunk with <origin rpy="1.5708 0 0"/>; else'):
+        lowest_ends(turned)
 
 
 def test_legs_without_a_foot_link_end_at_their_shapes(tmp_path):
