@@ -223,18 +223,24 @@ def _findings(ocp: OCP, solution: Solution, *, check: bool) -> Iterator[str]:
             f"margins for the motion between the knots raised the cost by {100.0 * rise:.3g} %: shorter time steps (to.refine, or "
             "more knots) need smaller ones"
         )
-    excess = solution.meta.get("quadrature_error", 0.0)
-    if status.acceptable and excess > NOTABLE_EXCESS * max(abs(solution.cost), OF_GUESS * abs(cost_of_guess(solution))):
-        yield (
-            f"integrated along the motion, the cost is {solution.cost + excess:.4g} instead of {solution.cost:.4g} by the "
-            "rectangle rule, which the solution may exploit: use shorter time steps (to.refine), or integrate the running cost in "
-            "a state, and make that a terminal cost"
-        )
+    yield from _exploited_quadrature(solution)
     if check and not status.success and status.code is not StatusCode.INTERRUPTED:
         yield from redundancy_notes(ocp)
     if check and finite:
         yield from open_constraints(ocp, solution.xs)
         yield from weak_postures(ocp, solution.xs)
+
+
+def _exploited_quadrature(solution: Solution) -> Iterator[str]:
+    """Yield a finding if meta["quadrature_error"] is large: the solution may exploit the rectangle rule of the running costs."""
+    excess = solution.meta.get("quadrature_error", 0.0)
+    size = max(abs(solution.cost), OF_GUESS * abs(cost_of_guess(solution)))
+    if solution.status.acceptable and excess > NOTABLE_EXCESS * size:
+        yield (
+            f"integrated along the motion, the cost is {solution.cost + excess:.4g} instead of {solution.cost:.4g} by the "
+            "rectangle rule, which the solution may exploit: use shorter time steps (to.refine), or integrate the running cost in "
+            "a state, and make that a terminal cost"
+        )
 
 
 def _final_status(ocp: OCP, guess: Guess, solution: Solution, approximated: str, *, check: bool) -> Status:
@@ -639,6 +645,11 @@ def checked(ocp: OCP, solution: Solution, options: Any, solved: OCP | None = Non
     found = solver_measures(solution, limit) if LAST_CONTROL in solution.meta else None
     between = partial(_between_knots, ocp, options, solution)
     solution = assessed(ocp, solution, tolerances, partial(_replay, ocp, options, solution), between, found, solved)
+    return _with_quadrature_error(ocp, solution, options)
+
+
+def _with_quadrature_error(ocp: OCP, solution: Solution, options: Any) -> Solution:
+    """Return a checked solution with meta["quadrature_error"] if its status is "converged" or "acceptable"; see :func:`checked`."""
     if not solution.status.acceptable or LAST_CONTROL in solution.meta or not has_quadrature_error(ocp):
         return solution
     with _evaluators(ocp, options) as (served, evaluator):
@@ -649,21 +660,29 @@ def checked(ocp: OCP, solution: Solution, options: Any, solved: OCP | None = Non
 def checked_motion(ocp: OCP, solution: Solution, options: Any) -> Solution:
     """Return a success of a batch with the status of the checks of its motion: replay, inequalities between knots, and goals.
 
-    Whether it is feasible and optimal was decided by the numbers of its solver. options: of the solver.
+    Whether it is feasible and optimal was decided by the numbers of its solver. meta["findings"]: on its running costs. options: of
+    the solver.
     """
     between, replayed = partial(_between_knots, ocp, options, solution), partial(_replay, ocp, options, solution)
-    return assessed(ocp, solution, Tolerances(), replayed, between, Measures(None, 0.0, 0.0))
+    found = assessed(ocp, solution, Tolerances(), replayed, between, Measures(None, 0.0, 0.0))
+    return _with_finding(_with_quadrature_error(ocp, found, options))
+
+
+def _with_finding(solution: Solution) -> Solution:
+    """Return a checked solution whose meta["findings"] has that on its running costs, if any."""
+    findings = [*solution.meta.get("findings", ()), *_exploited_quadrature(solution)]
+    return replace(solution, meta={**solution.meta, "findings": findings})
 
 
 def checked_afterwards(ocp: OCP, solution: Solution, options: Any, solved: OCP | None = None) -> Solution:
-    """Return a solution of ``check=False`` with the status of the success checks and the warnings about the problem in meta.
+    """Return a solution of ``check=False`` with the status of the success checks, and in meta the findings on problem and costs.
 
     Goals count as relaxed if the solve relaxed them. Raises InvalidProblem if the problem has errors. options, solved: as in
     :func:`checked`.
     """
     findings = [*(f.message for f in require_valid(ocp)), *solution.meta.get("findings", ())]
     found = replace(solution, meta={**solution.meta, "findings": findings})
-    return checked(with_goals_of(ocp, solution), found, options, solved)
+    return _with_finding(checked(with_goals_of(ocp, solution), found, options, solved))
 
 
 def _replay(ocp: OCP, options: Any, solution: Solution, holds: Callable[[Deviation], bool]) -> Replay | str:

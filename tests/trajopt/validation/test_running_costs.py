@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import trajopt as to
+from trajopt.solvers.solve import checked_afterwards
 from trajopt.validation.running_costs import kinked_cost
 
 
@@ -33,6 +34,16 @@ def test_power_that_the_rectangle_rule_underestimates_is_reported(free):
     np.testing.assert_allclose(found.meta["quadrature_error"], error, rtol=1e-6)
     assert abs(found.cost + error) < 1e-6
     assert "by the rectangle rule, which the solution may exploit" in found.report()
+
+
+def test_batches_and_checks_afterwards_report_it_too():
+    ocp = _cart([to.objective_term("power", lambda x, u, t, p: [u[0] * x[1]], 2, nu=1)])
+    plain = to.solve(ocp, check=False)
+    batch = to.solve_batch(ocp, {"x0": np.zeros((2, 2))}, replay=True)
+    starts = to.multi_start(ocp, 2)
+    for found in (*batch, starts.best, checked_afterwards(ocp, plain, to.AutoOptions())):
+        assert found.status.success and found.report().count("by the rectangle rule") == 1
+    assert "rectangle rule" not in plain.report()
 
 
 def test_costs_of_controls_and_of_states_are_not_reported():

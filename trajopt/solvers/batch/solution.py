@@ -26,6 +26,7 @@ _ONE = {f"{name}s": name for name in ("solve_time", *MEASURES)} | {
     "attempts": "attempts",
     "goal_tolerances": "goal_tolerance",
     "replays": "replay",
+    "findings": "findings",
     "last_controls": LAST_CONTROL,
 }
 """Key in the metadata of a solution for each per-problem list in the metadata of a batch."""
@@ -65,6 +66,7 @@ class BatchSolution:
     - "goal_tolerances" (n,): tolerance of relaxed goals, None for problems without relaxation; absent without any
     - "replays" (n,): results of the replays (:meth:`trajopt.validation.replay.Replay.as_meta`), or the reason "left_out" of those
       that failed; absent unless requested
+    - "findings" (n,): lists of findings of these checks; absent unless requested
     - "stopped": True if Ctrl-C ended the batch
     """
 

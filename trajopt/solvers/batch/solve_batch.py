@@ -141,21 +141,27 @@ def _with_descent(batch: Batch, guess: tuple[Array, Array], found: BatchSolution
 
 
 def _with_motions_checked(batch: Batch, found: BatchSolution, options: Any) -> BatchSolution:
-    """Return a batch with the statuses of its successes by the checks of their motions, and meta["replays"].
+    """Return a batch with the statuses of its successes by the checks of their motions, meta["replays"] and meta["findings"].
 
     After Ctrl-C the successes that are left are "interrupted", with a message that says so. options: of the solver. The time of
     the checks is added to meta["seconds"].
     """
     began, status = time.perf_counter(), list(found.status)
     replays: list[Mapping[str, Any]] = [{"left_out": "the solve failed"}] * len(found)
+    findings: list[list[str]] = [[] for _ in range(len(found))]
     for i in np.flatnonzero(found.success).tolist():
         if interrupted():
             status[i] = termination.unchecked_at_interrupt(status[i])
             replays[i] = {"left_out": "the batch was interrupted"}
             continue
         solution = checked_motion(batch[i], found[i], options)
-        status[i], replays[i] = solution.status, solution.meta["replay"]
-    meta = {**found.meta, "replays": replays, "seconds": found.meta["seconds"] + time.perf_counter() - began}
+        status[i], replays[i], findings[i] = solution.status, solution.meta["replay"], solution.meta["findings"]
+    meta = {
+        **found.meta,
+        "replays": replays,
+        "findings": findings,
+        "seconds": found.meta["seconds"] + time.perf_counter() - began,
+    }
     return replace(found, status=tuple(status), meta=meta)
 
 
