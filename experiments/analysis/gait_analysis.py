@@ -23,6 +23,7 @@ from dynamics_backends.systems.contact.contact_law import LOADED as LOADED
 from dynamics_backends.systems.contact.stepped_contact import SteppedContact
 from trajopt import OCP
 from trajopt.config.task import positions_of
+from trajopt.problem.terms import parameters_at
 
 GROUND = 0.03
 """Foot height below which a foot counts as in contact if forces are unknown [m]."""
@@ -151,7 +152,7 @@ def contact_forces(ocp: OCP, xs: Array, us: Array) -> dict[str, Array]:
         system: Any = None if sampling is None else unwrapped(sampling.backend.map)
         if not isinstance(system, HasOutputs):
             continue
-        values = {k: v[: phase.knots] if v.ndim == 2 else v for k, v in phase.parameters.items()}
+        values = parameters_at(phase.parameters, slice(phase.knots))
         if isinstance(system, NeedsScheme):
             values[IMPLICIT_STEP] = ocp.dt[knots][:, None]
         batch = Batch.of(system, xs[knots], us[knots, : system.nu], ocp.t[knots], values)

@@ -53,7 +53,7 @@ from trajopt.problem.expansion import quadratize
 from trajopt.problem.guess import Guess
 from trajopt.problem.impact_stage import ImpactStage
 from trajopt.problem.ocp import OCP
-from trajopt.problem.terms import CostTerm
+from trajopt.problem.terms import CostTerm, parameters_at, rows_at
 from trajopt.stage.evaluation import StageEvaluator
 from trajopt.stage.numpy_stages import NumpyStages
 from trajopt.step.integrators import step_rows
@@ -196,13 +196,8 @@ def _phase_parameters(ocp: OCP, knots: Array) -> dict[str, Array]:
     """Return the dynamics parameters at knots of one phase, that of the first knot; empty if no phase contains it."""
     for phase, where in zip(ocp.phases, ocp.phase_slices, strict=True):
         if where.start <= knots[0] < where.stop:
-            return {k: _at(v, knots - where.start) for k, v in phase.parameters.items()}
+            return parameters_at(phase.parameters, knots - where.start)
     return {}
-
-
-def _at(value: Array, rows: Array | slice) -> Array:
-    """Some rows of a parameter (knots or points, size); a constant parameter (size,) is returned unchanged."""
-    return value[rows] if value.ndim == 2 else value
 
 
 class _Check(NamedTuple):
@@ -317,7 +312,7 @@ class _Check(NamedTuple):
             yield DerivativeCheck(what, "", LEFT_OUT, None, note)
         step, few = _step_map(dynamics), at.first(self.extent.points)
         values = {**p, "x_next": dynamics.step(at.x, at.u, at.t, at.dt, p), TIME_STEP: at.dt[:, None]}
-        own = {k: _at(v, slice(len(few.x))) for k, v in values.items()}
+        own = parameters_at(values, slice(len(few.x)))
         probe = Probe.random(step, len(few.x), DIRECTIONS, self.rng)
 
         def under(backend: DynamicsBackend) -> SampledSystem | ImpactStage:
@@ -374,7 +369,7 @@ class _Check(NamedTuple):
         The latter are the exact Hessian of a term, and lam' g of a constraint by forward_ad. local: indices of the points' knots
         within the phase. label, when: suffix and prefix of its name.
         """
-        residual, p = part.residual, {k: _at(v, local) for k, v in part.parameters.items()}
+        residual, p = part.residual, parameters_at(part.parameters, local)
         what = f"{when}{'term' if isinstance(part, CostTerm) else 'constraint'} {part.name!r}{label}"
         at = at._replace(x=at.x[:, : residual.manifold.nx], u=at.u[:, : residual.nu])
 
@@ -401,8 +396,8 @@ class _Check(NamedTuple):
         the phase.
         """
         residual, count, knots = term.residual, len(at.x), local[: len(at.x)]
-        p = {k: _at(v, knots) for k, v in term.parameters.items()}
-        weight = np.broadcast_to(_at(term.weight, knots), (count, residual.n_out))
+        p = parameters_at(term.parameters, knots)
+        weight = np.broadcast_to(rows_at(term.weight, knots), (count, residual.n_out))
         there = CostTerm(term.name, residual, weight, p, term.squared)
         cost = FunctionMap(
             partial(_weighted_sum, residual, term.squared),
@@ -431,7 +426,7 @@ class _Check(NamedTuple):
     ) -> Iterator[DerivativeCheck]:
         """Yield results for second derivatives of lam' f of a map, with random lam, by each of ``backends`` (by method)."""
         few = at.first(self.extent.points)
-        own = {k: _at(v, slice(len(few.x))) for k, v in p.items()}
+        own = parameters_at(p, slice(len(few.x)))
         probe = Probe.random(map, len(few.x), DIRECTIONS, self.rng)
 
         def contracted(backend: SecondOrderBackend) -> Hessians:
@@ -504,7 +499,7 @@ def derivative_error(evaluator: StageEvaluator, reference: OCP, xs: Array, us: A
         for phase, knots in zip(reference.phases, reference.phase_slices, strict=True):
             at = np.unique(np.linspace(knots.start, knots.stop - 1, KNOTS).round().astype(int))
             local = at - knots.start
-            p = {key: _at(v, local) for key, v in phase.parameters.items()}
+            p = parameters_at(phase.parameters, local)
             given = phase.dynamics, (), (), reference.t[at], phase.dt[local], reference.nu, p
             exact = NumpyStages(reference.manifold, *given).first(xs[at], us[at], xs[at + 1], quadratic=False)
             for own, right in ((lq.A[at], exact.A), (lq.B[at], exact.B)):

@@ -14,6 +14,7 @@ import numpy as np
 
 from dynamics_backends.protocol import Array, Batch, Map, innermost, is_second_order
 from trajopt.problem.ocp import OCP
+from trajopt.problem.terms import parameters_at
 
 STEP, EXACT = 1e-3, 1e-6
 """Change of an entry of the state or the controls, and largest relative error of the change of xdot."""
@@ -40,7 +41,7 @@ def position_directions(ocp: OCP) -> PositionDirections:
         return PositionDirections(np.arange(n // 2), np.arange(n // 2), np.arange(n // 2, n))
     velocity_of = dict[int, int]()
     if phase is not None and map is not None:
-        own = {key: value[0] if value.ndim == 2 else value for key, value in phase.parameters.items()}
+        own = parameters_at(phase.parameters, 0)
         try:
             velocity_of = _velocities(map, ocp.x0[: map.manifold.nx], own)
         except Exception:  # a user's function refuses states near x0: nothing is known

@@ -34,6 +34,7 @@ from trajopt.problem.terms import (
     changed_parameters,
     finite_parameters,
     last_axis,
+    parameters_at,
     require_state_of_model,
 )
 
@@ -253,7 +254,7 @@ def violations_at(c: Constraint, x: Array, t: float, knots: int = 1) -> Array:
 
     t: time [s]. Parameters and bounds are those of its first knot. knots: number of its knots.
     """
-    p = {k: v[:1] if v.ndim == 2 else v for k, v in c.parameters.items()}
+    p = parameters_at(c.parameters, 0)
     batch = Batch.of(c.residual, x[None, : c.residual.manifold.nx], np.zeros((1, 0)), t, p)
     with np.errstate(all="ignore"):
         g, (lower, upper) = np.asarray(c.residual(*batch))[:, 0], (b[0] for b in c.bounds(knots))

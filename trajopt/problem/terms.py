@@ -35,6 +35,16 @@ Residual = Callable[[Rows, Rows, Scalar, Mapping[str, Rows]], "Rows | list[Scala
 Values = Array | float | Sequence[Any]
 
 
+def rows_at(value: Array, knots: int | slice | Array) -> Array:
+    """Return the rows of knots of a value (N, n) that is given by knot; a constant value (n,) is returned unchanged."""
+    return value[knots] if value.ndim == 2 else value
+
+
+def parameters_at(parameters: Mapping[str, Array], knots: int | slice | Array) -> dict[str, Array]:
+    """Return the parameters by name at knots of their phase; see :func:`rows_at`."""
+    return {name: rows_at(value, knots) for name, value in parameters.items()}
+
+
 @dataclass(frozen=True, eq=False)
 class CostTerm:
     """A residual with weight and parameters.
@@ -221,9 +231,8 @@ def trapezoidal(running: Sequence[CostTerm], dt: Array) -> tuple[list[CostTerm],
             result.append(term)
             continue
         result.append(_scaled_term(term, factors[:, None]))
-        last = {key: v[-1] if v.ndim == 2 else v for key, v in term.parameters.items()}
-        weight = term.weight[-1] if term.weight.ndim == 2 else term.weight
-        end.append(_scaled_term(replace(term, weight=weight, parameters=last), np.array([0.5 * dt[-1]])))
+        last = replace(term, weight=rows_at(term.weight, -1), parameters=parameters_at(term.parameters, -1))
+        end.append(_scaled_term(last, np.array([0.5 * dt[-1]])))
     return result, end
 
 

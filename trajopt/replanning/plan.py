@@ -22,7 +22,7 @@ from dynamics_backends.protocol import Array
 from trajopt.guesses.guesses import WarmStart, reached_knots, resampled_guess, times_in
 from trajopt.problem.impact_stage import has_fixed_steps
 from trajopt.problem.ocp import OCP, Phase
-from trajopt.problem.terms import CostTerm
+from trajopt.problem.terms import CostTerm, parameters_at
 from trajopt.replanning.workers import SAME_TIME
 from trajopt.results.solution import LAST_CONTROL, Solution
 from trajopt.results.status import StatusCode
@@ -120,7 +120,7 @@ class Plan:
         if phase is None or sampling is None:
             return None
         backend, nu = sampling.backend, phase.dynamics.nu
-        p = {key: v[-1] if v.ndim == 2 else v for key, v in phase.parameters.items()}
+        p = parameters_at(phase.parameters, -1)
         x, t, held = self.xs[-1:], float(self.times[-1]), self.us[-1].copy()
         for _ in range(HOLDING_STEPS):
             value, _, fu = backend.jacobians(x, held[None, :nu], t, p)

@@ -33,7 +33,8 @@ from dynamics_backends.protocol import IMPLICIT_STEP, Array, Batch, HasOutputs, 
 from dynamics_backends.rigid_body.algorithms.kinematics import frame_velocity, point_positions
 from dynamics_backends.rigid_body.batched import inverse_dynamics, inverse_dynamics_derivatives
 from dynamics_backends.rigid_body.model.model import Model
-from trajopt.problem.ocp import OCP, Phase
+from trajopt.problem.ocp import OCP
+from trajopt.problem.terms import parameters_at
 from trajopt.replanning.plan import Plan
 from trajopt.replanning.workers import SAME_TIME
 from trajopt.results.solution import Solution
@@ -206,7 +207,7 @@ def _forces(ocp: OCP, plan: Plan, ks: Array, xs: Array) -> dict[str, Array]:
         here = np.flatnonzero((ks >= knots.start) & (ks < knots.stop))
         if here.size or system not in _SIZES:
             at = ks[here] if here.size else np.array([knots.start])
-            values = _at(phase, at - knots.start)
+            values = parameters_at(phase.parameters, at - knots.start)
             result = _outputs(ocp, plan, system, values, at, xs[here] if here.size else plan.xs[at])
             _SIZES[system] = {name: len(rows) for name, rows in result.items()}
         for name, size in _SIZES[system].items():
@@ -218,11 +219,6 @@ def _forces(ocp: OCP, plan: Plan, ks: Array, xs: Array) -> dict[str, Array]:
 
 _SIZES: WeakKeyDictionary[Any, dict[str, int]] = WeakKeyDictionary()
 """Number of force components by system and contact name."""
-
-
-def _at(phase: Phase, rows: Array) -> dict[str, Array]:
-    """Parameters of a phase: rows of some of its knots; constant ones unchanged."""
-    return {key: value[rows] if value.ndim == 2 else value for key, value in phase.parameters.items()}
 
 
 def _outputs(ocp: OCP, plan: Plan, system: Any, p: dict[str, Array], ks: Array, xs: Array) -> dict[str, Array]:

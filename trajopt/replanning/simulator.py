@@ -11,7 +11,7 @@ import numpy as np
 
 from dynamics_backends.protocol import Array
 from trajopt.problem.ocp import OCP, DiscreteMap
-from trajopt.problem.terms import control_cost
+from trajopt.problem.terms import control_cost, parameters_at
 from trajopt.stage.evaluation import Direction, Shooting, StageEvaluator
 from trajopt.stage.evaluators import evaluator_for
 from trajopt.step.time_dependence import reads_time
@@ -105,7 +105,7 @@ class Model:
         phase = self.problem.phases[0]
         if self._simulator.dynamics is not phase.dynamics:
             self._simulator = Simulator(phase.dynamics)
-        now = {key: value[0] if value.ndim == 2 else value for key, value in phase.parameters.items()}
+        now = parameters_at(phase.parameters, 0)
         at = self.problem.start + t - self.began
         return self._simulator.advance(x, u[None, : phase.dynamics.nu], round(dt, _DIGITS), now, at)
 

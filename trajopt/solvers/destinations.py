@@ -21,6 +21,7 @@ from dynamics_backends.protocol import Array
 from trajopt.guesses.position_directions import position_directions
 from trajopt.problem.constraints import Constraint
 from trajopt.problem.ocp import OCP
+from trajopt.problem.terms import parameters_at
 from trajopt.solvers.direct.program_parts import coordinate_bounds, evaluated_stages, with_rows
 
 ITERATIONS = 8
@@ -191,11 +192,10 @@ def _problem_at(ocp: OCP, knot: int) -> OCP:
 
     def at_knot(c: Constraint) -> Constraint:
         """Return a constraint with its bounds and parameters at the knot."""
-        values = {key: value[k] if value.ndim == 2 else value for key, value in c.parameters.items()}
         lower, upper = c.bounds(phase.knots)
-        return replace(c, lower=lower[k], upper=upper[k], parameters=values)
+        return replace(c, lower=lower[k], upper=upper[k], parameters=parameters_at(c.parameters, k))
 
-    own = {key: value[0] if value.ndim == 2 else value for key, value in phase.parameters.items()}
+    own = parameters_at(phase.parameters, 0)
     until = replace(phase, dt=np.diff(ocp.times[: knot + 1]), terms=(), constraints=(), parameters=own)
     ends = tuple(at_knot(c) for c in phase.constraints if not c.residual.nu)
     return replace(ocp, phases=(until,), terminal=(), terminal_constraints=ends, u_lower=None, u_upper=None)

@@ -35,8 +35,8 @@ from trajopt.problem.constraints import Constraint
 from trajopt.problem.expansion import residual_batch, residual_jacobians
 from trajopt.problem.guess import Guess
 from trajopt.problem.impact_stage import next_state_of
-from trajopt.problem.ocp import OCP, Phase
-from trajopt.problem.terms import CostTerm
+from trajopt.problem.ocp import OCP
+from trajopt.problem.terms import CostTerm, parameters_at
 from trajopt.results.status import Status, StatusCode
 from trajopt.step.sensitivities import missing_curvature
 
@@ -139,7 +139,7 @@ def unread_parameters(ocp: OCP) -> Iterator[str]:
         function = next_state_of(map) or unwrapped(map)
         if not isinstance(function, FunctionMap) or type(function).__call__ is not FunctionMap.__call__:
             return
-        p = _Recorded(_first_parameters(phase))
+        p = _Recorded(parameters_at(phase.parameters, 0))
         try:
             with np.errstate(all="ignore"):
                 function.function(ocp.x0[: function.manifold.nx].copy(), np.zeros(function.nu), ocp.start, p)
@@ -182,7 +182,7 @@ def _user_backends(ocp: OCP) -> Iterator[tuple[str, DynamicsBackend, Parameters]
     for i, phase in enumerate(ocp.phases):
         sampling = phase.dynamics.sampling
         if sampling is not None and not is_generic(sampling.called.map):
-            yield f"dynamics of phase {i}", sampling.called, _first_parameters(phase)
+            yield f"dynamics of phase {i}", sampling.called, parameters_at(phase.parameters, 0)
 
 
 def _backend_failure(backend: DynamicsBackend, x: Array, u: Array, p: Parameters) -> str:
@@ -210,15 +210,10 @@ def _maps(ocp: OCP) -> Iterator[tuple[str, Map, Parameters]]:
     for i, phase in enumerate(ocp.phases):
         if phase.dynamics.sampling is not None:
             map: Any = unwrapped(phase.dynamics.sampling.backend.map)
-            yield f"dynamics of phase {i}", next_state_of(map) or map, _first_parameters(phase)
+            yield f"dynamics of phase {i}", next_state_of(map) or map, parameters_at(phase.parameters, 0)
     for kind, parts in (("term", ocp.terms()), ("constraint", ocp.constraints())):
         for part in parts:
-            yield f"{kind} {part.name!r}", part.residual, _first_parameters(part)
-
-
-def _first_parameters(part: Phase | Any) -> Parameters:
-    """Parameters of a phase, term or constraint at its first knot."""
-    return {name: v[0] if v.ndim == 2 else v for name, v in part.parameters.items()}
+            yield f"{kind} {part.name!r}", part.residual, parameters_at(part.parameters, 0)
 
 
 def _failure(map: FunctionMap, x: Array, u: Array, p: Parameters) -> str:
@@ -327,7 +322,7 @@ def _not_finite_at_start(ocp: OCP, us: Array) -> tuple[str, str] | None:
         tried = np.clip(tried, lower, upper)
     try:
         with np.errstate(all="ignore"):
-            xs, p = np.tile(ocp.x0, (len(tried), 1)), _first_parameters(phase)
+            xs, p = np.tile(ocp.x0, (len(tried), 1)), parameters_at(phase.parameters, 0)
             x_next, A, B = phase.dynamics.linearize(xs, tried[:, :nu], ocp.start, float(phase.dt[0]), p)[:3]
     except Exception:  # user code may raise anything; errors at x0 are reported before the solve
         return None

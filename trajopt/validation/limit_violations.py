@@ -24,6 +24,7 @@ from dynamics_backends.stretched_map import Durations
 from trajopt.collisions.self_collision import SelfCollision, SelfCollisionCheck, check_self_collision
 from trajopt.problem.constraints import Constraint, chosen_coordinates, fixed_state, violations_at
 from trajopt.problem.ocp import OCP, fitting
+from trajopt.problem.terms import parameters_at
 
 NOTICED = 1e-5
 """Tolerance on limits: relative for bounds above 1, else absolute, in the unit of the limit."""
@@ -287,7 +288,7 @@ def _constraint_violation(
     if not len(xs):
         return
     own = slice(first - start, first - start + len(xs))
-    p = {key: v[own] if v.ndim == 2 else v for key, v in c.parameters.items()}
+    p = parameters_at(c.parameters, own)
     batch = Batch.of(c.residual, xs[:, : c.residual.manifold.nx], us[:, : c.residual.nu], times, p)
     g = np.asarray(c.residual(*batch)).T
     lower, upper = (np.broadcast_to(b, (count, g.shape[1]))[own] for b in c.bounds(count))

@@ -38,6 +38,7 @@ import numpy as np
 from dynamics_backends.protocol import Array, MeetsInSteps
 from dynamics_backends.registry import same_method
 from trajopt.problem.ocp import OCP, Phase
+from trajopt.problem.terms import parameters_at
 from trajopt.stage.evaluation import Direction, Shooting, StageEvaluator
 from trajopt.step.integrators import RUNGE_KUTTA
 from trajopt.step.other_backend import on_library
@@ -232,7 +233,7 @@ def _interpolated_run(ocp: OCP, xs: Array, us: Array, K: Array, pieces: int) -> 
         for phase, step, knots in zip(ocp.phases, on_library(ocp).phases, ocp.phase_slices, strict=True):
             for k in range(knots.start, knots.stop):
                 i, dt = k - knots.start, phase.dt[k - knots.start] / pieces
-                p = {key: v[i] if v.ndim == 2 else v for key, v in phase.parameters.items()}
+                p = parameters_at(phase.parameters, i)
                 off = ocp.manifold.difference(np.repeat(xs[k][:, None], 2, axis=1), x.T).T
                 feedback = np.stack([np.zeros(ocp.nu), K[k] @ off[1]])
                 for j, fraction in enumerate(fractions):

@@ -11,7 +11,7 @@ import numpy as np
 from dynamics_backends.protocol import Array, MissingCapability
 from trajopt.problem.constraints import Constraint, chosen_coordinates
 from trajopt.problem.ocp import OCP, Phase
-from trajopt.problem.terms import CostTerm
+from trajopt.problem.terms import CostTerm, parameters_at, rows_at
 from trajopt.solvers.time_limits import has_passed
 from trajopt.stage.engine import Engine, StageOperations, is_compiled, may_follow, stages_of
 from trajopt.stage.numpy_stages import NumpyStages
@@ -190,8 +190,8 @@ def _at_end(ocp: OCP, i: int, width: int, kind: str) -> Stages:
 
     def last(term: CostTerm) -> CostTerm:
         """Return a cost term with the weight and parameters of its last knot."""
-        values = {key: v[-1:] if v.ndim == 2 else v for key, v in term.parameters.items()}
-        return replace(term, weight=term.weight[-1:] if term.weight.ndim == 2 else term.weight, parameters=values)
+        end = slice(-1, None)
+        return replace(term, weight=rows_at(term.weight, end), parameters=parameters_at(term.parameters, end))
 
     terms, hessian = tuple(last(term) for term in phase.terms), "exact" if kind == "exact" else "gauss_newton"
     t, half = ocp.t[stop : stop + 1], 0.5 * phase.dt[-1:]
