@@ -35,6 +35,8 @@ PNG_COMPRESSION = 2
 PANEL_WIDTH, PANEL_HEIGHT = 3.3, 2.0  # [in]
 POINTS = 72.0
 """Points per inch."""
+HANDLE, TITLE = 0.7, 1.2
+"""Width of a legend's line with its spaces, and of a title beside a legend [in]."""
 TICK = 14.0
 """Width of a tick and the space on both sides of its label [points]."""
 
@@ -91,18 +93,29 @@ def figure(
         drawing.savefig(path, pil_kwargs={"compress_level": PNG_COMPRESSION} if path.suffix == ".png" else None)
 
 
-def margin_for(names: Sequence[str]) -> float:
-    """Return the left margin [in] for tick labels of a vertical axis, at least LEFT."""
+def text_width(text: str, size: float = STYLE["font.size"]) -> float:
+    """Return the width [in] of a text in a font size [points]."""
     from matplotlib.font_manager import FontProperties
     from matplotlib.textpath import text_to_path
 
-    words = FontProperties(size=STYLE["font.size"])
-    longest = max(text_to_path.get_text_width_height_descent(name, words, ismath=False)[0] for name in names)
-    return max(LEFT, (longest + TICK) / POINTS)
+    return float(text_to_path.get_text_width_height_descent(text, FontProperties(size=size), ismath=False)[0]) / POINTS
+
+
+def margin_for(names: Sequence[str]) -> float:
+    """Return the left margin [in] for tick labels of a vertical axis, at least LEFT."""
+    return max(LEFT, max(map(text_width, names)) + TICK / POINTS)
 
 
 def legend(axes: Any, where: str = "upper right", **options: Any) -> None:
-    """Draw one legend for all panels, with the labels of the first panel: beside the title or below the panels."""
-    handles, labels = axes.flat[0].get_legend_handles_labels()
+    """Draw one legend for all panels, with the labels of the first panel: beside the title or below the panels.
+
+    Labels that are too long for a row beside the title are listed in the first panel.
+    """
+    first = axes.flat[0]
+    handles, labels = first.get_legend_handles_labels()
+    row = sum(text_width(label) + HANDLE for label in labels)
+    if where == "upper right" and row > first.figure.get_figwidth() - TITLE:
+        first.legend(handles, labels, fontsize=8, frameon=True)
+        return
     options = {"ncols": len(labels), "borderaxespad": 0.2, **options}
-    axes.flat[0].figure.legend(handles, labels, loc=where, **options)
+    first.figure.legend(handles, labels, loc=where, **options)

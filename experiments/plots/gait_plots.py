@@ -81,22 +81,20 @@ def _draw_foot(axis: Any, a: Array, b: Array, touching: Array, color: str, width
 
 
 def plot_gait(path: Path, times: Array, heights: Array, touching: Array, report: GaitReport) -> Path:
-    """Plot foot heights (M + 1, F) [m] and the gait diagram with duty factor and phase."""
+    """Plot foot heights (M + 1, F) [m] and the gait diagram, which names the feet, with duty factor and phase."""
     options: dict[str, Any] = {"sharex": True, "height_ratios": (3, 2), "left": margin_for(report.feet), "right": 0.85}
     with figure(path, 2, 1, 8.2, 5.4, _gait_title(report), **options) as axes:
         above, diagram = axes.flat
-        for f, foot in enumerate(report.feet):
+        for f in range(len(report.feet)):
             above.plot(
                 times,
                 100 * heights[:, f],
                 color=COLORS[f % len(COLORS)],
                 linewidth=_width(f, len(report.feet)),
-                label=foot,
             )
         above.axhline(0.0, color=GRAY, linewidth=0.8)
         above.set_ylabel("height of the feet [cm]")
         above.margins(x=0.01)
-        legend(axes)
         _draw_diagram(diagram, times, touching, report)
     return path
 

@@ -19,8 +19,8 @@ FIRST_OPACITY = 0.35
 """Opacity of the first pose; the last pose has 1."""
 PNG_COMPRESSION = 2
 """PNG compression level: files are a fifth larger than at level 6, and written in a third of the time."""
-FONT, WIDTH = 20, 600
-"""Height of a title, and width of each of several images [pixels]."""
+FONT, LINE, WIDTH = 20, 26, 600
+"""Font size of a title, distance of its lines, and width of each of several images [pixels]."""
 WHITE = (255, 255, 255)
 
 
@@ -63,14 +63,21 @@ def draw_shapes(path: Path, model: Model) -> tuple[str, ...]:
 
 
 def _with_title(picture: Any, title: str) -> Any:
-    """Return a Pillow image with a title above it."""
+    """Return a Pillow image with a title above it, in lines of the width of the picture."""
     from PIL import Image, ImageDraw, ImageFont
 
-    image = Image.new("RGB", (picture.width, picture.height + 2 * FONT), WHITE)
-    image.paste(picture, (0, 2 * FONT))
-    needed = ImageFont.load_default(FONT).getlength(title)
-    font = ImageFont.load_default(FONT * min(1.0, (picture.width - FONT) / needed))
-    ImageDraw.Draw(image).text((FONT // 2, FONT // 2), title, fill=(0, 0, 0), font=font)
+    font, lines = ImageFont.load_default(FONT), [""]
+    for word in title.split():
+        longer = f"{lines[-1]} {word}".lstrip()
+        if not lines[-1] or font.getlength(longer) <= picture.width - FONT:
+            lines[-1] = longer
+        else:
+            lines.append(word)
+    above = LINE * (len(lines) - 1) + 2 * FONT
+    image = Image.new("RGB", (picture.width, picture.height + above), WHITE)
+    image.paste(picture, (0, above))
+    for i, line in enumerate(lines):
+        ImageDraw.Draw(image).text((FONT // 2, FONT // 2 + LINE * i), line, fill=(0, 0, 0), font=font)
     return image
 
 

@@ -26,6 +26,7 @@ from .canvas import (
     RIGHT,
     STYLE,
     TOP,
+    text_width,
 )
 
 TICKS_X, TICKS_Y = 6, 5
@@ -152,9 +153,11 @@ def _label(sheet: Any, graph: Graph, place: _Place, lowest: bool) -> None:
     """Write the labels of a panel; time labels only below the lowest panel of a column."""
     dpi = sheet.dpi
     left, bottom, right, top = (v / dpi for v in (place.x, place.y, place.x + place.width, place.y + place.height))
-    _write(sheet, left, top + 0.05, graph.title, NORMAL)
-    if graph.note:
-        _write(sheet, right, top + 0.05, graph.note, SMALL, ha="right", color=RED if graph.alarming else GRAY)
+    title, note = text_width(graph.title, NORMAL), text_width(graph.note, SMALL)
+    _write(sheet, left, top + 0.05, graph.title, NORMAL * min(1.0, (right - left) / title) if title else NORMAL)
+    if graph.note:  # within the panel if there is no space beside the title
+        y = top + 0.05 if title + note < right - left else top - 0.12
+        _write(sheet, right, y, graph.note, SMALL, ha="right", color=RED if graph.alarming else GRAY)
     for value, text in _tick_labels(ticks(place.low, place.high, TICKS_Y)):
         _write(sheet, left - 0.05, place.across(value)[0, 1] / dpi, text, SMALL, ha="right", va="center")
     if graph.unit:

@@ -20,9 +20,9 @@ from dynamics_backends.registry import make_backend
 from dynamics_backends.systems.bodies.free_body import FreeBody
 from dynamics_backends.systems.contact.soft_contact import SoftContact
 from experiments.analysis.gait_analysis import GaitReport, contact_forces, contacts
-from experiments.plots import robot_picture
+from experiments.plots import plotting, robot_picture
 from experiments.plots.animation import positions, skeleton, write_animation
-from experiments.plots.gait_plots import plot_gait, plot_legs
+from experiments.plots.gait_plots import plot_base, plot_gait, plot_legs
 from problems.robots import load_robot
 from trajopt.config.task import Task, position_of
 from trajopt.results.status import Status, StatusCode
@@ -179,6 +179,20 @@ def test_names_of_feet_fit(tmp_path):
     times, touching = np.linspace(0.0, 1.0, 11), np.ones((10, 2), dtype=bool)
     path = plot_gait(tmp_path / "gait.png", times, np.zeros((11, 2)), touching, report)
     assert (np.asarray(Image.open(path).convert("L"))[200:, :4] == 255).all()
+
+
+def test_titles_and_legends_with_long_names_fit(tmp_path):
+    """The rows of pixels at the edges of pictures are empty, where texts were cut off."""
+    feet = [f"a_quadruped_with_long_names_{foot}_foot_contact_frame" for foot in FEET]
+    solution, positions = SimpleNamespace(xs=np.zeros((3, 37))), np.random.default_rng(0).random((3, 4, 3))
+    base = plot_base(tmp_path / "base.png", solution, positions, np.ones((2, 4), bool), feet)
+    panels = [plotting.Panel(name, "rad", np.arange(3.0), np.arange(3.0), -9.0, 9.0) for name in 4 * feet]
+    sheet = plotting.plot_panels(tmp_path / "positions.png", "Positions", panels)
+    for path in (base, sheet):
+        pixels = np.asarray(Image.open(path).convert("L"))
+        assert (pixels[:, :2] == 255).all() and (pixels[:, -2:] == 255).all()
+    titled = robot_picture._with_title(Image.new("RGB", (800, 40), "white"), " ".join(feet))
+    assert titled.height > 40 + 2 * robot_picture.FONT and (np.asarray(titled)[:, -5:] == 255).all()
 
 
 # -- images of robots ---------------------------------------------------------------------------------------------------
