@@ -207,7 +207,7 @@ def _advice(ocp: OCP, solution: Solution, status: Status) -> str:
     if status.code is StatusCode.DOES_NOT_HOLD:
         return status.advice.replace(_SHORTER_STEPS, _shorter_steps(ocp))
     if status.code is StatusCode.ACCEPTABLE and not status.advice:
-        return _on_large_multipliers(solution)
+        return _on_large_multipliers(solution) or (_SHARPER if solution.status.code is StatusCode.CONVERGED else "")
     return status.advice
 
 
@@ -264,6 +264,7 @@ def with_descent(ocp: OCP, guess: Guess, solution: Solution) -> Solution:
     return replace(solution, status=termination.fell_far(status, *size_at_guess(ocp, *guess), solution.cost))
 
 
+_SHARPER = "Lower gradient_tolerance to continue."
 _TIGHTER = "Lower the solver's tolerances, or scale the constraint."
 _ADVICE = {
     StatusCode.VIOLATED_BETWEEN_KNOTS: "Set between_knots = true, an option of every solver, or use shorter time steps.",

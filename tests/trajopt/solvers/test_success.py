@@ -341,6 +341,18 @@ def test_a_guess_that_was_not_solved_is_not_converged_however_small_the_weights(
     assert to.solve(ocp, solver="ddp").status.code is to.StatusCode.CONVERGED
 
 
+def test_a_tolerance_that_is_too_large_for_a_small_cost_is_named():
+    """The cost falls to 1e-11 of that of the guess, where IPOPT's absolute tolerance ends the solve."""
+    pytest.importorskip("cyipopt")
+    step = to.SampledSystem(to.FunctionMap(lambda x, u, t, p: [x[1], u[0]], 2, 1), "rk4")
+    follow = to.control_cost(1, reference=1.0 + np.sin(0.2 * np.arange(50.0))[:, None])
+    ocp = to.OCP.single_phase(step, [0.0, 0.0], 50, 0.02, [follow], [], u_lower=0.0)
+    found = to.solve(ocp, to.constant_guess(ocp, 0.5), solver="dms")
+    assert found.status.code is StatusCode.ACCEPTABLE and found.status.advice == "Lower gradient_tolerance to continue."
+    sharper = to.solve(ocp, to.constant_guess(ocp, 0.5), {"gradient_tolerance": 1e-11}, solver="dms")
+    assert sharper.status.code is StatusCode.CONVERGED
+
+
 def test_without_checks_a_large_kkt_error_is_no_success():
     converged = to.Status(StatusCode.CONVERGED, "Converged after 9 iterations.", kkt=2.4e-2)
     status = unchecked_status(converged, 0.0, np.zeros((3, 1)), 1.0)
