@@ -40,7 +40,7 @@ class ConvergedPlanner:
     def __init__(self, solver: str = "slq", options: Any = None, *, follow: bool = False) -> None:
         self.solver, self.options = chosen_options(solver, options)
         self.follow = follow
-        self._cache = SolverCache()
+        self._cache, self._validated = SolverCache(), False
 
     def prepare(self, ocp: OCP, warm: WarmStart) -> None:
         """Store the problem and the warm start for :meth:`respond`."""
@@ -49,8 +49,8 @@ class ConvergedPlanner:
     def respond(self, x0: Array) -> Solution:
         """Solve the stored problem from x0 (nx,) with its warm start, or with a rollout under the last feedback if ``follow``.
 
-        If the warm start has multipliers, the problem is not validated and the solution not checked (``check=False`` of
-        :func:`trajopt.solve`). A solution that can be executed but has only zero gains gets tracking gains.
+        The first problem is validated and its solution checked, later ones are not (``check=False`` of :func:`trajopt.solve`). A
+        solution that can be executed but has only zero gains gets tracking gains.
         """
         ocp, warm = replace(self._ocp, x0=x0), self._warm
         guess, warm_started = feedback_rollout(ocp, warm) if self.follow else warm.guess, bool(warm.multipliers)
@@ -58,7 +58,8 @@ class ConvergedPlanner:
         start = WarmStart(
             guess, multipliers=multipliers_to_reuse, barrier=WARM_BARRIER if warm_started else None, cache=self._cache
         )
-        solution = solve(ocp, options=self.options, solver=self.solver, warm_start=start, check=not warm_started)
+        solution = solve(ocp, options=self.options, solver=self.solver, warm_start=start, check=not self._validated)
+        self._validated = True
         if fault_of(solution) is None and not solution.K.any():
             return replace(solution, K=tracking_gains(ocp, solution.xs, solution.us))
         return solution

@@ -14,6 +14,7 @@ from dynamics_backends.registry import make_backend
 from problems.robots import load_robot
 from trajopt.guesses.guesses import WarmStart
 from trajopt.problem.guess import Guess
+from trajopt.replanning import converged_planner
 from trajopt.replanning.converged_planner import ConvergedPlanner, feedback_rollout
 from trajopt.replanning.plan import Plan, warm_start
 from trajopt.replanning.real_time import RealTimeSLQ
@@ -345,3 +346,17 @@ def test_solutions_without_gains_get_them():
     flat = replace(ocp, terminal=(), phases=(replace(ocp.phases[0], terms=ocp.phases[0].terms[:2]),))
     assert not tracking_gains(flat, *still(flat).guess).any()  # nothing weighs the controls: no gains
     assert len(found.K) == KNOTS
+
+
+def test_only_the_first_problem_is_validated(monkeypatch):
+    """Validation and replay take longer than a solve from the last plan, also without multipliers in it."""
+    checks = []
+    monkeypatch.setattr(
+        converged_planner,
+        "solve",
+        lambda *args, check, **options: checks.append(check) or to.solve(*args, check=check, **options),
+    )
+    mpc, x = to.MPC(problem(), "slq", period=0.05), np.zeros(2)
+    for _ in range(3):
+        mpc.step(x)
+    assert checks == [True, False, False, False]
