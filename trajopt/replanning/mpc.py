@@ -29,6 +29,7 @@ from trajopt.replanning.planning import Control, Planner, Planning, require_whol
 from trajopt.replanning.real_time import RealTimeSLQ
 from trajopt.replanning.real_time_sqp import RealTimeSQP
 from trajopt.replanning.run_log import EventKind, RunRecorder, statistics_of
+from trajopt.replanning.simulator import Model
 from trajopt.replanning.workers import SAME_TIME, ImmediateWorker, Timing, Worker
 from trajopt.results.solution import Solution
 from trajopt.solvers.registry import solver_names
@@ -56,10 +57,10 @@ class MPC:
     start one period after the start of their solve.
     initial_plan: plan or solution that is tracked first; default: the solution from x0.
 
-    The constructor solves once, unless ``initial_plan`` is given, and runs the planner once, so that missing code is compiled
-    before the first step. Raises ValueError if that solve finds no plan, for invalid times, for a tick that is not the time step of
-    discrete dynamics, and for a period longer than ``ocp`` without ``horizon``, TypeError for a solver that is neither a name nor a
-    planner, and for other arguments of a wrong type, UnknownName for an unknown solver or option, and the errors of
+    The constructor solves once, unless ``initial_plan`` is given, runs the planner once and predicts one step, so that missing code
+    is compiled before the first step. Raises ValueError if that solve finds no plan, for invalid times, for a tick that is not the
+    time step of discrete dynamics, and for a period longer than ``ocp`` without ``horizon``, TypeError for a solver that is neither
+    a name nor a planner, and for other arguments of a wrong type, UnknownName for an unknown solver or option, and the errors of
     :func:`trajopt.solve` for an invalid problem.
 
     >>> import trajopt as to
@@ -117,6 +118,9 @@ class MPC:
         )
         self._planner.prepare(ocp, warm_start(self._first_plan, ocp, self._first_plan.start))
         self._planner.respond(ocp.x0)
+        if horizon is None:
+            self._horizon(0.0)
+        Model(ocp).step(ocp.x0, self._first_plan.us[0], 0.0, self._timing.tick)
         self._origin: float | None = None  # time of the first step
         self._latest = -np.inf
 

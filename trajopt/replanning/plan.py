@@ -224,15 +224,11 @@ class RecedingHorizon:
     ocp: OCP
     moved: Callable[[OCP, float], OCP] | None = None
 
-    @cached_property
-    def _timed(self) -> bool:
-        """True if the dynamics of a phase read the time."""
-        return any(reads_time(phase.dynamics, self.ocp.x0, phase.parameters) for phase in self.ocp.phases)
-
     def __call__(self, t: float) -> OCP | None:
         """Problem for a start at t [s], with references updated by ``moved`` if given; never None."""
         ocp = self.ocp if self.moved is None else self.moved(self.ocp, t)
-        return replace(ocp, start=self.ocp.start + t) if self._timed else ocp
+        timed = any(reads_time(phase.dynamics, self.ocp.x0, phase.parameters) for phase in self.ocp.phases)
+        return replace(ocp, start=self.ocp.start + t) if timed else ocp
 
 
 @dataclass(frozen=True)

@@ -20,17 +20,18 @@ Parameters = Mapping[str, Array]
 
 
 class _Ready(NamedTuple):
-    """Cached problem of a number of steps, its evaluator, the parameters of its dynamics, and the time of its first step [s]."""
+    """Cached problem of a number of steps of length h [s], its evaluator, the parameters of its dynamics, and its start [s]."""
 
     ocp: OCP
     evaluator: StageEvaluator
+    h: float
     parameters: Parameters
     start: float
 
 
 @lru_cache(maxsize=16)
-def _shared(dynamics: DiscreteMap) -> dict[tuple[int, float], _Ready]:
-    """Cache of evaluators of a map by number and length of steps, shared by its simulators, because creation takes long."""
+def _shared(dynamics: DiscreteMap) -> dict[int, _Ready]:
+    """Cache of evaluators of a map by number of steps, shared by its simulators, because creation takes long."""
     return {}
 
 
@@ -39,8 +40,6 @@ class Simulator:
 
     It uses the stages of solvers, so that compiled dynamics are called once for several steps.
     """
-
-    _timed: bool | None = None  # True if the map reads the time; None before the first finite state
 
     def __init__(self, dynamics: DiscreteMap, parameters: Parameters | None = None) -> None:
         self.dynamics, self._parameters, self._ready = dynamics, parameters or {}, _shared(dynamics)  # type: ignore[arg-type]
@@ -60,29 +59,27 @@ class Simulator:
         if self.dynamics.takes_time and not 0.0 < h < np.inf:
             raise ValueError(f"h = {h} s; expected a positive, finite time step")
         parameters = self._parameters if parameters is None else parameters
-        timed = self._timed
-        if timed is None and np.isfinite(x).all():
-            timed = reads_time(self.dynamics, x, parameters)
+        timed = bool(np.isfinite(x).all()) and reads_time(self.dynamics, x, parameters)
         evaluator = self._evaluator(x, n, h, parameters, t if timed else 0.0)
         still = Direction(np.zeros((n + 1, ndx)), np.zeros((n, m)), np.zeros((n, m, ndx)), np.zeros((n, ndx)))
         with np.errstate(all="ignore"):  # the caller checks for finite values
             motion = evaluator.rollout(np.tile(x, (n + 1, 1)), us, still, np.zeros(1), Shooting())
-        self._timed = timed  # now known not to be the result of an error
         return motion.xs[0, -1]
 
     def _evaluator(self, x: Array, n: int, h: float, parameters: Parameters, start: float) -> StageEvaluator:
-        """Cached evaluator of n steps of length h [s] from ``start``; replaced by a new one if that or the parameters differ."""
-        known = self._ready.get((n, h))
-        if known is not None and known.start == start and _same(known.parameters, parameters):
+        """Cached evaluator of n steps of length h [s] from ``start``; replaced by a new one if these or the parameters differ."""
+        known = self._ready.get(n)
+        if known is not None and (known.h, known.start) == (h, start) and _same(known.parameters, parameters):
             return known.evaluator
         if known is None:
             nothing = [control_cost(self.dynamics.nu, weight=0.0)]
             ocp = OCP.single_phase(self.dynamics, x, n, h, nothing, parameters=parameters)
         else:  # the workspace of the same structure is cached
-            ocp = replace(known.ocp, phases=(replace(known.ocp.phases[0], parameters=parameters),))
+            phase = replace(known.ocp.phases[0], dt=np.full(n, h), parameters=parameters)
+            ocp = replace(known.ocp, phases=(phase,))
         ocp = replace(ocp, start=start)
-        self._ready[n, h] = _Ready(ocp, evaluator_for(ocp), parameters, start)
-        return self._ready[n, h].evaluator
+        self._ready[n] = _Ready(ocp, evaluator_for(ocp), h, parameters, start)
+        return self._ready[n].evaluator
 
 
 _DIGITS = 9

@@ -14,6 +14,7 @@ from experiments.replan.faults import Failing
 from trajopt.replanning.plan import RecedingHorizon, ResampledHorizon, ShrinkingHorizon
 from trajopt.replanning.real_time import RealTimeSLQ
 from trajopt.replanning.sampled_plant import SampledPlant
+from trajopt.step import time_dependence
 
 PERIOD = 0.05
 
@@ -369,3 +370,15 @@ def test_the_end_of_a_motion_is_held(solver):
     assert u[0] == pytest.approx(9.81, rel=0.02)
     after = to.setpoint(ocp, to.Plan.from_solution(to.solve(ocp), 0.0), 3.0)
     assert after.u[0] == pytest.approx(9.81, rel=1e-3)
+
+
+def test_no_step_evaluates_the_dynamics_in_numpy(monkeypatch):
+    """The NumPy evaluations that find out whether dynamics read the time take 0.2 s for a quadruped."""
+    mpc = to.MPC(problem(), period=PERIOD, delay=0.02)
+
+    def forbidden(*_):
+        raise AssertionError("evaluated in a step")
+
+    monkeypatch.setattr(time_dependence, "_reads_time", forbidden)
+    assert np.isfinite([mpc.step([0.1, 0.0]), mpc.step(None), mpc.step([0.1, 0.0])]).all()
+    to.MPC(mpc.plan.problem, period=PERIOD)  # nor does another controller

@@ -354,6 +354,14 @@ def test_a_simulator_finds_that_dynamics_read_the_time(force):
     assert abs(there - simulator.advance(x, us, 0.1, {"wind": np.ones(1)}, 0.0)).max() > 1e-3
 
 
+def test_a_simulator_caches_one_evaluator_for_steps_of_any_length():
+    """Predictions over the irregular steps of a real loop; each length traced the problem again."""
+    simulator, u = to.Simulator(problem().phases[0].dynamics), np.array([[2.0]])
+    for h in (0.01, 0.02, 0.0137, 0.01):
+        np.testing.assert_allclose(simulator.advance(np.zeros(2), u, h), [h * h, 2.0 * h], atol=1e-15)
+    assert len(simulator._ready) == 1
+
+
 def test_a_plan_that_ends_far_away_holds_its_last_control():
     """No control holds its last state, at which the dynamics are not finite."""
     cubic = to.FunctionMap(lambda x, u, t, p: [x[1], x[0] * x[0] * x[0] * u[0]], 2, 1)
