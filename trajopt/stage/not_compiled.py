@@ -143,8 +143,8 @@ def by_differences(backend: DynamicsBackend) -> MissingCapability:
 def report_not_compiled(ocp: OCP, phase: int, reason: Exception, what: str = "") -> None:
     """Report that a phase, or its part ``what``, is not compiled: to the solve's :func:`gathered` block and the log, once each.
 
-    Logged as a warning, or as information if the block has the same reason for another part, or ``reason`` was logged already.
-    Outside of such a block the report is only logged, as a warning.
+    Logged as a warning, by the first of several solves, or as information if the block has the same reason for another part, or
+    ``reason`` was logged already. Outside of such a block the report is only logged, as a warning.
     """
     from dynamics_backends.methods.symbolic_map import TraceError
 
@@ -154,11 +154,10 @@ def report_not_compiled(ocp: OCP, phase: int, reason: Exception, what: str = "")
     elif report not in work.parts:
         known = any((part.why, part.remedy) == (report.why, report.remedy) for part in work.parts)
         work.parts.append(report)
-        _LOG.log(
-            logging.INFO if known or (isinstance(reason, TraceError) and reason.logged) else logging.WARNING,
-            "%s",
-            report,
-        )
+        if known or (isinstance(reason, TraceError) and reason.logged):
+            _LOG.info("%s", report)
+        else:
+            _log_once(str(report))
 
 
 @lru_cache(maxsize=64)

@@ -11,7 +11,7 @@ import trajopt as to
 from dynamics_backends.compiled.sources import traced_source
 from trajopt.stage.engine import StageOperations, stages_of
 from trajopt.stage.evaluation import Direction, Shooting, StageEvaluator
-from trajopt.stage.not_compiled import NotCompiled, NumpyWork
+from trajopt.stage.not_compiled import NotCompiled, NumpyWork, _log_once
 
 ENGINES = ["numpy", "compiled"]
 GOAL = np.array([np.pi, 0.0])
@@ -241,6 +241,9 @@ def test_every_exact_method_solves_with_a_compiled_exact_hessian(method):
 
 
 def test_second_derivatives_by_differences_are_reported_with_their_share_at_every_solve(caplog):
+    """The log has them once, else a replanning loop would repeat them at each step."""
+    caplog.set_level(logging.WARNING)
+    _log_once.cache_clear()
     ocp, guess = swing_up("central_difference")
     exact = to.solve(*swing_up("forward_ad"), solver="ipm")
     (warning,) = to.validate(ocp)
@@ -252,6 +255,7 @@ def test_second_derivatives_by_differences_are_reported_with_their_share_at_ever
         assert re.match(r"the Hessian of phase 1 of 'ocp' runs in NumPy \(\d\d? % of the solve time\)", slow)
         assert "central_difference takes it by differences; choose backend = 'forward_ad'" in slow
         assert solution.meta["engines"] == ["compiled", "numpy"] and slow in solution.report()
+    assert sum("the Hessian of phase 1" in message for message in caplog.messages) == 1
 
 
 def test_a_hessian_that_is_approximated_is_reported_with_the_remedy():
