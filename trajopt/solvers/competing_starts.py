@@ -228,7 +228,7 @@ def is_at_rest(ocp: OCP, guess: Guess) -> bool:
 
 
 def may_compete(ocp: OCP, guess: Guess) -> bool:
-    """True if the guess is at rest, no part of the problem runs in NumPy, and a coarser grid has knots enough.
+    """True if the guess is at rest, no part of the problem and no Hessian runs in NumPy, and a coarser grid has knots enough.
 
     Its time steps can be merged, and at least half of its knots, and at least FACTORS[1] times LEAST_KNOTS, belong to sampled
     systems.

@@ -9,7 +9,7 @@ import numpy as np
 
 from dynamics_backends.protocol import MissingCapability
 from trajopt.problem.constraints import Constraint
-from trajopt.problem.ocp import OCP
+from trajopt.problem.ocp import OCP, Phase
 from trajopt.stage.not_compiled import report_not_compiled
 from trajopt.stage.numpy_stages import NumpyStages
 from trajopt.stage.stages import Stages
@@ -123,6 +123,16 @@ def _compiled(
     first = False, wanted.hessian if wanted.rollout else "gauss_newton"
     kinds = [(True, wanted.hessian), first] if curved and not wanted.rollout else [first]
     return CompiledChoice(ocp, i, plain, end, kinds, required=engine == "compiled")
+
+
+def hessian_runs_in_numpy(phase: Phase) -> bool:
+    """True if the phase is on the compiled engine, but NumPy takes the second derivatives of its time steps by differences."""
+    from dynamics_backends.compiled.sources.dynamics_source import has_contraction
+
+    sampling = phase.dynamics.sampling
+    if sampling is None or sampling.backend.engine != "compiled" or phase.dynamics.contract is None:
+        return False
+    return not has_contraction(sampling.called)
 
 
 def is_compiled(ocp: OCP) -> bool:

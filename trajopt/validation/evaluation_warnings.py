@@ -158,7 +158,7 @@ def hessian_warnings(ocp: OCP) -> Iterator[str]:
 
     The latter are for phases on the compiled engine whose second derivatives are taken by finite differences.
     """
-    from dynamics_backends.compiled.sources.dynamics_source import has_contraction
+    from trajopt.stage.engine import hessian_runs_in_numpy
     from trajopt.stage.not_compiled import SECOND, by_differences, explanation
 
     if (reason := missing_curvature(ocp)) is not None:
@@ -166,7 +166,7 @@ def hessian_warnings(ocp: OCP) -> Iterator[str]:
         return
     for i, phase in enumerate(ocp.phases):
         sampling = phase.dynamics.sampling
-        if sampling is not None and sampling.backend.engine == "compiled" and not has_contraction(sampling.called):
+        if sampling is not None and hessian_runs_in_numpy(phase):
             yield str(explanation(ocp, i, by_differences(sampling.called), SECOND))
 
 

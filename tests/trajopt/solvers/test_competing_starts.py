@@ -89,6 +89,10 @@ def test_which_guesses_compete():
     odd = to.residual_cost("odd", lambda x, u, t, p: [float(x[0])], 2, 1)  # evaluated knot by knot in Python
     slow = replace(ocp, phases=(replace(ocp.phases[0], terms=(*ocp.phases[0].terms, odd)),))
     assert not may_compete(slow, to.constant_guess(slow))
+    for method, competes in (("central_difference", False), ("forward_difference", True)):  # Hessian in NumPy; none
+        dynamics = to.SampledSystem(to.make_backend(ocp.phases[0].dynamics.system, method), "semi_implicit_euler")
+        other = replace(ocp, phases=(replace(ocp.phases[0], dynamics=dynamics),))
+        assert may_compete(other, still) is competes
     moving = to.solve(ocp, to.interpolated_guess(ocp, [1.0, 0.0]))
     np.testing.assert_allclose(moving.cost, optima()[0], rtol=1e-7)
     assert "starts" not in moving.meta

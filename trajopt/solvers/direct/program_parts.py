@@ -13,7 +13,7 @@ from trajopt.problem.constraints import Constraint, chosen_coordinates
 from trajopt.problem.ocp import OCP, Phase
 from trajopt.problem.terms import CostTerm, parameters_at, rows_at
 from trajopt.solvers.time_limits import has_passed
-from trajopt.stage.engine import Engine, StageOperations, is_compiled, may_follow, stages_of
+from trajopt.stage.engine import Engine, StageOperations, hessian_runs_in_numpy, is_compiled, may_follow, stages_of
 from trajopt.stage.numpy_stages import NumpyStages
 from trajopt.stage.stages import Stages
 from trajopt.step.first_order_hold import HeldStep
@@ -97,8 +97,8 @@ def evaluated_stages(ocp: OCP) -> list[Stages]:
 
 
 def runs_compiled(ocp: OCP) -> bool:
-    """True if no part of a problem runs in NumPy."""
-    return is_compiled(ocp) and may_follow(evaluated_stages(ocp))
+    """True if no part of a problem, and no Hessian of its dynamics, runs in NumPy."""
+    return is_compiled(ocp) and not any(map(hessian_runs_in_numpy, ocp.phases)) and may_follow(evaluated_stages(ocp))
 
 
 def may_expand_again(ocp: OCP, time_limit: float | None) -> bool:
