@@ -67,6 +67,11 @@ log = _unary("log")
 tanh = _unary("tanh")
 
 
+def tan(x: Scalar) -> Scalar:
+    """tan(x), elementwise, for every kind of scalar."""
+    return sin(x) / cos(x)
+
+
 def real(x: Scalar) -> Scalar:
     """Real number that branches depend on: the real part of the value of a (nested) dual number, or of x; a symbol is unchanged."""
     while hasattr(x, "val"):

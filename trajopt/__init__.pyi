@@ -116,6 +116,7 @@ from dynamics_backends.scalar import (
     sin as sin,
     sqrt as sqrt,
     stack as stack,
+    tan as tan,
     tanh as tanh,
 )
 from dynamics_backends.stretched_map import (

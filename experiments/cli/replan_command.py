@@ -14,6 +14,7 @@ import numpy as np
 
 from .cli_support import (
     FAILED,
+    backend_option,
     command,
     configured,
     fail,
@@ -41,6 +42,7 @@ UNREACHED = 0.1
 @click.argument("config", type=click.Path(), required=False)
 @set_option
 @urdf_option
+@backend_option
 @click.option("--out", type=click.Path(file_okay=False), help="Output folder.")
 @click.option(
     "--plant", type=click.Choice(["own", "mujoco"]), help="Plant that simulates the robot; default: from CONFIG."
@@ -64,6 +66,7 @@ def replan(
     config: str | None,
     overrides: tuple[str, ...],
     urdf: str | None,
+    backend: str | None,
     out: str | None,
     plant: str | None,
     realtime: bool,
@@ -73,7 +76,7 @@ def replan(
 ) -> None:
     """Run a replanning loop (MPC) on a plant, as defined by the table [replan] of CONFIG; save a log, plots and an animation."""
     if folder is not None:
-        if config is not None or plant is not None or realtime or overrides or urdf is not None or viewed or video:
+        if any((config, plant, realtime, overrides, urdf, backend, viewed, video)):
             fail("--replay repeats a saved run unchanged: remove CONFIG and all options except --out")
         if out is not None and Path(out).resolve() == Path(folder).resolve():
             fail("--out is the folder of the saved run, which it would replace: choose another folder")
@@ -87,7 +90,12 @@ def replan(
 
     if video is not None:
         require_video(Path(video))
-    _run(configured_run(configured(config, overrides, urdf=urdf, out=out), plant), realtime, viewed, video)
+    _run(
+        configured_run(configured(config, overrides, urdf=urdf, backend=backend, out=out), plant),
+        realtime,
+        viewed,
+        video,
+    )
 
 
 def _run(config: Config, realtime: bool, viewed: bool, video: str | None) -> None:

@@ -45,6 +45,14 @@ def test_elementary_functions_of_every_scalar(name):
     assert np.allclose(traced(f, x), reference(x), rtol=1e-15)
 
 
+def test_the_tangent_of_every_scalar():
+    x = np.linspace(-1.2, 1.2, 7)
+    slope = 1.0 + np.tan(x) ** 2
+    for found in (sm.tan(x), sm.tan(x + 1j * H).real, sm.tan(duals(x)).val, traced(sm.tan, x)):
+        np.testing.assert_allclose(found, np.tan(x), rtol=1e-15)
+    np.testing.assert_allclose([sm.tan(x + 1j * H).imag / H, sm.tan(duals(x)).tan[:, 0]], [slope, slope], rtol=1e-14)
+
+
 @pytest.mark.parametrize("name", decimal_functions.DEFINITIONS)
 def test_functions_of_the_squared_angle(name):
     """Values to 1e-13: at the switch the closed forms subtract numbers about 100 times the result."""

@@ -260,6 +260,12 @@ def test_the_dry_friction_of_a_light_wrist_is_integrated_in_steps_as_short_as_it
     np.testing.assert_allclose(plant.state()[1], w * np.arctanh(tau / c), rtol=1e-6)
 
 
+def test_the_derivative_method_is_an_option_of_the_command(config, tmp_path):
+    out = tmp_path / "out"
+    result = run(config, "--backend", "complex_step", "--out", out, "--set", "output.plots=false")
+    assert result.exit_code == SOLVED and load_config(out / "config.toml").backend.name == "complex_step"
+
+
 @pytest.mark.parametrize("method", ["casadi_ad", "complex_step"])
 def test_derivatives_are_a_setting(config, method):
     """Plans do not depend on the derivative method."""

@@ -17,11 +17,12 @@ from typing import Any
 
 import numpy as np
 
+from dynamics_backends.manifold import Manifold
 from dynamics_backends.names import unknown_name
 from dynamics_backends.protocol import Array
 from trajopt.problem.constraints import Constraint
 from trajopt.problem.ocp import OCP
-from trajopt.problem.terms import Values
+from trajopt.problem.terms import Values, quaternion_error
 from trajopt.replanning.converged_planner import ConvergedPlanner
 from trajopt.replanning.measurements import Measurement
 from trajopt.replanning.plan import Horizon, Plan, RecedingHorizon, fault_of, warm_start
@@ -30,15 +31,15 @@ from trajopt.replanning.real_time import RealTimeSLQ
 from trajopt.replanning.real_time_sqp import RealTimeSQP
 from trajopt.replanning.run_log import EventKind, RunRecorder, statistics_of
 from trajopt.replanning.simulator import Model
-from trajopt.replanning.workers import SAME_TIME, ImmediateWorker, Timing, Worker
+from trajopt.replanning.workers import RECENT, SAME_TIME, ImmediateWorker, Timing, Worker
 from trajopt.results.solution import Solution
 from trajopt.solvers.registry import solver_names
 from trajopt.solvers.solve import solve
 
 REAL_TIME = "real_time"
 """Solver name for one iteration per step."""
-RECENT = 100_000
-"""Maximum number of latest solves, and of latest events, in the statistics."""
+UNIT_WITHIN = 0.1
+"""Largest deviation of the norm of a measured quaternion from 1; sensors with few digits stay far below."""
 
 
 class MPC:
@@ -122,7 +123,7 @@ class MPC:
             self._horizon(0.0)
         Model(ocp).step(ocp.x0, self._first_plan.us[0], 0.0, self._timing.tick)
         self._origin: float | None = None  # time of the first step
-        self._latest = -np.inf
+        self._latest, self._measured = -np.inf, True
 
     def _first_solution(self, solver: str | Planner, options: Any) -> Solution:
         """Solution of ``ocp`` from x0, by the named solver; by the default solver and options for "real_time" and a planner.
@@ -140,20 +141,22 @@ class MPC:
     def step(self, x: Array | None, t: float | None = None) -> Array:
         """Control (nu,) for the state x (nx,) measured at t [s], to be applied from ``delay`` later until that of the next step.
 
-        x: None, or with NaN, without a measurement; the model then predicts the state. t: default one tick after the last step, at
-        first 0. Raises ValueError for a state of another shape or without numbers, for a time that is not a finite number, and for
-        one before the last step; then nothing has changed.
+        x: None without a measurement; the model then predicts the state, as for one with NaN, infinity, a masked entry, or a
+        quaternion that is not of unit length (UNIT_WITHIN). t: default one tick after the last step, at first 0. Raises ValueError
+        for a state of another shape or without numbers, for a time that is not a finite number, and for one before the last step;
+        then nothing has changed.
         """
         x = None if x is None else _state(x, self._ocp.manifold.nx)
         t = self._time(t)
-        now = t - self._started(x, t) + self._delay
-        if x is None:
-            self._recorder.event(now, EventKind.NO_MEASUREMENT, "no measured state; using the model prediction")
-        elif not np.isfinite(x).all():
-            message = "a measured state is not finite; using the model prediction"
-            self._recorder.event(now, EventKind.BAD_MEASUREMENT, message)
-        else:
+        fault = None if x is None else _fault(x, self._ocp.manifold)
+        now = t - self._started(x if fault is None else None, t) + self._delay
+        if fault is not None:
+            self._recorder.event(now, EventKind.BAD_MEASUREMENT, f"{fault}; using the model prediction")
+        elif x is not None:
             self._control.observer.correct(Measurement(now - self._delay, x))
+        elif self._measured:  # one event for each gap
+            self._recorder.event(now, EventKind.NO_MEASUREMENT, "no measured state; using the model prediction")
+        self._measured = x is not None
         return self._control.at(round(now / self._timing.tick), now)[1].copy()
 
     def _time(self, t: float | None) -> float:
@@ -172,13 +175,13 @@ class MPC:
     def _started(self, x: Array | None, t: float) -> float:
         """Time of the first step, the origin of internal times; at the first call, it is t, and the control is created.
 
-        x: measured state at t, from which the control starts; x0 of the problem for None or NaN.
+        x: measured state at t, from which the control starts; x0 of the problem for None.
         """
         if self._origin is None:
             self._origin = t
             first = replace(self._first_plan, start=self._delay)
             arguments = (self._problem, self._planner, self._worker, self._timing, first, (), self._recorder)
-            start = self._ocp.x0 if x is None or not np.isfinite(x).all() else x
+            start = self._ocp.x0 if x is None else x
             self._control = Control(Planning(*arguments), start, self._recorder)
         return self._origin
 
@@ -304,19 +307,33 @@ def _state(x: Any, nx: int) -> Array:
     return numbers
 
 
+def _fault(x: Array, manifold: Manifold) -> str | None:
+    """Reason why a measured state (nx,) cannot be used, as a part of a message; None if it can."""
+    if not np.isfinite(x).all():
+        return "a measured state is not finite"
+    if (error := quaternion_error(manifold, x)) > UNIT_WITHIN:
+        return f"the norm of a measured quaternion differs from 1 by {error:.1e}"
+    return None
+
+
 def _real_numbers(value: Any) -> Array | None:
-    """Value as an array of floats; None for a ragged list, and for entries that are not real numbers."""
+    """Value as an array of floats, NaN for masked entries; None for a ragged list, and for entries that are not real numbers."""
     try:
-        values = np.asarray(value)
+        values = np.asarray(_unmasked(value))
     except ValueError:
         return None
     return values.astype(float) if values.dtype.kind in "biuf" else None
 
 
+def _unmasked(value: Any) -> Any:
+    """Masked array as an array of floats with NaN for masked entries; other values are unchanged."""
+    return np.ma.filled(value.astype(float), np.nan) if isinstance(value, np.ma.MaskedArray) else value
+
+
 def _as_numbers(name: str, key: str, value: Any) -> Array:
     """Value of a parameter as an array of floats. Raises ValueError, which names term and parameter, for anything else."""
     try:
-        return np.asarray(value, dtype=float)
+        return np.asarray(_unmasked(value), dtype=float)
     except (TypeError, ValueError):
         raise ValueError(f"{name!r}: {key} = {value!r}; expected numbers") from None
 

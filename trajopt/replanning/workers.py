@@ -24,6 +24,8 @@ import numpy as np
 
 SAME_TIME = 1e-9
 """Tolerance for equal times [s], which absorbs rounding errors of step sums."""
+RECENT = 100_000
+"""Maximum number of latest solves, and of latest events, in the statistics of a loop that may run for days."""
 
 
 def steps_of(duration: float, step: float) -> int:
@@ -50,7 +52,7 @@ class Timing:
     prepare_early: bool = False
 
     def __post_init__(self) -> None:
-        for key in ("tick", "period"):
+        for key in ("period", "tick"):
             if not getattr(self, key) > 0.0:
                 raise ValueError(f"{key} = {getattr(self, key)}; expected a positive number of seconds")
         if self.period < self.tick - SAME_TIME:
@@ -205,7 +207,7 @@ class ThreadWorker:
         self._response: Future | None = None
         self._job: Future | None = None
         self._started = 0
-        self._spells: list[Spell] = []
+        self._spells: deque[Spell] = deque(maxlen=RECENT)
 
     def start(self, respond: Callable[[], Any], prepare: Callable[[Any], None], tick: int) -> None:
         """Start a job in the thread: ``respond`` and then ``prepare``. tick: number of the present control period."""
@@ -248,7 +250,7 @@ class ThreadWorker:
         return True
 
     def spells(self) -> list[Spell]:
-        """Time spans of the jobs so far."""
+        """Time spans of the latest jobs, at most RECENT."""
         return list(self._spells)
 
     def close(self) -> None:

@@ -7,7 +7,7 @@ from contextlib import closing
 
 import numpy as np
 import pytest
-from replanning_cases import DT, KNOTS, mass, problem
+from replanning_cases import DT, KNOTS, mass, problem, spin
 
 import trajopt as to
 from experiments.replan.faults import Failing
@@ -202,14 +202,31 @@ def test_a_clock_that_jitters_loses_no_plan():
     assert mpc.statistics()["solves"] >= 59
 
 
-@pytest.mark.parametrize("lost", [None, np.array([np.nan, 0.0])])
-def test_a_lost_measurement_is_predicted(lost):
+@pytest.mark.parametrize(
+    ("lost", "events"),
+    [
+        (None, {"no measurement": 1}),
+        ([np.nan, 0.0], {"bad measurement": 2}),
+        (np.ma.masked_array([3.0, 0.0], [True, False]), {"bad measurement": 2}),
+    ],
+)
+def test_a_lost_measurement_is_predicted(lost, events):
+    """Steps without a measurement are one event for each gap, as in a replanning loop."""
     whole, holed, x = to.MPC(problem(), period=PERIOD), to.MPC(problem(), period=PERIOD), np.zeros(2)
     for k in range(12):
         u = whole.step(x)
         np.testing.assert_allclose(holed.step(lost if k in (4, 5) else x), u, atol=1e-8)
         x = exact(x, u)
-    assert sum(holed.statistics()["events"].values()) == 2
+    assert holed.statistics()["events"] == events
+
+
+def test_a_quaternion_of_zero_is_a_bad_measurement():
+    ocp = spin(0.5, 10, PERIOD)
+    mpc, x, bad = to.MPC(ocp, period=PERIOD), ocp.x0, ocp.x0.copy()
+    bad[:4] = 0.0
+    for measured in (bad, x, bad, x * (1.0 + 1e-4)):
+        assert np.isfinite(mpc.step(measured)).all()
+    assert mpc.statistics()["events"] == {"bad measurement": 2} and mpc.statistics()["failed"] == 0
 
 
 def test_failed_plans_leave_the_last_one_in_force():
@@ -315,6 +332,8 @@ def test_settings_without_a_number_of_seconds_are_refused(key):
     for value in ("a", 1j, [0.1, 0.2], np.nan) if key == "deadline" else ("a", 1j, [0.1, 0.2], np.nan, np.inf):
         with pytest.raises(ValueError, match=f"{key} = .*; expected a finite number of seconds"):
             to.MPC(problem(), **{"period": PERIOD, key: value})
+    with pytest.raises(ValueError, match=r"period = -1.0; expected a positive number"):
+        to.MPC(problem(), period=-1.0)
 
 
 def test_what_cannot_be_used_is_refused():

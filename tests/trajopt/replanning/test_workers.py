@@ -6,6 +6,7 @@ import threading
 
 import pytest
 
+from trajopt.replanning import workers
 from trajopt.replanning.workers import ScriptedWorker, SimulatedWorker, Spell, ThreadWorker, WallClock
 
 TICK = 0.01
@@ -92,6 +93,17 @@ def test_a_thread_works_beside_the_caller():
     worker.close()
     assert worker.idle(4) and prepared == ["answer"]
     assert worker.spells()[0][:3] == (0, 2, 4)
+
+
+def test_a_thread_stores_the_latest_jobs_only(monkeypatch):
+    monkeypatch.setattr(workers, "RECENT", 2)
+    worker = ThreadWorker()
+    for k in range(3):
+        worker.start(lambda: None, nothing, k)
+        while worker.poll(k) is None or not worker.idle(k):
+            pass
+    worker.close()
+    assert [spell.start for spell in worker.spells()] == [1, 2]
 
 
 def test_a_thread_passes_on_defects():
