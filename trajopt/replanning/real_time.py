@@ -40,6 +40,7 @@ import numpy as np
 
 from dynamics_backends.protocol import Array
 from trajopt.guesses.guesses import WarmStart
+from trajopt.lq.lapack import lapack, symmetric_eigen
 from trajopt.lq.lq import Bounds, LQStep, Policy
 from trajopt.lq.lq_solver import shared_lq
 from trajopt.problem.guess import Guess
@@ -94,7 +95,8 @@ STEP_LENGTHS = np.array([1.0, 0.5, 0.25, 0.125, 0.0])
 MAX_SHORTENED = 2
 """Number of consecutive shortened steps before the exact Hessian is used; single ones also occur in good runs."""
 ROUNDING = 1e-12
-"""Relative difference of costs below which the longer step is preferred."""
+"""Relative difference of costs below which the longer step is preferred, and relative size below which steps are not shortened: the
+costs at a goal that is reached, and differences between them, are rounding errors."""
 
 
 class Trajectory(NamedTuple):
@@ -144,6 +146,7 @@ class RealTimeSLQ(RealTimePlanner):
         reject_constraints(ocp, "RealTimeSLQ")
         if not self._started and (self.search or self.curved) and not self._curved:
             self._may_curve = evaluator_for(ocp, "exact").may_follow  # tracing it later would delay a step
+            lapack()
             self._curved = self.curved and self._may_curve
         self._started, hessian = True, "exact" if self._curved else "gauss_newton"
         evaluator = self._evaluator(ocp, hessian)
@@ -187,8 +190,9 @@ class RealTimeSLQ(RealTimePlanner):
     def _searched(self, evaluator: StageEvaluator, plan: Guess, x0: Array, policy: Policy, step: LQStep) -> Trajectory:
         """Cheapest rollout from x0 among the step lengths alpha of STEP_LENGTHS; the feedback on dx_0 is applied in full with each.
 
-        Without a finite rollout, it is that for alpha = 0. Full steps lower the regularization, shortened ones raise it. After
-        MAX_SHORTENED consecutive shortened steps, or if no rollout is finite, later steps use the exact Hessian, if it is compiled.
+        Without a finite rollout, it is that for alpha = 0; a step as small as rounding errors is full. Full steps lower the
+        regularization, shortened ones raise it. After MAX_SHORTENED consecutive shortened steps, or if no rollout is finite, later
+        steps use the exact Hessian, if it is compiled.
         """
         answer = policy.K[0] @ step.dx[0]
         xs, us, dx, du = plan.xs.copy(), plan.us.copy(), step.dx.copy(), step.du.copy()
@@ -199,6 +203,8 @@ class RealTimeSLQ(RealTimePlanner):
             costs = np.where(np.isfinite(tried.cost), tried.cost, np.inf)
         rejected = not np.isfinite(costs).any()
         best = len(costs) - 1 if rejected else int(np.argmax(costs <= costs.min() + ROUNDING * np.abs(costs.min())))
+        if np.isfinite(costs[0]) and _is_rounding(step.dx, plan.xs) and _is_rounding(step.du, plan.us):
+            best = 0
         self._regularization = self._regularization.raised() if best else self._regularization.lowered()
         self._shortened = self._shortened + 1 if best else 0
         self._curved = self._curved or (self._may_curve and (rejected or self._shortened >= MAX_SHORTENED))
@@ -214,11 +220,16 @@ def _slq_status(policy: Policy, motion: Trajectory, mu: float, hessian: str) -> 
     return termination.real_time_iteration()
 
 
+def _is_rounding(move: Array, about: Array) -> bool:
+    """True if a move is at most ROUNDING, relative to the largest number that is moved if that is above 1."""
+    return bool(np.abs(move).max(initial=0.0) <= ROUNDING * np.abs(about).max(initial=1.0))
+
+
 def _semidefinite(Q: Array) -> Array:
     """Nearest positive semidefinite matrices to Q (N + 1, ndx, ndx); Q itself if it is not finite."""
     if not np.isfinite(Q).all():
         return Q
-    values, vectors = np.linalg.eigh(Q)
+    values, vectors = map(np.stack, zip(*map(symmetric_eigen, Q), strict=True))
     return np.asarray((vectors * np.maximum(values, 0.0)[:, None, :]) @ vectors.transpose(0, 2, 1))
 
 

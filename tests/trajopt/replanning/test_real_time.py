@@ -224,6 +224,22 @@ def test_the_exact_hessian_is_taken_from_the_first_step_on_where_it_is_compiled(
     assert used == ["exact", "gauss_newton"]
 
 
+def test_rounding_errors_at_a_goal_that_is_reached_shorten_no_step():
+    """The cost there is 1e-30; its rounding errors switched to the exact Hessian for good, and raised the regularization."""
+    model, q0 = load_robot("double_pendulum"), np.array([0.3, 0.4])
+    hold = to.inverse_dynamics(model, q0, np.zeros(2), np.zeros(2))
+    ocp = far_reach(to.frame_placement(model, q0, "tip")[1], 300.0)
+    (phase,) = ocp.phases
+    terms = (to.control_cost(2, hold, weight=1e-3), *phase.terms[1:])
+    ocp = replace(ocp, x0=np.concatenate([q0, np.zeros(2)]), phases=(replace(phase, terms=terms),))
+    planner, plant, x = RealTimeSLQ(), to.Simulator(phase.dynamics), ocp.x0
+    mpc = to.MPC(ocp, planner, period=0.01)
+    for _ in range(40):
+        x = plant.advance(x, mpc.step(x)[None], 0.01)
+    planner.prepare(ocp, cold(ocp))
+    assert planner.respond(x).history[0].hessian == "gauss_newton" and planner.mu == 0.0
+
+
 def test_a_step_without_a_finite_trial_is_refused(monkeypatch):
     from trajopt.stage.evaluation import StageEvaluator
 
