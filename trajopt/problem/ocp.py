@@ -438,6 +438,9 @@ class OCP:
             known = ", ".join(dict.fromkeys([*(part.name for part in parts), *[DYNAMICS] * bool(phases)]))
             own = any(name in phase.parameters for phase in phases)
             hint = f"; {name!r} is a parameter of the dynamics: updated({DYNAMICS!r}, {name}=...)" if own else ""
+            if name in ("u_lower", "u_upper"):
+                changed = f"dataclasses.replace(ocp, {name}=...)"
+                hint = f"; bounds on controls belong to the problem: {changed}, for trajopt.MPC by horizon=lambda t: {changed}"
             raise ValueError(f"no cost term or constraint is named {name!r}; known: {known}{hint}")
         return [*named]
 

@@ -53,7 +53,8 @@ class MPC:
     or :class:`~trajopt.RecedingHorizon`; ``ocp`` then gives x0, the sizes and the problem of the first solve.
     period [s]: between plans. tick [s]: between steps, default the period.
     delay [s]: from a measurement until its control acts; the state is predicted over this time.
-    deadline [s]: plans that take longer are dropped, and the last plan is tracked with its feedback; default: none are dropped.
+    deadline [s]: plans that take longer are dropped, and the last plan is tracked with its feedback; default: none are dropped. It
+    does not end a solve, for which :meth:`step` waits without a worker: the option ``time_limit`` of a solver does.
     worker: runs the planner, by default within each step; a :class:`~trajopt.ThreadWorker` plans in parallel. With a worker, plans
     start one period after the start of their solve.
     initial_plan: plan or solution that is tracked first; default: the solution from x0.

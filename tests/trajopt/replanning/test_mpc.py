@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from contextlib import closing
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -78,6 +79,7 @@ def test_values_hold_from_the_next_step_on(rows):
     ("name", "values", "changes", "said"),
     [
         ("gaol", [1.0], {}, "is named 'gaol'; known: goal"),
+        ("u_lower", [1.0], {}, r"horizon=lambda t: dataclasses.replace\(ocp, u_lower=...\)"),
         ("goal", [1.0, 2.0], {}, "has 1 numbers; got 2"),
         ("goal", np.zeros((7, 1)), {}, r"goal has shape \(7, 1\); expected"),
         ("goal", [np.nan], {}, "goal is not finite"),
@@ -227,6 +229,14 @@ def test_a_quaternion_of_zero_is_a_bad_measurement():
     for measured in (bad, x, bad, x * (1.0 + 1e-4)):
         assert np.isfinite(mpc.step(measured)).all()
     assert mpc.statistics()["events"] == {"bad measurement": 2} and mpc.statistics()["failed"] == 0
+
+
+def test_bounds_on_controls_change_by_the_horizon():
+    ocp, limit = problem(), np.array([2.0])
+    mpc = to.MPC(ocp, period=PERIOD, horizon=lambda t: replace(ocp, u_lower=-limit, u_upper=limit))
+    assert mpc.step(np.zeros(2)) == pytest.approx(2.0)
+    limit = np.array([0.5])
+    assert mpc.step(np.zeros(2)) == pytest.approx(0.5)
 
 
 def test_failed_plans_leave_the_last_one_in_force():
