@@ -283,7 +283,10 @@ from trajopt.replanning.measurements import (
     Sensor as Sensor,
 )
 from trajopt.replanning.mpc import MPC as MPC
-from trajopt.replanning.mujoco_plant import MujocoPlant as MujocoPlant
+from trajopt.replanning.mujoco_plant import (
+    MujocoGround as MujocoGround,
+    MujocoPlant as MujocoPlant,
+)
 from trajopt.replanning.plan import (
     Plan as Plan,
     RecedingHorizon as RecedingHorizon,

@@ -10,10 +10,10 @@ The caller provides time, plant and measurements; :class:`~trajopt.replanning.lo
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from inspect import signature
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -25,7 +25,7 @@ from trajopt.problem.ocp import OCP
 from trajopt.problem.terms import Values, quaternion_error
 from trajopt.replanning.converged_planner import ConvergedPlanner
 from trajopt.replanning.measurements import Measurement
-from trajopt.replanning.plan import Horizon, Plan, RecedingHorizon, fault_of, warm_start
+from trajopt.replanning.plan import Following, Horizon, Plan, RecedingHorizon, fault_of, warm_start
 from trajopt.replanning.planning import Control, Planner, Planning, require_whole_steps
 from trajopt.replanning.real_time import RealTimeSLQ
 from trajopt.replanning.real_time_sqp import RealTimeSQP
@@ -50,7 +50,8 @@ class MPC:
     controls); the name of a solver, which runs until its options stop it; or a :class:`~trajopt.Planner`. options: of the solver,
     see :func:`planner_of`.
     horizon: function from a time [s] to the problem, in place of a constant ``ocp``, such as a :class:`~trajopt.ShrinkingHorizon`
-    or :class:`~trajopt.RecedingHorizon`; ``ocp`` then gives x0, the sizes and the problem of the first solve.
+    or :class:`~trajopt.RecedingHorizon`; ``ocp`` then gives x0, the sizes and the problem of the first solve. Its method
+    ``observe(t, x)``, if it has one, gets the estimated state (nx,) at each step.
     period [s]: between plans. tick [s]: between steps, default the period.
     delay [s]: from a measurement until its control acts; the state is predicted over this time.
     deadline [s]: plans that take longer are dropped, and the last plan is tracked with its feedback; default: none are dropped. It
@@ -181,7 +182,9 @@ class MPC:
         if self._origin is None:
             self._origin = t
             first = replace(self._first_plan, start=self._delay)
-            arguments = (self._problem, self._planner, self._worker, self._timing, first, (), self._recorder)
+            horizon = self._horizon
+            problem = _Observed(self._problem, horizon, t) if isinstance(horizon, Following) else self._problem
+            arguments = (problem, self._planner, self._worker, self._timing, first, (), self._recorder)
             start = self._ocp.x0 if x is None else x
             self._control = Control(Planning(*arguments), start, self._recorder)
         return self._origin
@@ -248,6 +251,22 @@ class MPC:
         """Statistics of at most RECENT latest solves and events, see :func:`~trajopt.replanning.run_log.statistics_of`."""
         recorder = self._recorder
         return statistics_of(recorder.solves, self._worker.spells(), recorder.events)
+
+
+class _Observed(NamedTuple):
+    """Horizon of a controller whose first step was at ``origin`` [s]: its problems, and the states for the user's horizon."""
+
+    problem: Callable[[float], OCP | None]
+    horizon: Following
+    origin: float
+
+    def __call__(self, t: float) -> OCP | None:
+        """Problem at t [s] after the first step."""
+        return self.problem(t)
+
+    def observe(self, t: float, x: Array) -> None:
+        """Pass on the estimated state x (nx,) at t [s] after the first step."""
+        self.horizon.observe(t + self.origin, x)
 
 
 def planner_of(ocp: OCP, solver: str | Planner, options: Any = None) -> Planner:

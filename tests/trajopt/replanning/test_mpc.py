@@ -239,6 +239,17 @@ def test_bounds_on_controls_change_by_the_horizon():
     assert mpc.step(np.zeros(2)) == pytest.approx(0.5)
 
 
+def test_a_horizon_that_observes_gets_the_estimated_states_at_the_times_of_the_caller():
+    class Following(RecedingHorizon):
+        def observe(self, t, x):
+            seen.append((t, x[0]))
+
+    seen, mpc = [], to.MPC(problem(), period=PERIOD, horizon=Following(problem()))
+    run(mpc, 3, x=(0.3, 0.0), start=100.0)
+    np.testing.assert_allclose([t for t, _ in seen], 100.0 + PERIOD * np.arange(3))
+    assert seen[0][1] == 0.3 and len({x for _, x in seen}) == 3
+
+
 def test_failed_plans_leave_the_last_one_in_force():
     mpc = to.MPC(problem(), Failing(RealTimeSLQ(), 3), period=PERIOD)
     assert run(mpc, 60)[-1, 0] == pytest.approx(1.0, abs=1e-3)
