@@ -4,7 +4,8 @@
 
 with p the base's position in the world, R its rotation, (v, omega) its velocity in its own frame, and the Euler
 angles of R = R_x(a) R_y(b) R_z(c), as in the Control Toolbox, so that its weights apply (Giftthaler et al. 2018).
-The reference velocity v_ref is in the world. The angles are regular for a pitch |b| below a right angle.
+The difference of the last angle is that within half a turn. The reference velocity v_ref is in the world. The
+angles are regular for a pitch |b| below a right angle.
 """
 
 from __future__ import annotations
@@ -103,10 +104,11 @@ def base_state_cost(
 
 def _residual(nq: int, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> list[Scalar]:
     R, v = rotation(x), x[nq:]
-    angles = euler_xyz(R)
+    (roll, pitch, _), (reference, turned) = euler_xyz(R), (p["attitude"], p["attitude"][2])
+    c, s = sm.cos(turned), sm.sin(turned)
     wanted = [R[0][i] * p["velocity"][0] + R[1][i] * p["velocity"][1] + R[2][i] * p["velocity"][2] for i in range(3)]
     return [
-        *(angles[i] - p["attitude"][i] for i in range(3)),
+        *(roll - reference[0], pitch - reference[1], sm.atan2(-R[0][1] * c - R[0][0] * s, R[0][0] * c - R[0][1] * s)),
         *(x[i] - p["position"][i] for i in range(3)),
         *(x[7 + i] - p["joints"][i] for i in range(nq - 7)),
         *(v[3 + i] for i in range(3)),
