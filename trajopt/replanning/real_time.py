@@ -27,6 +27,11 @@ use the exact Hessian of the cost, if that is compiled. Its blocks Q are replace
 negative eigenvalues (N. J. Higham, Linear Algebra Appl. 103, 1988). The unmodified Q may also give a convex problem, but often one
 whose gains make a robot fall. The option ``curved`` selects the exact Hessian from the first step on.
 
+One step may also fail by far: from a state far from the plan, or after a jump of the goal behind the robot, the cheapest of these
+motions may cost a multiple of the plan, and later ones diverge. If the cost exceeds that of the plan, and the cost that the LQ
+problem predicts, by more than their size (:func:`_is_lost`), the solution is that of a complete solve from the state at rest
+(:func:`restarted`), if it is cheaper. It takes some ten iterations, and does not occur while a plan is followed.
+
 For problems with constraints see :mod:`trajopt.replanning.real_time_sqp`.
 """
 
@@ -34,23 +39,27 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Generator
-from typing import NamedTuple
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from dynamics_backends.protocol import Array
-from trajopt.guesses.guesses import WarmStart
+from trajopt.guesses.guesses import SolverCache, WarmStart, constant_guess
 from trajopt.lq.lapack import lapack, symmetric_eigen
-from trajopt.lq.lq import Bounds, LQStep, Policy
+from trajopt.lq.lq import Bounds, LQProblem, LQStep, Policy
 from trajopt.lq.lq_solver import shared_lq
 from trajopt.problem.guess import Guess
 from trajopt.problem.ocp import OCP
+from trajopt.replanning.plan import fault_of
 from trajopt.results.records import IterationRecord
 from trajopt.results.solution import Solution
 from trajopt.results.status import Status
 from trajopt.solvers import termination
+from trajopt.solvers.feedback import tracking_gains
 from trajopt.solvers.options import SLQOptions
 from trajopt.solvers.rules.regularization import Regularization
+from trajopt.solvers.solve import solve
 from trajopt.stage.evaluation import Direction, Shooting, StageEvaluator
 from trajopt.stage.evaluators import evaluator_for
 from trajopt.validation.validation import reject_constraints
@@ -95,8 +104,10 @@ STEP_LENGTHS = np.array([1.0, 0.5, 0.25, 0.125, 0.0])
 MAX_SHORTENED = 2
 """Number of consecutive shortened steps before the exact Hessian is used; single ones also occur in good runs."""
 ROUNDING = 1e-12
-"""Relative difference of costs below which the longer step is preferred, and relative size below which steps are not shortened: the
-costs at a goal that is reached, and differences between them, are rounding errors."""
+"""Relative difference of costs below which the longer step is preferred; also the size of costs that are rounding errors, and the
+relative size below which steps are not shortened."""
+RESTART = SLQOptions(globalization="filter", max_iterations=50)
+"""Options of :func:`slq` for a solve from the state at rest. The filter closes gaps of cold starts that the merit leaves open."""
 
 
 class Trajectory(NamedTuple):
@@ -130,6 +141,7 @@ class RealTimeSLQ(RealTimePlanner):
         self._regularization = Regularization.from_options(SLQOptions())
         self._started = False
         self._cached: dict[str, StageEvaluator] = {}
+        self._restarts = SolverCache()
 
     @property
     def mu(self) -> float:
@@ -140,8 +152,9 @@ class RealTimeSLQ(RealTimePlanner):
         """One SLQ step about the guess of a warm start, as a generator that receives the state x0 after its preparation.
 
         The preparation computes the derivatives and, without finite bounds on controls, the Riccati sweep. The solution has the
-        gains of the step and no feed-forward (k = 0). If Quu is not positive definite, it is the guess. Raises ValueError for
-        constraints other than bounds on controls.
+        gains of the step and no feed-forward (k = 0). If Quu is not positive definite, it is the guess. If the search finds no
+        step of reasonable cost, it is that of a complete solve if that is cheaper. Raises ValueError for constraints other than
+        bounds on controls.
         """
         reject_constraints(ocp, "RealTimeSLQ")
         if not self._started and (self.search or self.curved) and not self._curved:
@@ -170,6 +183,11 @@ class RealTimeSLQ(RealTimePlanner):
         elif self.search:
             motion = self._searched(evaluator, Guess(xs, us), x0, policy, step)
             mu = self.mu
+            if _is_lost(motion.cost, expansion.cost, lq, step):
+                found = restarted(ocp, x0, "slq", RESTART, self._restarts)
+                if not motion.cost <= found.cost:
+                    self._regularization, self._shortened = Regularization.from_options(SLQOptions()), 0
+                    return found
         else:  # the full step, whose gaps are of second order; the cost is that before the step
             plan = us + step.du if bounds is None else np.clip(us + step.du, us + bounds[0], us + bounds[1])
             moved = np.ascontiguousarray(evaluator.manifold.integrate(xs.T, step.dx.T).T)
@@ -223,6 +241,34 @@ def _slq_status(policy: Policy, motion: Trajectory, mu: float, hessian: str) -> 
 def _is_rounding(move: Array, about: Array) -> bool:
     """True if a move is at most ROUNDING, relative to the largest number that is moved if that is above 1."""
     return bool(np.abs(move).max(initial=0.0) <= ROUNDING * np.abs(about).max(initial=1.0))
+
+
+def _is_lost(cost: float, planned: float, lq: LQProblem, step: LQStep) -> bool:
+    """True if the cost after a step exceeds that of the guess plus its predicted rise by more than the sum of their magnitudes.
+
+    planned: cost of the guess. Also True for a cost that is not finite.
+    """
+    most = planned + abs(planned) + ROUNDING
+    if cost <= most:  # no rise is needed
+        return False
+    with np.errstate(all="ignore"):
+        dx, du = step
+        curved = (lq.Q @ dx[..., None])[..., 0], (lq.R @ du[..., None] + 2.0 * (lq.S @ dx[:-1, :, None]))[..., 0]
+        rise = max(0.0, float(np.vdot(dx, lq.q + 0.5 * curved[0]) + np.vdot(du, lq.r + 0.5 * curved[1])))
+        return not cost <= most + 2.0 * rise
+
+
+def restarted(ocp: OCP, x0: Array, solver: str, options: Any, cache: SolverCache) -> Solution:
+    """Solution by a solver with these options from the state x0 (nx,), which is the guess at every knot.
+
+    A solution that can be executed but has only zero gains gets tracking gains.
+    """
+    here = replace(ocp, x0=x0)
+    start = WarmStart(constant_guess(here), cache=cache)
+    found = solve(here, solver=solver, options=options, warm_start=start, check=False)
+    if fault_of(found) is None and not found.K.any():
+        return replace(found, K=tracking_gains(here, found.xs, found.us))
+    return found
 
 
 def _semidefinite(Q: Array) -> Array:

@@ -240,18 +240,47 @@ def test_rounding_errors_at_a_goal_that_is_reached_shorten_no_step():
     assert planner.respond(x).history[0].hessian == "gauss_newton" and planner.mu == 0.0
 
 
-def test_a_step_without_a_finite_trial_is_refused(monkeypatch):
+def test_a_step_without_a_finite_trial_is_replaced_by_a_solve(monkeypatch):
     from trajopt.stage.evaluation import StageEvaluator
 
     ocp, whole = far_reach([1.5, 0.0, -3.0], 10.0), StageEvaluator.rollout
     planner = RealTimeSLQ()
     planner.prepare(ocp, cold(ocp))
     monkeypatch.setattr(StageEvaluator, "rollout", lambda *a: whole(*a)._replace(cost=np.full(5, np.nan)))
-    assert planner.respond(ocp.x0).history[0].step_length == 0.0
-    assert planner.mu > 0.0
+    assert planner.respond(ocp.x0).cost == pytest.approx(to.solve(ocp, solver="ddp").cost, rel=1e-3)
     planner.prepare(ocp, cold(ocp))
     monkeypatch.undo()
     assert planner.respond(ocp.x0).history[0].hessian == "exact"
+
+
+def reach_of_seven_joints():
+    """An arm that holds a point."""
+    model = load_robot("gen3")
+    system, n = to.FreeBody(model), model.nv
+    dynamics = to.SampledSystem(make_backend(system, "analytic"), "semi_implicit_euler")
+    x0, speed = np.zeros(2 * n), np.repeat([0.0, 1.0], n)
+    x0[:n] = [0.0, 0.6, 0.0, 1.6, 0.0, 0.9, 0.0]
+    hold = to.inverse_dynamics(model, x0[:n], np.zeros(n), np.zeros(n))
+    here = to.frame_placement(model, x0[:n], "EndEffector")[1]
+    goal = [to.frame_position_cost(model, system.manifold, "EndEffector", here, w, "goal") for w in (300.0, 1e3)]
+    slow = [to.state_cost(system.manifold, x0, w * speed) for w in (0.5, 1.0)]
+    running = [to.control_cost(n, hold, 1e-3), goal[0], slow[0]]
+    return to.OCP.single_phase(dynamics, x0, 30, 0.02, running, [goal[1], slow[1]], model=model)
+
+
+def test_a_loop_may_start_far_from_the_first_plan():
+    """The search alone diverges to infinite velocities in all four runs."""
+    ocp = reach_of_seven_joints()
+    first, plant = to.solve(ocp), to.Simulator(ocp.phases[0].dynamics)
+    goal = to.frame_placement(ocp.model, ocp.x0[:7], "EndEffector")[1]
+    for seed in range(4):
+        x = ocp.x0 + np.r_[np.random.default_rng(seed).uniform(-1.5, 1.5, 7), np.zeros(7)]
+        mpc, fastest = to.MPC(ocp, initial_plan=first), 0.0
+        for _ in range(100):
+            x = plant.advance(x, mpc.step(x)[None], 0.01)
+            fastest = max(fastest, np.abs(x[7:]).max())
+        assert fastest < 12.0 and np.linalg.norm(to.frame_placement(ocp.model, x[:7], "EndEffector")[1] - goal) < 0.05
+        assert mpc.statistics()["failed"] == 0
 
 
 def test_negative_eigenvalues_of_the_exact_hessian_are_removed():
