@@ -276,8 +276,8 @@ def test_derivatives_are_a_setting(config, method):
 
 @pytest.mark.parametrize("method", ["casadi_ad", "complex_step"])
 def test_derivatives_of_plans_around_an_obstacle_are_a_setting(method):
-    """One real-time iteration of SQP on few knots."""
-    overrides = ["engine='numpy'", "problem.horizon=3", "problem.substeps=1", "replan.mode='real_time'"]
+    """A solve from rest and one real-time iteration of SQP on few knots."""
+    overrides = ["engine='numpy'", "problem.horizon=8", "problem.substeps=1", "replan.mode='real_time'"]
     overrides += [
         "replan.duration=0.1",
         "replan.tick=0.05",

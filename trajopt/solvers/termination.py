@@ -305,12 +305,6 @@ def impossible(reason: str) -> Status:
     return Status(StatusCode.INFEASIBLE, f"The solve was not started: {reason}.")
 
 
-def infeasible_qp() -> Status:
-    """Status "infeasible" of a real-time iteration whose linearized constraints no step satisfies."""
-    advice = "Relax the constraints by a penalized slack, or try another qp_solver."
-    return Status(StatusCode.INFEASIBLE, "The linearized constraints contradict each other.", advice=advice)
-
-
 def overdetermined(at: Measured) -> Status:
     """Status "stalled" of a problem with more equations than variables; the equations may still agree."""
     result = f"There are more equations than free variables{_after(at.iterations)}"

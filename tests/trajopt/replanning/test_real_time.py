@@ -366,9 +366,27 @@ def test_contradictory_constraints_are_a_failed_solve():
     ocp = walled(limit=0.1)  # too weak to stop before the wall
     planner = RealTimeSQP()
     planner.prepare(ocp, still(ocp))
-    assert planner.respond(np.array([0.7, 3.0])).status.code == StatusCode.INFEASIBLE
+    assert planner.respond(np.array([0.7, 3.0])).status.code == StatusCode.LOCALLY_INFEASIBLE
     with pytest.raises(RuntimeError, match="prepare before"):
         RealTimeSQP().respond(np.zeros(2))
+
+
+def test_an_obstacle_that_crosses_the_plan_is_avoided_at_low_speed():
+    """The full step alone gives a first plan with speeds of 67 rad/s."""
+    ocp = reach_of_seven_joints()
+    model, manifold = ocp.model, ocp.manifold
+    tool = to.frame_placement(model, ocp.x0[:7], "EndEffector")[1]
+    points = to.link_points(model, "EndEffector", 0.1)
+    sphere = to.sphere_obstacle(model, manifold, points, tool + [0.0, 0.35, 0.0], 0.08)
+    held = (to.joint_limits(model, manifold), sphere)
+    ocp = replace(ocp, phases=(replace(ocp.phases[0], constraints=held),), terminal_constraints=held)
+    mpc, plant, x = to.MPC(ocp), to.Simulator(ocp.phases[0].dynamics), ocp.x0
+    for k in range(20):
+        times = 0.01 * k + ocp.times
+        mpc.set("obstacle", center=tool + np.outer(0.35 - 0.5 * np.sin(2.0 * times), [0.0, 1.0, 0.0]))
+        x = plant.advance(x, mpc.step(x)[None], 0.01)
+        assert np.abs(mpc.plan.xs[:, 7:]).max() < 4.0 and np.abs(x[7:]).max() < 2.0
+    assert mpc.statistics()["failed"] == 0
 
 
 @pytest.mark.parametrize("planner", [RealTimeSQP(), ConvergedPlanner("sqp", {"hessian": "gauss_newton"})])
