@@ -25,7 +25,7 @@ from trajopt.problem.ocp import OCP
 from trajopt.problem.terms import Values, quaternion_error
 from trajopt.replanning.converged_planner import ConvergedPlanner
 from trajopt.replanning.measurements import Measurement
-from trajopt.replanning.plan import Following, Horizon, Plan, RecedingHorizon, fault_of, warm_start
+from trajopt.replanning.plan import Following, Horizon, Plan, RecedingHorizon, fault_of, not_finite, warm_start
 from trajopt.replanning.planning import Control, Planner, Planning, require_whole_steps
 from trajopt.replanning.real_time import RealTimeSLQ
 from trajopt.replanning.real_time_sqp import RealTimeSQP
@@ -33,7 +33,7 @@ from trajopt.replanning.run_log import EventKind, RunRecorder, statistics_of
 from trajopt.replanning.simulator import Model
 from trajopt.replanning.workers import RECENT, SAME_TIME, ImmediateWorker, Timing, Worker
 from trajopt.results.solution import Solution
-from trajopt.solvers.registry import solver_names
+from trajopt.solvers.registry import chosen_options, solver_names
 from trajopt.solvers.solve import solve
 
 REAL_TIME = "real_time"
@@ -61,10 +61,10 @@ class MPC:
     initial_plan: plan or solution that is tracked first; default: the solution from x0.
 
     The constructor solves once, unless ``initial_plan`` is given, runs the planner once and predicts one step, so that missing code
-    is compiled before the first step. Raises ValueError if that solve finds no plan, for invalid times, for a tick that is not the
-    time step of discrete dynamics, and for a period longer than ``ocp`` without ``horizon``, TypeError for a solver that is neither
-    a name nor a planner, and for other arguments of a wrong type, UnknownName for an unknown solver or option, and the errors of
-    :func:`trajopt.solve` for an invalid problem.
+    is compiled before the first step. Raises ValueError if that solve finds no plan, for an initial plan with NaN or infinity, for
+    invalid times, for a tick that is not the time step of discrete dynamics, and for a period longer than ``ocp`` without
+    ``horizon``, TypeError for a solver that is neither a name nor a planner, and for other arguments of a wrong type, UnknownName
+    for an unknown solver or option, and the errors of :func:`trajopt.solve` for an invalid problem.
 
     >>> import trajopt as to
     >>> cart = to.FunctionMap(lambda x, u, t, p: [x[1], u[0]], 2, 1, second_order=True)
@@ -119,6 +119,9 @@ class MPC:
             if isinstance(initial_plan, Plan)
             else Plan.from_solution(initial_plan or self._first_solution(solver, options), 0.0, self._ocp)
         )
+        wrong = not_finite(self._first_plan)
+        if wrong is not None:
+            raise ValueError(f"initial_plan: {wrong} is not finite; leave it out, or pass a plan that was solved")
         self._planner.prepare(ocp, warm_start(self._first_plan, ocp, self._first_plan.start))
         self._planner.respond(ocp.x0)
         if horizon is None:
@@ -128,12 +131,15 @@ class MPC:
         self._latest, self._measured = -np.inf, True
 
     def _first_solution(self, solver: str | Planner, options: Any) -> Solution:
-        """Solution of ``ocp`` from x0, by the named solver; by the default solver and options for "real_time" and a planner.
+        """Solution of ``ocp`` from x0, by the named solver without its time limit, which is meant for compiled functions.
 
-        Raises ValueError if it cannot be executed.
+        By the default solver and options for "real_time" and a planner. Raises ValueError if it cannot be executed.
         """
-        named = isinstance(solver, str) and solver != REAL_TIME
-        result = solve(self._ocp, solver=solver, options=options) if named else solve(self._ocp)  # type: ignore[arg-type]
+        if isinstance(solver, str) and solver != REAL_TIME:
+            _, chosen = chosen_options(solver, options)
+            result = solve(self._ocp, solver=solver, options=replace(chosen, time_limit=None))
+        else:
+            result = solve(self._ocp)
         fault = fault_of(result)
         if fault is not None:
             raise ValueError(f"no first plan from x0: {fault}; pass initial_plan, or change the problem")

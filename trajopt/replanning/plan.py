@@ -165,12 +165,26 @@ ACCEPTED = (
 """Status codes of plans that a loop executes; feedback and the next plan correct errors of time steps and short horizons."""
 
 
+LIMITS = (StatusCode.MAX_ITERATIONS, StatusCode.TIME_LIMIT)
+"""Status codes of plans that are accepted only after an iteration; before it, they are the guess."""
+
+
 def fault_of(solution: Solution) -> str | None:
-    """Reason why a solution must not be executed (numbers that are not finite, a status not in ACCEPTED), or None."""
-    for name in ("xs", "us", "K"):
-        if not np.isfinite(getattr(solution, name)).all():
-            return f"{name} of the solution is not finite"
+    """Reason why a solution must not be executed, or None.
+
+    Reasons are numbers that are not finite, a status not in ACCEPTED, and a limit that ended the solve before its first iteration.
+    """
+    wrong = not_finite(solution)
+    if wrong is not None:
+        return f"{wrong} of the solution is not finite"
+    if solution.iterations == 0 and solution.status.code in LIMITS:
+        return f"{solution.status.code} before the first iteration: the solution is the guess; raise this limit"
     return None if solution.status.code in ACCEPTED else str(solution.status)
+
+
+def not_finite(plan: Plan | Solution) -> str | None:
+    """Name of the first of the arrays xs, us and K that is not finite; None if all are."""
+    return next((name for name in ("xs", "us", "K") if not np.isfinite(getattr(plan, name)).all()), None)
 
 
 def warm_start(plan: Plan, ocp: OCP, start: float) -> WarmStart:

@@ -120,6 +120,24 @@ def test_a_load_is_carried_once_the_dynamics_have_its_mass(solver):
         mpc.set("dynamics", weight=1.0)
 
 
+@pytest.mark.parametrize("name", ["xs", "us", "K"])
+def test_an_initial_plan_is_finite(name):
+    good = to.solve(problem())
+    bad = replace(good, **{name: np.full_like(getattr(good, name), np.nan)})
+    for plan in (bad, to.Plan.from_solution(bad, 0.0)):
+        with pytest.raises(ValueError, match=f"initial_plan: {name} is not finite; leave it out"):
+            to.MPC(problem(), period=PERIOD, initial_plan=plan)
+
+
+def test_solves_that_end_before_an_iteration_fail():
+    ocp = replace(problem(), x0=np.array([-0.3, 0.8]))
+    with pytest.raises(ValueError, match="no first plan from x0: max_iterations before the first iteration"):
+        to.MPC(ocp, "slq", options={"max_iterations": 0}, period=PERIOD)
+    mpc = to.MPC(ocp, "slq", options={"time_limit": 1e-9}, period=PERIOD)  # the first solve has no time limit
+    xs = run(mpc, 20, x=ocp.x0)
+    assert mpc.statistics()["failed"] >= 19 and abs(xs[-1, 0] - 1.0) < 0.05  # the first plan solves the first problem
+
+
 def test_bounds_that_no_value_satisfies_are_refused():
     ocp = problem()
     (phase,) = ocp.phases

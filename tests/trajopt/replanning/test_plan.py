@@ -310,6 +310,8 @@ def test_unusable_plans_have_a_fault():
     assert fault_of(good) is None
     assert fault_of(replace(good, status=Status(StatusCode.TIME_LIMIT, "Stopped."))) is None
     assert fault_of(replace(good, status=Status(StatusCode.INFEASIBLE, "No way."))) == "infeasible: No way."
+    unbegun = replace(good, iterations=0, status=Status(StatusCode.MAX_ITERATIONS, "Stopped."))
+    assert fault_of(unbegun).startswith("max_iterations before the first iteration: the solution is the guess")
     for name in ("xs", "us", "K"):
         bad = getattr(good, name).copy()
         bad.flat[3] = np.inf
