@@ -9,7 +9,8 @@ It needs rclpy and the messages named below, and trajopt; the toolkit itself nee
     publishes to    effort_controller/commands   std_msgs/Float64MultiArray    controls [N m, N] in the order of the problem
 
 At each tick of its timer it plans from the newest measured state; without a new one the model predicts it. Nothing is published
-before the first measurement.
+before the first measurement, and once the last one is older than PATIENCE, until the next one: configure the effort controller to
+stop the robot without commands.
 """
 
 from __future__ import annotations
@@ -28,6 +29,10 @@ import trajopt as to
 
 LATEST = 1
 """Depth of the queues: the newest message counts, not all of them."""
+
+
+PATIENCE = 0.1
+"""Longest time [s] without a measured state in which efforts are published."""
 
 
 class MPCNode(Node):
@@ -63,7 +68,8 @@ class MPCNode(Node):
         if self.measured:
             x, self.x = self.x, None
             u = self.mpc.step(x, 1e-9 * self.get_clock().now().nanoseconds)
-            self.efforts.publish(Float64MultiArray(data=u.tolist()))
+            if self.mpc.measurement_age <= PATIENCE:
+                self.efforts.publish(Float64MultiArray(data=u.tolist()))
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

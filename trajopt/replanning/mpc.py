@@ -128,7 +128,8 @@ class MPC:
             self._horizon(0.0)
         Model(ocp).step(ocp.x0, self._first_plan.us[0], 0.0, self._timing.tick)
         self._origin: float | None = None  # time of the first step
-        self._latest, self._measured = -np.inf, True
+        self._latest = self._measured = -np.inf  # times of the last step and of the last measurement
+        self._missing = False  # True in a gap without measurements
 
     def _first_solution(self, solver: str | Planner, options: Any) -> Solution:
         """Solution of ``ocp`` from x0, by the named solver without its time limit, which is meant for compiled functions.
@@ -150,9 +151,9 @@ class MPC:
         """Control (nu,) for the state x (nx,) measured at t [s], to be applied from ``delay`` later until that of the next step.
 
         x: None without a measurement; the model then predicts the state, as for one with NaN, infinity, a masked entry, or a
-        quaternion that is not of unit length (UNIT_WITHIN). t: default one tick after the last step, at first 0. Raises ValueError
-        for a state of another shape or without numbers, for a time that is not a finite number, and for one before the last step;
-        then nothing has changed.
+        quaternion that is not of unit length (UNIT_WITHIN). Stop the robot once :attr:`measurement_age` is more than the model
+        predicts well. t: default one tick after the last step, at first 0. Raises ValueError for a state of another shape or
+        without numbers, for a time that is not a finite number, and for one before the last step; then nothing has changed.
         """
         x = None if x is None else _state(x, self._ocp.manifold.nx)
         t = self._time(t)
@@ -162,9 +163,10 @@ class MPC:
             self._recorder.event(now, EventKind.BAD_MEASUREMENT, f"{fault}; using the model prediction")
         elif x is not None:
             self._control.observer.correct(Measurement(now - self._delay, x))
-        elif self._measured:  # one event for each gap
+            self._measured = t
+        elif not self._missing:  # one event for each gap
             self._recorder.event(now, EventKind.NO_MEASUREMENT, "no measured state; using the model prediction")
-        self._measured = x is not None
+        self._missing = x is None
         return self._control.at(round(now / self._timing.tick), now)[1].copy()
 
     def _time(self, t: float | None) -> float:
@@ -252,6 +254,11 @@ class MPC:
             return self._first_plan
         plan = self._control.planning.plan
         return replace(plan, start=plan.start + self._origin)
+
+    @property
+    def measurement_age(self) -> float:
+        """Time [s] from the last measured state to the last step; infinite before the first one."""
+        return self._latest - self._measured if np.isfinite(self._measured) else np.inf
 
     def statistics(self) -> Mapping[str, Any]:
         """Statistics of at most RECENT latest solves and events, see :func:`~trajopt.replanning.run_log.statistics_of`."""

@@ -129,6 +129,15 @@ def test_an_initial_plan_is_finite(name):
             to.MPC(problem(), period=PERIOD, initial_plan=plan)
 
 
+def test_the_age_of_the_last_measurement_is_known():
+    mpc, x = to.MPC(problem(), period=PERIOD, delay=0.02), np.zeros(2)
+    ages = [mpc.measurement_age]
+    for k, measured in enumerate([None, x, x, None, np.full(2, np.nan), x]):
+        mpc.step(measured, 100.0 + k * PERIOD)
+        ages.append(mpc.measurement_age)
+    np.testing.assert_allclose(ages, [np.inf, np.inf, 0.0, 0.0, PERIOD, 2 * PERIOD, 0.0], atol=1e-9)
+
+
 def test_solves_that_end_before_an_iteration_fail():
     ocp = replace(problem(), x0=np.array([-0.3, 0.8]))
     with pytest.raises(ValueError, match="no first plan from x0: max_iterations before the first iteration"):

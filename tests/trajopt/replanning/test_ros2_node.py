@@ -110,6 +110,18 @@ def test_the_node_drives_the_robot_to_its_goal(ros):
     assert node.mpc.statistics()["events"] == {"no measurement": 10}
 
 
+def test_efforts_end_without_measurements_and_begin_again_with_them(ros):
+    ocp = reach()
+    node, sent = ros.MPCNode(ocp, RATE), []
+    for k in range(30):
+        node.now = int(3e7 * k)
+        if k < 5 or k >= 20:
+            node.heard["joint_states"](state_of(ocp, ocp.x0, [1, 0]))
+        node.timer_of[1]()
+        sent.append(len(node.sent["effort_controller/commands"]))
+    assert np.flatnonzero(np.diff(sent, prepend=0)).tolist() == [*range(8), *range(20, 30)]  # up to 0.1 s after step 4
+
+
 def test_a_message_without_all_joints_is_ignored(ros):
     ocp = reach()
     node = ros.MPCNode(ocp, RATE)
