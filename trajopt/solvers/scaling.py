@@ -5,16 +5,18 @@
 Solvers compare and add up numbers of all states, controls and rows: in filters and merit functions, regularizations, pushes from
 bounds and absolute tolerances. They therefore solve problems in meters and watts well only if all sizes are near one (J. T. Betts,
 Practical Methods for Optimal Control Using Nonlinear Programming, section 1.16.5). The size of a state is the largest of x0, guess,
-goals and bounds; that of a state or control without such numbers is what moves a state of known size by its size. Bounds far beyond
-that are loose and do not count. Cost and rows are scaled by their largest scaled gradients.
+goals and references of costs; that of a state or control without such numbers is what moves a state of known size by its size.
+Small numbers of x0 and guess do not count, as they may be perturbations or rounding errors of states that move far. Bounds far
+beyond these sizes are loose and do not count. Cost and rows are scaled by their largest scaled gradients.
 
 A problem whose sizes are all moderate is not scaled.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -26,6 +28,7 @@ from dynamics_backends.scalar import Rows, Scalar
 from dynamics_backends.stretched_map import Durations
 from dynamics_backends.user_backend import UserBackend
 from trajopt.guesses.guesses import WarmStart
+from trajopt.problem import residuals
 from trajopt.problem.constraints import Constraint, chosen_coordinates
 from trajopt.problem.goals import Goal
 from trajopt.problem.guess import Guess
@@ -40,11 +43,16 @@ from trajopt.step.sensitivities import SampledSystem
 MODERATE = 1e3
 """A problem is scaled if a size is above this number or below its inverse; a cost above its square."""
 EXTREME = 100.0
-"""Sizes are computed only if a number of the problem is above this number or below its inverse; a weight above its square."""
+"""Sizes are computed only if a number of the problem is above this number or below its inverse; a weight above its square. Numbers
+of x0 and guess below its inverse are no sizes."""
 LOOSE = 100.0
 """Multiple of the size of a state or control from which on a bound is loose."""
+ROUNDED = 1e-12
+"""Goals and references up to this number are zero with rounding errors."""
 SAMPLES, SPREAD = 4, 0.3
 """Number of motions at which derivatives are sampled, and distance of all but the first from the guess, in sizes."""
+PASSES = 4
+"""Number of times that sizes are derived from such derivatives, each time at distances of the last sizes."""
 SHRINK = 1e-2
 """Factor on the distance of the controls from one of these motions to the next."""
 SCALED = "Numbers of the solver are those of the problem scaled by sizes of its states, controls, rows and cost."
@@ -296,22 +304,6 @@ class _Samples:
                 for stage, k, u in zip(self._stages, self._knots, controls, strict=True)
             ]
 
-    def distances_to_goals(self) -> Array:
-        """Return how far (nx,) the last state of the guess is from meeting terminal equalities, and least terminal costs.
-
-        By one Newton step in each state alone; of several equalities and the cost, the shortest step counts. Zero without a step.
-        """
-        at = self._knots[-1]
-        d = self._stages[-1].first(self.guess.xs[at], self.guess.us[:1, :0], self.guess.xs[:0], quadratic=True)
-        group = with_rows(self.ocp)[-1]
-        low, high = (np.concatenate([np.zeros(0), *(c.bounds(1)[side][0] for c in group)]) for side in (0, 1))
-        missing = np.where(low == high, np.abs(d.values.g[0] - low), 0.0)
-        missing = np.append(missing[:, None] + 0.0 * d.gx[0], np.abs(d.lx), axis=0)
-        slopes = np.append(np.abs(d.gx[0]), np.abs(np.diagonal(d.Q[0]))[None], axis=0)
-        steps = np.divide(missing, slopes, out=np.full_like(missing, np.inf), where=(missing > 0.0) & (slopes > 0.0))
-        shortest = steps.min(axis=0, initial=np.inf)
-        return np.where(np.isfinite(shortest), shortest, 0.0)
-
     def slopes(self, states: Array, units: list[Array]) -> tuple[Array, list[Array]]:
         """Return how far states move states (n, n), and the controls of each phase move them (n, m), medians over the motions.
 
@@ -371,19 +363,33 @@ def _typical(values: list[Array], shape: tuple[int, int]) -> Array:
 
 def _sizes(ocp: OCP, guess: Guess, samples: _Samples) -> tuple[Array, list[Array]]:
     """Return the factors of the states (nx,), and of the controls (nu,) of each phase."""
-    a = np.maximum.reduce([np.abs(ocp.x0), np.abs(guess.xs).max(axis=0), _goals(ocp)])
-    a = np.where(a > 0.0, a, samples.distances_to_goals())
-    known, loose = a > 0.0, _bounds_on_states(ocp)
+    given = np.maximum(np.abs(ocp.x0), np.abs(guess.xs).max(axis=0))
+    known = np.maximum(np.where(given >= 1.0 / EXTREME, given, 0.0), _goals(ocp))
     guessed = [np.abs(guess.us[k]).max(axis=0) for k in ocp.phase_slices]
-    u = [q.copy() for q in guessed]
+    bounds = [np.zeros(ocp.nu) for _ in ocp.phases]
     if ocp.control_bounds is not None:
         finite = np.max([np.where(np.abs(b) < np.inf, np.abs(b), 0.0) for b in ocp.control_bounds], axis=0)
-        u = [
-            np.where(finite[k].max(axis=0) > 0.0, finite[k].max(axis=0), q)
-            for k, q in zip(ocp.phase_slices, u, strict=True)
-        ]
-    by_state, by_control = samples.slopes(a, u)
-    np.fill_diagonal(by_state, 0.0)
+        bounds = [finite[k].max(axis=0) for k in ocp.phase_slices]
+    a, u = known, [np.where(b > 0.0, b, q) for b, q in zip(bounds, guessed, strict=True)]
+    for _ in range(PASSES):
+        before = a, u
+        a, u = _derived(known, _bounds_on_states(ocp), bounds, guessed, *samples.slopes(a, u))
+    a, *u = (np.sqrt(old * new) for old, new in zip((before[0], *before[1]), (a, *u), strict=True))
+    for i, phase in enumerate(ocp.phases):
+        if isinstance(unwrapped(phase.dynamics.sampling.backend.map), Durations):  # type: ignore[union-attr]
+            count = phase.dynamics.nu
+            u[i][:count] = a[-count:]
+    return _powers_of_two(a), [_powers_of_two(q) for q in u]
+
+
+def _derived(
+    known: Array, loose: Array, bounds: list[Array], guessed: list[Array], by_state: Array, by_control: list[Array]
+) -> tuple[Array, list[Array]]:
+    """Return the sizes of all states (nx,), and of the controls (nu,) of each phase, by slopes; zero where none is found.
+
+    known: sizes of states, zero if unknown. loose: of their bounds. bounds, guessed: of the controls.
+    """
+    a, by_state = known.copy(), by_state * (1.0 - np.eye(len(known)))
 
     def from_moved() -> None:
         """Set unknown sizes to those that move a state of known size by its size, the smallest one."""
@@ -392,22 +398,19 @@ def _sizes(ocp: OCP, guess: Guess, samples: _Samples) -> tuple[Array, list[Array
                 a[j] = _moving(a, by_state[:, j])
 
     from_moved()
-    narrow = ~known & (loose > 0.0) & ((a == 0.0) | (loose <= LOOSE * a))
+    narrow = (known == 0.0) & (loose > 0.0) & ((a == 0.0) | (loose <= LOOSE * a))
     a[narrow] = loose[narrow]
     from_moved()
-    for q, B, at_guess in zip(u, by_control, guessed, strict=True):
-        for j in range(ocp.nu):
+    u = [np.where(b > 0.0, b, q) for b, q in zip(bounds, guessed, strict=True)]
+    for q, b, B, at_guess in zip(u, bounds, by_control, guessed, strict=True):
+        for j in range(len(q)):
             size = max(_moving(a, B[:, j]), at_guess[j])
-            if size > 0.0 and (q[j] == 0.0 or q[j] > LOOSE * size):
+            if size > 0.0 and (b[j] == 0.0 or b[j] > LOOSE * size):
                 q[j] = size
     for _ in a:  # states that move none of known size
         moved = np.max([by_state @ a, *(B @ q for B, q in zip(by_control, u, strict=True))], axis=0)
         a = np.where(a > 0.0, a, moved)
-    for i, phase in enumerate(ocp.phases):
-        if isinstance(unwrapped(phase.dynamics.sampling.backend.map), Durations):  # type: ignore[union-attr]
-            count = phase.dynamics.nu
-            u[i][:count] = a[-count:]
-    return _powers_of_two(a), [_powers_of_two(q) for q in u]
+    return a, u
 
 
 def _moving(sizes: Array, slopes: Array) -> float:
@@ -417,14 +420,28 @@ def _moving(sizes: Array, slopes: Array) -> float:
 
 
 def _goals(ocp: OCP) -> Array:
-    """Return the largest absolute value (nx,) of each state in terminal equalities."""
+    """Return the largest absolute value (nx,) of each state in terminal equalities, and in references of costs."""
     found = np.zeros(ocp.manifold.nx)
-    for c in ocp.terminal_constraints:
-        if (chosen := chosen_coordinates(c)) is not None:
-            low, high = (np.atleast_2d(b)[-1] for b in (c.lower, c.upper))
-            places = list(chosen)
-            found[places] = np.maximum(found[places], np.where(low == high, np.abs(low), 0.0))
-    return found
+    for part in (*ocp.terms(), *ocp.terminal_constraints):
+        places, values = _wanted(part)
+        found[list(places)] = np.maximum(found[list(places)], values)
+    return np.where(found > ROUNDED, found, 0.0)
+
+
+def _wanted(part: CostTerm | Constraint) -> tuple[Sequence[int], Array]:
+    """Return the places of the states that a term or a terminal constraint wants at values, and the largest absolute values."""
+    if isinstance(part, Constraint):
+        low, high = (np.atleast_2d(b)[-1] for b in (part.lower, part.upper))
+        counts = low == high
+        if (chosen := chosen_coordinates(part)) is not None:
+            return chosen, np.where(counts, np.abs(low), 0.0)
+    else:
+        counts = np.atleast_2d(part.weight).any(axis=0)
+    function = getattr(part.residual, "function", None)
+    if not (isinstance(function, partial) and function.func is residuals.state_difference):
+        return (), np.zeros(0)
+    reference = np.abs(np.atleast_2d(part.parameters["reference"])).max(axis=0)
+    return range(len(reference)), np.where(counts, reference, 0.0)
 
 
 def _bounds_on_states(ocp: OCP) -> Array:

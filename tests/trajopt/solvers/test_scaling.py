@@ -141,6 +141,38 @@ def test_sentences_of_checks_have_the_units_of_the_problem():
     assert found.meta["between_knots"]["amount"] > 1e4
 
 
+@pytest.mark.parametrize("tiny", [1e-4, 1e-9, 6e-17])
+def test_tiny_numbers_of_a_start_are_no_sizes(tiny):
+    """Perturbations and rounding errors of x0, and of guesses, say nothing on how far states move."""
+    pendulum = to.SampledSystem(to.FunctionMap(lambda x, u, t, p: [x[1], u[0] - 9.81 * np.sin(x[0])], 2, 1), "rk4")
+    up = to.state_cost(2, [np.pi, np.sin(np.pi)], [100.0, 10.0])
+    by_cost = to.OCP.single_phase(pendulum, [tiny, 0.0], 60, 0.05, [to.control_cost(1, weight=0.1)], [up])
+    by_goal = to.OCP.single_phase(
+        pendulum, [tiny, tiny], 60, 0.05, [to.control_cost(1)], terminal_constraints=[to.bounded(up, name="up")]
+    )
+
+    def drive(x, u, t, p):
+        return [x[2] * np.cos(x[3]), x[2] * np.sin(x[3]), u[0], u[1]]
+
+    end = [4.0, 0.0, 0.0, 0.0]
+    car = to.OCP.single_phase(
+        to.SampledSystem(to.FunctionMap(drive, 4, 2), "rk4"),
+        [0.0, tiny, 0.0, tiny],
+        50,
+        0.1,
+        [to.control_cost(2)],
+        constraints=[
+            to.residual_constraint("tree", lambda x, u, t, p: [(x[0] - 2) ** 2 + x[1] ** 2], 4, 1, lower=0.25)
+        ],
+        terminal_constraints=[to.state_bounds(4, end, end, name="end")],
+    )
+    for ocp in (by_cost, by_goal, car):
+        assert scaling_of(ocp, to.constant_guess(ocp)) is None
+    assert scaling_of(car, to.interpolated_guess(car, end)) is None
+    noise = tiny * np.random.default_rng(0).standard_normal((51, 4))
+    assert scaling_of(car, to.Guess(to.interpolated_guess(car, end).xs + noise, np.full((50, 2), tiny))) is None
+
+
 def test_moderate_problems_robots_and_discrete_maps_are_not_scaled():
     ocp, guess = near_one()
     assert scaling_of(ocp, guess) is None
