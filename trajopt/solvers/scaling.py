@@ -111,7 +111,11 @@ class Scaling:
     def warm_start(self, warm: WarmStart) -> WarmStart:
         """Return the scaled warm start."""
         guess = Guess(warm.guess.xs / self.states, warm.guess.us / self.controls)
-        multipliers = {name: y / self._multiplier(name) for name, y in warm.multipliers.items()}
+        given = {name: np.asarray(y) for name, y in warm.multipliers.items() if np.ndim(y) == 2}
+        factors = {name: self._multiplier(name, len(y)) for name, y in given.items()}
+        multipliers = {  # solvers ignore those of another width
+            name: y / factors[name] for name, y in given.items() if np.shape(factors[name])[-1:] in ((), y.shape[1:])
+        }
         return replace(warm, guess=guess, multipliers=multipliers)
 
     def _phase(self, phase: Phase, u: Array) -> Phase:
@@ -165,7 +169,7 @@ class Scaling:
             k=found.k * self.controls,
             K=found.K * self.controls[:, :, None] / self.states,
             cost=self.ocp.cost(xs, us),
-            multipliers={name: y * self._multiplier(name) for name, y in found.multipliers.items()},
+            multipliers={name: y * self._multiplier(name, len(y)) for name, y in found.multipliers.items()},
             history=tuple(self._record(record) for record in found.history),
             times=self.ocp.times_of(xs),
             meta=meta,
@@ -203,13 +207,28 @@ class Scaling:
         costs = {key: value * self.cost for key, value in entry.items() if key.startswith("cost") and value is not None}
         return {**entry, **costs}
 
-    def _multiplier(self, name: str) -> Any:
-        """Return the factors of the multipliers of a name."""
+    def _multiplier(self, name: str, knots: int) -> Any:
+        """Return the factors of the multipliers of a name at some number of knots."""
         if name in ("dynamics", "bounds on x"):
             return self.cost / self.states
         if name == "bounds on u":
-            return self.cost / self.controls
-        return self.cost / self.rows.get(name, 1.0)
+            last = self.ocp.horizon - 1  # of N + 1 knots if controls are interpolated
+            return self.cost / self.controls[np.minimum(np.arange(knots), last)]
+        if name in self.rows:
+            return self.cost / self.rows[name]
+        sizes = _sizes_of_bounds(self.ocp, self.states).get(name)
+        return self.cost if sizes is None else self.cost / sizes[np.minimum(np.arange(knots), len(sizes) - 1)]
+
+
+def _sizes_of_bounds(ocp: OCP, states: Array) -> dict[str, Array]:
+    """Return the sizes of the rows (K, nr) of bounds on states by the names of their multipliers; states (nx,): factors."""
+    parts = [("", c, phase.knots) for phase in ocp.phases for c in phase.constraints]
+    parts += [("terminal ", c, 1) for c in ocp.terminal_constraints]
+    found: dict[str, list[Array]] = {}
+    for prefix, c, knots in parts:
+        if (chosen := chosen_coordinates(c)) is not None:
+            found.setdefault(prefix + c.name, []).append(np.tile(states[list(chosen)], (knots, 1)))
+    return {name: np.concatenate(sizes) for name, sizes in found.items()}
 
 
 def scaling_of(ocp: OCP, guess: Guess) -> Scaling | None:

@@ -66,6 +66,31 @@ def test_multipliers_and_records_are_those_of_the_problem():
     assert found.problem is not None and found.problem.x0[0] == RADIUS
 
 
+def hoist(**fields):
+    """A mass of 20 t moves by 1000 km from rest to rest."""
+    step = to.SampledSystem(to.FunctionMap(lambda x, u, t, p: [x[1], u[0] / 2e4], 2, 1), "rk4")
+    end = to.state_bounds(2, [0.0, 0.0], [0.0, 0.0], name="end")
+    return to.OCP.single_phase(step, [1e6, 0.0], 40, 1.0, [to.control_cost(1)], terminal_constraints=[end], **fields)
+
+
+def test_multipliers_of_bounds_on_states_as_constraints():
+    """Shooting solvers name those by constraint; here they are the adjoints of the last state."""
+    ocp = hoist(constraints=[to.state_bounds(2, [-np.inf, -4e4], [np.inf, np.inf], name="slow")])
+    y = to.solve(ocp, solver="ipm").multipliers["bounds on x"][-1:]
+    found = to.solve(ocp, solver="slq")
+    np.testing.assert_allclose(found.multipliers["terminal end"], y, rtol=1e-4)
+    warm = to.WarmStart(to.Guess(found.xs, found.us), multipliers={**found.multipliers, "slow": np.zeros((3, 1))})
+    assert to.solve(ocp, solver="slq", warm_start=warm).status.success
+
+
+def test_interpolated_controls():
+    """Their bounds have multipliers at N + 1 knots."""
+    pytest.importorskip("cyipopt")
+    ocp = hoist(u_lower=-1e9, u_upper=1e9)
+    found = to.solve(ocp, solver="dms", options={"hold": "first_order"})
+    assert found.status.success and "scaling" in found.meta and found.multipliers["bounds on u"].shape == (41, 1)
+
+
 def test_gains_are_those_of_the_problem():
     """Of a linear-quadratic regulator, whose gains do not depend on the initial state."""
     step = to.SampledSystem(to.FunctionMap(lambda x, u, t, p: [1e3 * x[1], u[0]], 2, 1), "rk4")
