@@ -52,7 +52,7 @@ ROUNDED = 1e-12
 SAMPLES, SPREAD = 4, 0.3
 """Number of motions at which derivatives are sampled, and distance of all but the first from the guess, in sizes."""
 PASSES = 4
-"""Number of times that sizes are derived from such derivatives, each time at distances of the last sizes."""
+"""Maximum number of times that sizes are derived from such derivatives, each time at distances of the last sizes."""
 SHRINK = 1e-2
 """Factor on the distance of the controls from one of these motions to the next."""
 SCALED = "Numbers of the solver are those of the problem scaled by sizes of its states, controls, rows and cost."
@@ -389,16 +389,23 @@ def _sizes(ocp: OCP, guess: Guess, samples: _Samples) -> tuple[Array, list[Array
     if ocp.control_bounds is not None:
         finite = np.max([np.where(np.abs(b) < np.inf, np.abs(b), 0.0) for b in ocp.control_bounds], axis=0)
         bounds = [finite[k].max(axis=0) for k in ocp.phase_slices]
-    a, u = known, [np.where(b > 0.0, b, q) for b, q in zip(bounds, guessed, strict=True)]
-    for _ in range(PASSES):
-        before = a, u
-        a, u = _derived(known, _bounds_on_states(ocp), bounds, guessed, *samples.slopes(a, u))
-    a, *u = (np.sqrt(old * new) for old, new in zip((before[0], *before[1]), (a, *u), strict=True))
+    sizes = [known, *(np.where(b > 0.0, b, q) for b, q in zip(bounds, guessed, strict=True))]
+    before: list[list[Array]] = []
+    while len(before) < PASSES and not (before and all(map(_close, before[-1], sizes))):
+        before.append(sizes)
+        a, u = _derived(known, _bounds_on_states(ocp), bounds, guessed, *samples.slopes(sizes[0], sizes[1:]))
+        sizes = [a, *u]
+    a, *u = (np.sqrt(old * new) for old, new in zip(before[-1], sizes, strict=True))
     for i, phase in enumerate(ocp.phases):
         if isinstance(unwrapped(phase.dynamics.sampling.backend.map), Durations):  # type: ignore[union-attr]
             count = phase.dynamics.nu
             u[i][:count] = a[-count:]
     return _powers_of_two(a), [_powers_of_two(q) for q in u]
+
+
+def _close(before: Array, after: Array) -> bool:
+    """True if sizes differ by at most a half."""
+    return bool(np.allclose(before, after, rtol=0.5, atol=0.0))
 
 
 def _derived(
