@@ -176,7 +176,9 @@ def _solved(
         meta = {**solution.meta, **_meta(ocp, solver, dict(vars(chosen))), "solve_time": elapsed}
         meta["engines"] = slow.engines([s.backend.engine for s in _samplings(ocp)])
         meta["findings"] = [*warnings, *_findings(ocp, solution, check=check)]
-        meta["findings"] += _findings_on_numbers(numbers, solver, start.guess, found) if check else []
+        if check:
+            unit = "" if scaling is None else ", in scaled numbers"
+            meta["findings"] += _findings_on_numbers(numbers, solver, start.guess, found, unit)
         meta["findings"] += [approximated] if approximated else []
         if slow.parts:
             meta["not_compiled"] = slow.sentences(elapsed)
@@ -204,11 +206,13 @@ def _validated(ocp: OCP, guess: Guess, solver: str, options: Any, check: bool) -
     return []
 
 
-def _findings_on_numbers(ocp: OCP, solver: str, guess: Guess, solution: Solution) -> Iterator[str]:
-    """Yield findings about numbers below tolerances, and about a guess that was not left, of the problem as it was solved."""
-    if np.abs(solution.xs[-1] - ocp.x0).max() <= START_TOLERANCE:
-        yield from tiny_distances(ocp)
-    yield from tiny_bounds(ocp)
+def _findings_on_numbers(ocp: OCP, solver: str, guess: Guess, solution: Solution, unit: str) -> Iterator[str]:
+    """Yield findings about numbers below tolerances, and about a guess that was not left, of the problem as it was solved.
+
+    unit: end of sentences with numbers.
+    """
+    tiny = tiny_distances(ocp) if np.abs(solution.xs[-1] - ocp.x0).max() <= START_TOLERANCE else ()
+    yield from (f"{finding}{unit}" for finding in (*tiny, *tiny_bounds(ocp)))
     yield from _not_left(solver, ocp, guess, solution)
 
 
@@ -357,13 +361,16 @@ class _Solves:
         solution = scaling.solution(found)
         problem, status = with_goals_of(problem, solution), solution.status
         if not np.isfinite(solution.xs).all() or status.code in STOPPED:
-            return solution, problem
+            return replace(solution, status=replace(status, message=f"{status.message} {SCALED}")), problem
         meta = self.checked(problem, solution, problem).meta
-        message, own = status.message, sentences_of_checks(meta)
-        for key, sentence in sentences_of_checks(solution.meta).items():
+        message, own = status.message, sentences_of_checks(meta) | {"impossible": impossible_goal(problem)}
+        for key, sentence in (sentences_of_checks(solution.meta) | {"impossible": impossible_goal(solved)}).items():
             message = message.replace(sentence, own.get(key) or sentence) if sentence else message
-        status = replace(status, message=f"{message} {SCALED}")
-        return replace(solution, status=status, meta={**meta, "measures": solution.meta.get("measures")}), problem
+        if not status.acceptable and (violation := own["violation"]) and violation not in message:
+            message = f"{message} In the units of the problem, {violation}."
+        if "measures" in solution.meta:
+            meta = {**meta, "measures": {**solution.meta["measures"], "violation": own["violation"]}}
+        return replace(solution, status=replace(status, message=f"{message} {SCALED}"), meta=meta), problem
 
     def _after_failed_check(self, ocp: OCP, guess: Guess, solution: Solution) -> tuple[Solution, OCP]:
         """Repeat a solve of ``auto`` whose checks failed, with margins, from detours and with more substeps.

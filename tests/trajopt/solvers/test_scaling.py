@@ -91,6 +91,18 @@ def test_interpolated_controls():
     assert found.status.success and "scaling" in found.meta and found.multipliers["bounds on u"].shape == (41, 1)
 
 
+def test_amounts_of_failures_have_the_units_of_the_problem():
+    above = to.residual_constraint("ground", lambda x, u, t, p: [x[0]], 2, 1, lower=1e5)
+    impossible = to.solve(hoist(constraints=[above]))
+    assert "the goal violates ground: f[0] by 1e+05" in impossible.status.message
+    weak = to.solve(hoist(u_lower=-1e6, u_upper=1e6), solver="ipm")
+    assert not weak.status.success and weak.meta["measures"]["violation"] in weak.status.message
+    missing = abs(weak.xs[-1, 0])
+    assert missing > 1e3 and f"{missing:.2g}" in weak.meta["measures"]["violation"]
+    stopped = to.solve(hoist(), solver="ipm", options={"time_limit": 1e-6})
+    assert stopped.status.code is to.StatusCode.TIME_LIMIT and "scaled by sizes" in stopped.status.message
+
+
 def test_gains_are_those_of_the_problem():
     """Of a linear-quadratic regulator, whose gains do not depend on the initial state."""
     step = to.SampledSystem(to.FunctionMap(lambda x, u, t, p: [1e3 * x[1], u[0]], 2, 1), "rk4")
