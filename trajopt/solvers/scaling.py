@@ -241,10 +241,11 @@ def scaling_of(ocp: OCP, guess: Guess) -> Scaling | None:
     ):
         return None
     samples = _Samples(ocp, guess)
-    states, units = _sizes(ocp, guess, samples)
-    if _moderate(states) and all(map(_moderate, units)):
-        states, units = np.ones_like(states), [np.ones_like(u) for u in units]
-    cost, rows = samples.gradients(states, units)
+    with np.errstate(all="ignore"):  # random motions may leave the domain of a function
+        states, units = _sizes(ocp, guess, samples)
+        if _moderate(states) and all(map(_moderate, units)):
+            states, units = np.ones_like(states), [np.ones_like(u) for u in units]
+        cost, rows = samples.gradients(states, units)
     if (states == 1.0).all() and 1.0 / MODERATE**2 <= cost <= MODERATE**2:
         return None
     controls = np.empty((ocp.horizon, ocp.nu))
