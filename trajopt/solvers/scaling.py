@@ -47,8 +47,8 @@ EXTREME = 100.0
 of x0 and guess below its inverse are no sizes."""
 LOOSE = 100.0
 """Multiple of the size of a state or control from which on a bound is loose."""
-ROUNDED = 1e-12
-"""Goals and references up to this number are zero with rounding errors."""
+ROUNDED = 1e-10
+"""Goals and references up to this number are zero up to errors of rounding or of an earlier solve."""
 SAMPLES, SPREAD = 4, 0.3
 """Number of motions at which derivatives are sampled, and distance of all but the first from the guess, in sizes."""
 PASSES = 4
@@ -385,6 +385,8 @@ def _sizes(ocp: OCP, guess: Guess, samples: _Samples) -> tuple[Array, list[Array
     """Return the factors of the states (nx,), and of the controls (nu,) of each phase."""
     given = np.maximum(np.abs(ocp.x0), np.abs(guess.xs).max(axis=0))
     known = np.maximum(np.where(given >= 1.0 / EXTREME, given, 0.0), _goals(ocp))
+    durations = _durations(ocp)
+    known[durations] = given[durations]
     guessed = [np.abs(guess.us[k]).max(axis=0) for k in ocp.phase_slices]
     bounds = [np.zeros(ocp.nu) for _ in ocp.phases]
     if ocp.control_bounds is not None:
@@ -394,14 +396,24 @@ def _sizes(ocp: OCP, guess: Guess, samples: _Samples) -> tuple[Array, list[Array
     before: list[list[Array]] = []
     while len(before) < PASSES and not (before and all(map(_close, before[-1], sizes))):
         before.append(sizes)
-        a, u = _derived(known, _bounds_on_states(ocp), bounds, guessed, *samples.slopes(sizes[0], sizes[1:]))
+        a, u = _derived(known, given, _bounds_on_states(ocp), bounds, guessed, *samples.slopes(sizes[0], sizes[1:]))
         sizes = [a, *u]
     a, *u = (np.sqrt(old * new) for old, new in zip(before[-1], sizes, strict=True))
-    for i, phase in enumerate(ocp.phases):
-        if isinstance(unwrapped(phase.dynamics.sampling.backend.map), Durations):  # type: ignore[union-attr]
-            count = phase.dynamics.nu
-            u[i][:count] = a[-count:]
+    for q, phase in zip(u, ocp.phases, strict=True):
+        if _sets_durations(phase):
+            q[: phase.dynamics.nu] = a[durations]
     return _powers_of_two(a), [_powers_of_two(q) for q in u]
+
+
+def _sets_durations(phase: Phase) -> bool:
+    """True for the stage whose controls are the free durations, the last states."""
+    return isinstance(unwrapped(phase.dynamics.sampling.backend.map), Durations)  # type: ignore[union-attr]
+
+
+def _durations(ocp: OCP) -> slice:
+    """Return the places of the free durations among the states."""
+    nx = ocp.manifold.nx
+    return slice(nx - sum(phase.dynamics.nu for phase in ocp.phases if _sets_durations(phase)), nx)
 
 
 def _close(before: Array, after: Array) -> bool:
@@ -410,11 +422,18 @@ def _close(before: Array, after: Array) -> bool:
 
 
 def _derived(
-    known: Array, loose: Array, bounds: list[Array], guessed: list[Array], by_state: Array, by_control: list[Array]
+    known: Array,
+    given: Array,
+    loose: Array,
+    bounds: list[Array],
+    guessed: list[Array],
+    by_state: Array,
+    by_control: list[Array],
 ) -> tuple[Array, list[Array]]:
     """Return the sizes of all states (nx,), and of the controls (nu,) of each phase, by slopes; zero where none is found.
 
-    known: sizes of states, zero if unknown. loose: of their bounds. bounds, guessed: of the controls.
+    known: sizes of states, zero if unknown. given: largest numbers of x0 and guess, which a derived size is not below. loose: sizes
+    of bounds on states. bounds, guessed: sizes of bounds and guess of the controls.
     """
     a, by_state = known.copy(), by_state * (1.0 - np.eye(len(known)))
 
@@ -422,7 +441,8 @@ def _derived(
         """Set unknown sizes to those that move a state of known size by its size, the smallest one."""
         for _ in a:
             for j in np.flatnonzero(a == 0.0):
-                a[j] = _moving(a, by_state[:, j])
+                size = _moving(a, by_state[:, j])
+                a[j] = max(size, given[j]) if size > 0.0 else 0.0
 
     from_moved()
     narrow = (known == 0.0) & (loose > 0.0) & ((a == 0.0) | (loose <= LOOSE * a))
@@ -436,7 +456,7 @@ def _derived(
                 q[j] = size
     for _ in a:  # states that move none of known size
         moved = np.max([by_state @ a, *(B @ q for B, q in zip(by_control, u, strict=True))], axis=0)
-        a = np.where(a > 0.0, a, moved)
+        a = np.where((a > 0.0) | (moved == 0.0), a, np.maximum(moved, given))
     return a, u
 
 

@@ -203,11 +203,25 @@ def test_tiny_numbers_of_a_start_are_no_sizes(tiny):
         ],
         terminal_constraints=[to.state_bounds(4, end, end, name="end")],
     )
-    for ocp in (by_cost, by_goal, car):
+    chained = to.bounded(to.state_cost(2, [np.pi, 1e-11]), name="end of an earlier solution")
+    for ocp in (by_cost, by_goal, car, replace(by_goal, terminal_constraints=(chained,))):
         assert scaling_of(ocp, to.constant_guess(ocp)) is None
     assert scaling_of(car, to.interpolated_guess(car, end)) is None
     noise = tiny * np.random.default_rng(0).standard_normal((51, 4))
     assert scaling_of(car, to.Guess(to.interpolated_guess(car, end).xs + noise, np.full((50, 2), tiny))) is None
+
+
+@pytest.mark.parametrize("unit", [1e-6, 1e6])
+def test_sizes_in_any_unit(unit):
+    """Of a mass whose position and duration have other units; both are known, velocity and force are derived."""
+    step = to.SampledSystem(to.FunctionMap(lambda x, u, t, p: [x[1], u[0]], 2, 1), "rk4")
+    end = to.state_bounds(2, [unit, 0.0], [unit, 0.0], name="end")
+    base = to.OCP.single_phase(step, [0.0, 0.0], 40, unit**2 / 40, [to.control_cost(1)], terminal_constraints=[end])
+    free = to.free_time(base, (1e-2 * unit**2, 1e2 * unit**2))
+    scaling = scaling_of(free.ocp, free.with_durations(to.constant_guess(base)))
+    expected = np.array([unit, 1.0 / unit, unit**2])
+    assert scaling is not None and np.all(np.abs(np.log10(scaling.states / expected)) < 1.0)
+    assert abs(np.log10(scaling.controls[-1, 0] * unit**3)) < 1.0
 
 
 def test_moderate_problems_robots_and_discrete_maps_are_not_scaled():
