@@ -7,7 +7,8 @@ bounds and absolute tolerances. They therefore solve problems in meters and watt
 Practical Methods for Optimal Control Using Nonlinear Programming, section 1.16.5). The size of a state is the largest of x0, guess,
 goals and references of costs; that of a state or control without such numbers is what moves a state of known size by its size.
 Small numbers of x0 and guess do not count, as they may be perturbations or rounding errors of states that move far. Bounds far
-beyond these sizes are loose and do not count. Cost and rows are scaled by their largest scaled gradients.
+beyond these sizes are loose and do not count. Rows are scaled by their largest scaled gradients, the cost by that in a state or
+control which is nearest to one.
 
 A problem whose sizes are all moderate is not scaled.
 """
@@ -22,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from dynamics_backends import scalar as sm
-from dynamics_backends.protocol import Array, InScaledTime, Map, is_generic, unwrapped
+from dynamics_backends.protocol import Array, InScaledTime, Map, innermost, is_generic, unwrapped
 from dynamics_backends.registry import same_method
 from dynamics_backends.scalar import Rows, Scalar
 from dynamics_backends.stretched_map import Durations
@@ -54,7 +55,8 @@ SAMPLES, SPREAD = 4, 0.3
 PASSES = 4
 """Maximum number of times that sizes are derived from such derivatives, each time at distances of the last sizes."""
 SHRINK = 1e-2
-"""Factor on the distance of the controls from one of these motions to the next."""
+"""Factor on the distance of the controls from one of these motions to the next, while it is not known which bounds are loose, and
+for the cost."""
 SCALED = "Numbers of the solver are those of the problem scaled by sizes of its states, controls, rows and cost."
 """Sentence for messages."""
 
@@ -304,10 +306,10 @@ class _Samples:
         self._stages = evaluated_stages(ocp)
         self._knots = [*ocp.phase_slices, slice(ocp.horizon, ocp.horizon + 1)]
 
-    def _expansions(self, states: Array, units: list[Array]) -> Iterator[list[Any]]:
+    def _expansions(self, states: Array, units: list[Array], shrink: float) -> Iterator[list[Any]]:
         """Yield the expansions of all phases and of the final knot, for each motion.
 
-        states, units: largest distances from the guess. Those of the controls decrease, since their bounds may be loose.
+        states, units: largest distances from the guess. shrink: factor on those of the controls from a motion to the next.
         """
         rng = np.random.default_rng(0)
         for sample in range(SAMPLES):
@@ -315,7 +317,7 @@ class _Samples:
             if sample:
                 xs += states * rng.uniform(-1.0, 1.0, xs.shape)
                 for k, u in zip(self._knots, units, strict=False):
-                    us[k] += SHRINK ** (sample - 1) * u * rng.uniform(-1.0, 1.0, us[k].shape)
+                    us[k] += shrink ** (sample - 1) * u * rng.uniform(-1.0, 1.0, us[k].shape)
                 if self.ocp.control_bounds is not None:
                     us = np.clip(us, *self.ocp.control_bounds)
             controls = [*(us[k] for k in self._knots[:-1]), us[:1, :0]]
@@ -324,17 +326,18 @@ class _Samples:
                 for stage, k, u in zip(self._stages, self._knots, controls, strict=True)
             ]
 
-    def slopes(self, states: Array, units: list[Array]) -> tuple[Array, list[Array]]:
+    def slopes(self, states: Array, units: list[Array], shrink: float) -> tuple[Array, list[Array]]:
         """Return how far states move states (n, n), and the controls of each phase move them (n, m), medians over the motions.
 
         Per unit of a change of the first state, or of a control throughout its phase: the largest change of a state on the
         linearized motion, at most the sum of the direct changes of all time steps, since unstable motions grow without limit.
-        states, units: sizes; zero if unknown. An entry whose median is zero is the largest value.
+        states, units: sizes; zero if unknown. shrink: factor on the controls from a motion to the next. An entry whose median is
+        zero is the largest value.
         """
         n, m, one = self.ocp.manifold.nx, self.ocp.nu, np.eye(self.ocp.manifold.nx)
         by_state: list[Array] = []
         by_control: list[list[Array]] = [[] for _ in units]
-        for parts in self._expansions(SPREAD * states, [SPREAD * u for u in units]):
+        for parts in self._expansions(SPREAD * states, [SPREAD * u for u in units], shrink):
             X, moved, direct = one, np.zeros((n, n)), np.zeros((n, n))
             for i, phase in enumerate(self.ocp.phases):
                 U, by_phase, directly = np.zeros((3, n, m))
@@ -347,29 +350,36 @@ class _Samples:
         return _typical(by_state, (n, n)), [_typical(B, (n, m)) for B in by_control]
 
     def gradients(self, states: Array, units: list[Array]) -> tuple[float, dict[str, Array]]:
-        """Return the factors of the cost and of the rows, by the names of their multipliers; states, units: factors."""
-        costs: list[float] = []
+        """Return the factors of the cost and of the rows, by the names of their multipliers; states, units: factors.
+
+        Of the gradients of the cost in each state and control of a phase, and in the last state, the one nearest to 1 counts:
+        others may be of penalties, regularizations, or controls of little effect.
+        """
+        costs: list[list[float]] = []
         rows: dict[str, Array] = {}
         sizes = [*units, np.zeros(0)]
         groups = with_rows(self.ocp)
-        for parts in self._expansions(np.zeros_like(states), [SPREAD * u for u in units]):
-            total = 0.0
+        for parts in self._expansions(np.zeros_like(states), [SPREAD * u for u in units], SHRINK):
+            sizes_of_costs: list[float] = []
             for i, (d, u, group) in enumerate(zip(parts, sizes, groups, strict=True)):
-                total += _largest(np.abs(d.lx * states).sum(axis=0)) + _largest(np.abs(d.lu * u).sum(axis=0))
+                sizes_of_costs += [size for g, s in ((d.lx, states), (d.lu, u)) for size in np.abs(g * s).sum(axis=0)]
                 at, prefix = 0, "terminal " if i == len(units) else ""
                 for c in group:
                     g = slice(at, at + c.residual.n_out)
                     at, name = g.stop, prefix + c.name
                     by_row = [np.abs(J[:, g] * s).max(axis=(0, 2), initial=0.0) for J, s in ((d.gx, states), (d.gu, u))]
                     rows[name] = np.fmax(rows.get(name, 0.0), np.fmax(*by_row))
-            costs.append(total)
-        used = [cost for cost in costs if 0.0 < cost < np.inf]
-        return float(_powers_of_two(np.median(used))) if used else 1.0, {k: _powers_of_two(v) for k, v in rows.items()}
+            costs.append(sizes_of_costs)
+        used = [_median(of_part) for of_part in zip(*costs, strict=True)]
+        used = [size for size in used if size > 0.0]
+        cost = float(np.clip(1.0, min(used), max(used))) if used else 1.0
+        return float(_powers_of_two(cost)), {k: _powers_of_two(v) for k, v in rows.items()}
 
 
-def _largest(values: Array) -> float:
-    """Return the largest value that is not NaN; 0 of none."""
-    return float(np.fmax.reduce(values, initial=0.0))
+def _median(values: Sequence[float]) -> float:
+    """Return the median of the positive finite values; 0 of none."""
+    used = [value for value in values if 0.0 < value < np.inf]
+    return float(np.median(used)) if used else 0.0
 
 
 def _typical(values: list[Array], shape: tuple[int, int]) -> Array:
@@ -396,7 +406,9 @@ def _sizes(ocp: OCP, guess: Guess, samples: _Samples) -> tuple[Array, list[Array
     before: list[list[Array]] = []
     while len(before) < PASSES and not (before and all(map(_close, before[-1], sizes))):
         before.append(sizes)
-        a, u = _derived(known, given, _bounds_on_states(ocp), bounds, guessed, *samples.slopes(sizes[0], sizes[1:]))
+        shrink = SHRINK if len(before) == 1 else 1.0  # first, bounds on controls may be loose
+        slopes = samples.slopes(sizes[0], sizes[1:], shrink)
+        a, u = _derived(known, given, _bounds_on_states(ocp), bounds, guessed, *slopes)
         sizes = [a, *u]
     a, *u = (np.sqrt(old * new) for old, new in zip(before[-1], sizes, strict=True))
     for q, phase in zip(u, ocp.phases, strict=True):
@@ -469,7 +481,8 @@ def _moving(sizes: Array, slopes: Array) -> float:
 def _goals(ocp: OCP) -> Array:
     """Return the largest absolute value (nx,) of each state in terminal equalities, and in references of costs."""
     found = np.zeros(ocp.manifold.nx)
-    for part in (*ocp.terms(), *ocp.terminal_constraints):
+    parts: list[CostTerm | Constraint] = [*ocp.terms(), *ocp.terminal_constraints]
+    for part in parts:
         places, values = _wanted(part)
         found[list(places)] = np.maximum(found[list(places)], values)
     return np.where(found > ROUNDED, found, 0.0)
@@ -484,7 +497,7 @@ def _wanted(part: CostTerm | Constraint) -> tuple[Sequence[int], Array]:
             return chosen, np.where(counts, np.abs(low), 0.0)
     else:
         counts = np.atleast_2d(part.weight).any(axis=0)
-    function = getattr(part.residual, "function", None)
+    function = getattr(innermost(part.residual), "function", None)
     if not (isinstance(function, partial) and function.func is residuals.state_difference):
         return (), np.zeros(0)
     reference = np.abs(np.atleast_2d(part.parameters["reference"])).max(axis=0)

@@ -211,6 +211,45 @@ def test_tiny_numbers_of_a_start_are_no_sizes(tiny):
     assert scaling_of(car, to.Guess(to.interpolated_guess(car, end).xs + noise, np.full((50, 2), tiny))) is None
 
 
+def test_penalties_are_not_scaled():
+    """A large terminal weight beside moderate running costs."""
+    pendulum = to.SampledSystem(to.FunctionMap(lambda x, u, t, p: [x[1], u[0] - 9.81 * np.sin(x[0])], 2, 1), "rk4")
+    penalty = to.OCP.single_phase(
+        pendulum, [0.0, 0.0], 60, 0.05, [to.control_cost(1)], [to.state_cost(2, [np.pi, 0.0], 1e9)]
+    )
+    assert scaling_of(penalty, to.constant_guess(penalty)) is None
+
+
+def test_a_cost_integrated_in_a_state():
+    """Its slope is zero at the guess, and the bounds on the control are loose."""
+    work = to.SampledSystem(to.FunctionMap(lambda x, u, t, p: [x[1], u[0], u[0] ** 2], 3, 1), "rk4")
+    rest = to.state_bounds(3, [0.0, 0.0, -np.inf], [0.0, 0.0, np.inf], name="rest")
+    integrated = to.OCP.single_phase(
+        work,
+        [1.0, 0.0, 0.0],
+        60,
+        0.05,
+        [],
+        [to.objective_term("work", lambda x, u, t, p: [x[2]], 3)],
+        terminal_constraints=[rest],
+        u_lower=-500.0,
+        u_upper=500.0,
+    )
+    scaling = scaling_of(integrated, to.constant_guess(integrated))
+    assert scaling is None or scaling.states[2] > 1e-4
+    assert to.solve(integrated, solver="ipm").iterations < 20
+
+
+def test_one_weak_control_does_not_set_the_size_of_the_cost():
+    """A second control moves the mass with a millionth of the effort of the first."""
+    step = to.SampledSystem(to.FunctionMap(lambda x, u, t, p: [x[1], u[0] / 2e4 + 1e3 * u[1]], 2, 2), "rk4")
+    end = to.state_bounds(2, [0.0, 0.0], [0.0, 0.0], name="end")
+    ocp = to.OCP.single_phase(step, [1e6, 0.0], 40, 1.0, [to.control_cost(2)], terminal_constraints=[end])
+    for solver in ("auto", "ipm"):
+        found = to.solve(ocp, solver=solver)
+        assert found.status.success and np.abs(found.us[:, 1]).max() > 1.0 and np.abs(found.us[:, 0]).max() < 1.0
+
+
 @pytest.mark.parametrize("unit", [1e-6, 1e6])
 def test_sizes_in_any_unit(unit):
     """Of a mass whose position and duration have other units; both are known, velocity and force are derived."""
