@@ -236,7 +236,8 @@ def _sizes_of_bounds(ocp: OCP, states: Array) -> dict[str, Array]:
 def scaling_of(ocp: OCP, guess: Guess) -> Scaling | None:
     """Return the scaling of a problem; None if its sizes are moderate, or its parts cannot be scaled.
 
-    Those are robots, Lie groups, impacts, discrete maps, compositions, semi-implicit Euler, and user-defined backends.
+    Those are robots, Lie groups (also SO(2), whose angles jump by whole turns), impacts, discrete maps, compositions,
+    semi-implicit Euler, and user-defined backends.
     """
     if not (
         _has_extremes(ocp, guess) and _is_scalable(ocp) and np.isfinite(guess.xs).all() and np.isfinite(guess.us).all()
@@ -263,7 +264,7 @@ def _moderate(sizes: Array) -> bool:
 
 def _is_scalable(ocp: OCP) -> bool:
     """True if all parts of a problem can be scaled."""
-    if ocp.model is not None or not ocp.manifold.is_flat or not ocp.horizon:
+    if ocp.model is not None or not ocp.manifold.is_vector_space or not ocp.horizon:
         return False
     sampled = [phase.dynamics.sampling for phase in ocp.phases]
     if any(s is None or isinstance(s.backend, UserBackend) or not is_generic(s.backend.map) for s in sampled):

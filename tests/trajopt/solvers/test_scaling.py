@@ -275,6 +275,18 @@ def test_moderate_problems_robots_and_discrete_maps_are_not_scaled():
     assert scaling_of(doubled, to.constant_guess(doubled)) is None
 
 
+def test_angles_on_SO2_are_not_scaled():
+    """A turn has one length only."""
+
+    def problem(states):
+        step = to.SampledSystem(to.FunctionMap(lambda x, u, t, p: [x[1], u[0] / 2e4], states, 1), "rk4")
+        return to.OCP.single_phase(step, [0.0, 1e5], 20, 0.1, [to.control_cost(1)], [to.state_cost(states, [1.0, 0.0])])
+
+    turning, moving = problem(to.Manifold([to.SO2, to.vector_space(1)])), problem(to.Manifold.vector(2))
+    assert scaling_of(turning, to.constant_guess(turning)) is None
+    assert scaling_of(moving, to.constant_guess(moving)) is not None
+
+
 def test_factors_do_not_round():
     """They are powers of two, so that a solution satisfies the problem to the accuracy of its numbers."""
     ocp, guess = transfer()
