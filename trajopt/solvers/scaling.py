@@ -162,7 +162,8 @@ class Scaling:
         for key in ("starts", "attempts"):
             if key in meta:
                 meta[key] = [self._entry(entry) for entry in meta[key]]
-        meta["scaling"] = {"states": self.states.tolist(), "controls": self.controls[-1].tolist(), "cost": self.cost}
+        controls = [self.controls[knots.start].tolist() for knots in self.ocp.phase_slices]
+        meta["scaling"] = {"states": self.states.tolist(), "controls by phase": controls, "cost": self.cost}
         xs, us = found.xs * self.states, found.us * self.controls
         return replace(
             found,
