@@ -27,7 +27,6 @@ from dynamics_backends.protocol import Array, InScaledTime, Map, innermost, is_g
 from dynamics_backends.registry import same_method
 from dynamics_backends.scalar import Rows, Scalar
 from dynamics_backends.stretched_map import Durations
-from dynamics_backends.user_backend import UserBackend
 from trajopt.guesses.guesses import WarmStart
 from trajopt.problem import residuals
 from trajopt.problem.constraints import Constraint, chosen_coordinates
@@ -268,7 +267,7 @@ def _is_scalable(ocp: OCP) -> bool:
     if ocp.model is not None or not ocp.manifold.is_vector_space or not ocp.horizon:
         return False
     sampled = [phase.dynamics.sampling for phase in ocp.phases]
-    if any(s is None or isinstance(s.backend, UserBackend) or not is_generic(s.backend.map) for s in sampled):
+    if any(s is None or not is_generic(s.backend.map) for s in sampled):
         return False
     jumps = [isinstance(unwrapped(s.backend.map), Durations) for s in sampled if s is not None]
     steps = [type(p.dynamics) is SampledSystem and p.dynamics.scheme in RUNGE_KUTTA for p in ocp.phases]

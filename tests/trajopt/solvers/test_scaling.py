@@ -274,6 +274,18 @@ def test_moderate_problems_robots_and_discrete_maps_are_not_scaled():
     )
     assert scaling_of(doubled, to.constant_guess(doubled)) is None
 
+    class Own:
+        manifold, nu = to.Manifold.vector(1), 1
+
+        def f(self, x, u, t, p):
+            return u
+
+        def jacobians(self, x, u, t, p):
+            return u, np.zeros((len(x), 1, 1)), np.ones((len(x), 1, 1))
+
+    own = to.OCP.single_phase(to.SampledSystem(Own(), "rk4"), [1e7], 5, 1.0, [to.control_cost(1)])
+    assert scaling_of(own, to.constant_guess(own)) is None
+
 
 def test_angles_on_SO2_are_not_scaled():
     """A turn has one length only."""
