@@ -366,10 +366,10 @@ class _Solves:
         message, own = status.message, sentences_of_checks(meta) | {"impossible": impossible_goal(problem)}
         for key, sentence in (sentences_of_checks(solution.meta) | {"impossible": impossible_goal(solved)}).items():
             message = message.replace(sentence, own.get(key) or sentence) if sentence else message
-        if not status.acceptable and (violation := own["violation"]) and violation not in message:
-            message = f"{message} In the units of the problem, {violation}."
-        if "measures" in solution.meta:
-            meta = {**meta, "measures": {**solution.meta["measures"], "violation": own["violation"]}}
+        if measures := solution.meta.get("measures"):
+            if measures["violation_ratio"] > 1.0 and own["violation"] not in message:
+                message = f"{message} In the units of the problem, {own['violation']}."
+            meta = {**meta, "measures": {**measures, "violation": own["violation"]}}
         return replace(solution, status=replace(status, message=f"{message} {SCALED}"), meta=meta), problem
 
     def _after_failed_check(self, ocp: OCP, guess: Guess, solution: Solution) -> tuple[Solution, OCP]:

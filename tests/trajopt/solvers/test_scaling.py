@@ -99,6 +99,9 @@ def test_amounts_of_failures_have_the_units_of_the_problem():
     assert not weak.status.success and weak.meta["measures"]["violation"] in weak.status.message
     missing = abs(weak.xs[-1, 0])
     assert missing > 1e3 and f"{missing:.2g}" in weak.meta["measures"]["violation"]
+    far = to.objective_term("far", lambda x, u, t, p: [-x[0] * x[0]], 2)
+    unbounded = to.OCP.single_phase(hoist().phases[0].dynamics, [1e6, 0.0], 40, 1.0, [], [far])
+    assert "In the units" not in to.solve(unbounded, solver="ipm").status.message
     stopped = to.solve(hoist(), solver="ipm", options={"time_limit": 1e-6})
     assert stopped.status.code is to.StatusCode.TIME_LIMIT and "scaled by sizes" in stopped.status.message
 
