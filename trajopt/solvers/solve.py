@@ -105,7 +105,8 @@ def solve(
     check: validate the problem before the solve, and decide the status by all checks of :mod:`trajopt.solvers.success`: feasible,
     optimal, confirmed by a replay with finer time steps, goals met. Use False in loops that solve one problem repeatedly with
     other values: the status then covers feasibility and optimality only, by the numbers of the solver, and "auto" starts from the
-    guess alone and does not solve again with margins or more substeps. The shapes of x0 and of the guess are always validated.
+    guess alone and does not solve again with margins or more substeps. The shapes of x0 and of the guess are always validated. With
+    ``check``, systems on vector spaces with very large or small numbers are scaled (:mod:`trajopt.solvers.scaling`).
 
     Raises UnknownName for a solver or option, :class:`~trajopt.validation.validation.InvalidProblem` with all errors found,
     ValueError for bad options, TypeError for arguments of a wrong type. Non-convergence is no exception: see ``Solution.status``.
