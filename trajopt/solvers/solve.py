@@ -592,9 +592,13 @@ def validate(ocp: OCP, guess: Guess | None = None, solver: str | None = None, op
     if any(f.severity == ERROR for f in findings):
         return findings
     found = [*requirement_errors(ocp, *chosen_options(solver, options)), *findings]
-    return (
-        found if any(f.severity == ERROR for f in found) else [*found, *_non_finite(ocp, guess or constant_guess(ocp))]
-    )
+    if any(f.severity == ERROR for f in found):
+        return found
+    start = as_guess(guess or constant_guess(ocp))
+    scaling = scaling_of(ocp, start)
+    numbers = ocp if scaling is None else scaling.problem()
+    tiny = (Finding(WARNING, message) for message in (*tiny_distances(numbers), *tiny_bounds(numbers)))
+    return [*found, *tiny, *_non_finite(ocp, start)]
 
 
 def _non_finite(ocp: OCP, guess: Guess) -> Iterator[Finding]:

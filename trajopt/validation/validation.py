@@ -59,13 +59,12 @@ class InvalidProblem(ValueError):
 def validate(ocp: OCP, guess: Guess | None = None) -> list[Finding]:
     """Return all errors of and warnings about a problem and, if given, its guess; empty if there are none.
 
-    With errors, the expensive warnings (finite values, Hessians, reach, goals near x0) are left out.
+    With errors, the expensive warnings (finite values, Hessians, reach) are left out.
     """
     findings = _findings(ocp, guess)
     if any(f.severity == ERROR for f in findings):
         return findings
     warnings = [*finiteness_warnings(ocp, guess), *hessian_warnings(ocp), *_out_of_reach(ocp)]
-    warnings += [*tiny_distances(ocp), *tiny_bounds(ocp)]
     return [*findings, *(Finding(WARNING, m) for m in warnings)]
 
 

@@ -145,10 +145,18 @@ def test_constraints_on_the_way_are_looked_at_at_the_end_too():
     assert violation.enforced and not violation.end and violation.knot == 2
 
 
-@pytest.mark.parametrize(("goal", "warned"), [(1e-9, True), (1e-3, False), (0.0, False)])
-def test_a_goal_within_the_tolerance_of_x0_is_reported(goal, warned):
-    system = to.FunctionMap(lambda x, u, t, p: [x[1], u[0]], 2, 1)
-    dynamics = to.SampledSystem(to.make_backend(system, "forward_ad"), "rk4")
+@pytest.mark.parametrize(
+    ("goal", "scheme", "warned"),
+    [
+        (1e-9, "semi_implicit_euler", True),
+        (1e-9, "rk4", False),  # is scaled
+        (1e-3, "semi_implicit_euler", False),
+        (0.0, "semi_implicit_euler", False),
+    ],
+)
+def test_a_goal_within_the_tolerance_of_x0_is_reported(goal, scheme, warned):
+    system = to.FunctionMap(lambda x, u, t, p: [x[1], u[0]], 2, 1, second_order=True)
+    dynamics = to.SampledSystem(to.make_backend(system, "forward_ad"), scheme)
     last = [to.bounded(to.state_cost(2, [goal, 0.0]), name="goal")]
     ocp = to.OCP.single_phase(dynamics, [0.0, 0.0], 5, 0.1, [to.control_cost(1)], terminal_constraints=last)
     expected = warned * [
