@@ -204,10 +204,9 @@ class Scaling:
         changed = {key: getattr(record, key) * self.cost for key in costs}
         return replace(record, **changed, iterate=None if iterate is None else original)
 
-    def _entry(self, entry: Mapping[str, Any]) -> dict[str, Any]:
+    def _entry(self, entry: dict[str, Any]) -> dict[str, Any]:
         """Return an entry about a start or an attempt with its costs in the units of the problem."""
-        costs = {key: value * self.cost for key, value in entry.items() if key.startswith("cost") and value is not None}
-        return {**entry, **costs}
+        return entry | {key: entry[key] * self.cost for key in ("cost", "objective", "cost_of_guess") if key in entry}
 
     def _multiplier(self, name: str, knots: int) -> Any:
         """Return the factors of the multipliers of a name at some number of knots."""

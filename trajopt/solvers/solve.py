@@ -178,8 +178,7 @@ def _solved(
         meta["engines"] = slow.engines([s.backend.engine for s in _samplings(ocp)])
         meta["findings"] = [*warnings, *_findings(ocp, solution, check=check)]
         if check:
-            unit = "" if scaling is None else ", in scaled numbers"
-            meta["findings"] += _findings_on_numbers(numbers, solver, start.guess, found, unit)
+            meta["findings"] += _findings_on_numbers(numbers, solver, start.guess, found, scaling)
         meta["findings"] += [approximated] if approximated else []
         if slow.parts:
             meta["not_compiled"] = slow.sentences(elapsed)
@@ -207,14 +206,25 @@ def _validated(ocp: OCP, guess: Guess, solver: str, options: Any, check: bool) -
     return []
 
 
-def _findings_on_numbers(ocp: OCP, solver: str, guess: Guess, solution: Solution, unit: str) -> Iterator[str]:
+def _findings_on_numbers(
+    ocp: OCP, solver: str, guess: Guess, solution: Solution, scaling: Scaling | None
+) -> Iterator[str]:
     """Yield findings about numbers below tolerances, and about a guess that was not left, of the problem as it was solved.
 
-    unit: end of sentences with numbers.
+    scaling: that of ``ocp``, if it is a scaled problem.
     """
-    tiny = tiny_distances(ocp) if np.abs(solution.xs[-1] - ocp.x0).max() <= START_TOLERANCE else ()
-    yield from (f"{finding}{unit}" for finding in (*tiny, *tiny_bounds(ocp)))
+    still = bool(np.abs(solution.xs[-1] - ocp.x0).max() <= START_TOLERANCE)
+    yield from _below_tolerances(ocp, scaling, distances=still)
     yield from _not_left(solver, ocp, guess, solution)
+
+
+def _below_tolerances(ocp: OCP, scaling: Scaling | None, *, distances: bool = True) -> Iterator[str]:
+    """Yield findings about bounds and, with ``distances``, about goals that are nearer than the tolerances of the checks.
+
+    scaling: that of ``ocp``, if it is a scaled problem; sentences then say so.
+    """
+    unit = "" if scaling is None else ", in scaled numbers"
+    yield from (f"{finding}{unit}" for finding in (*(tiny_distances(ocp) if distances else ()), *tiny_bounds(ocp)))
 
 
 def _findings(ocp: OCP, solution: Solution, *, check: bool) -> Iterator[str]:
@@ -597,7 +607,7 @@ def validate(ocp: OCP, guess: Guess | None = None, solver: str | None = None, op
     start = as_guess(guess or constant_guess(ocp))
     scaling = scaling_of(ocp, start)
     numbers = ocp if scaling is None else scaling.problem()
-    tiny = (Finding(WARNING, message) for message in (*tiny_distances(numbers), *tiny_bounds(numbers)))
+    tiny = (Finding(WARNING, message) for message in _below_tolerances(numbers, scaling))
     return [*found, *tiny, *_non_finite(ocp, start)]
 
 

@@ -124,6 +124,18 @@ def test_its_own_solution_is_found_again_at_once():
     assert again.cost == pytest.approx(found.cost, rel=1e-9)
 
 
+def test_competing_starts_have_costs_in_the_units_of_the_problem():
+    """A pendulum whose torque costs little, in joules times 1e9: the cost of the best start is near that of the solution."""
+    step = to.SampledSystem(to.FunctionMap(lambda x, u, t, p: [x[1], u[0] - np.sin(x[0])], 2, 1), "rk4")
+    running = [to.control_cost(1, weight=1e9)]
+    terminal = [to.state_cost(2, [np.pi, 0.0], 1e11)]
+    ocp = to.OCP.single_phase(step, [0.0, 0.0], 100, 0.05, running, terminal)
+    found = to.solve(ocp)
+    assert found.status.success and found.meta["scaling"]["cost"] > 1e3
+    cheapest = min(start["objective"] for start in found.meta["starts"])
+    assert 0.5 < cheapest / found.cost < 2.0 and found.meta["attempts"][-1]["cost"] == pytest.approx(found.cost)
+
+
 def test_callbacks_get_costs_and_iterates_in_the_units_of_the_problem():
     ocp, guess = transfer()
     seen = []
