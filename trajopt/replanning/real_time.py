@@ -29,7 +29,7 @@ whose gains make a robot fall. The option ``curved`` selects the exact Hessian f
 
 One step may also fail by far: from a state far from the plan, or after a jump of the goal behind the robot, the cheapest of these
 motions may cost a multiple of the plan, and later ones diverge. If the cost exceeds that of the plan, and the cost that the LQ
-problem predicts, by more than their size (:func:`_is_lost`), the solution is that of a complete solve from the state at rest
+problem predicts, by more than their size (:func:`_cost_explodes`), the solution is that of a complete solve from the state at rest
 (:func:`restarted`), if it is cheaper. It takes some ten iterations, and does not occur while a plan is followed.
 
 For problems with constraints see :mod:`trajopt.replanning.real_time_sqp`.
@@ -183,7 +183,7 @@ class RealTimeSLQ(RealTimePlanner):
         elif self.search:
             motion = self._searched(evaluator, Guess(xs, us), x0, policy, step)
             mu = self.mu
-            if _is_lost(motion.cost, expansion.cost, lq, step):
+            if _cost_explodes(motion.cost, expansion.cost, lq, step):
                 found = restarted(ocp, x0, "slq", RESTART, self._restarts)
                 if not motion.cost <= found.cost:
                     self._regularization, self._shortened = Regularization.from_options(SLQOptions()), 0
@@ -243,7 +243,7 @@ def _is_rounding(move: Array, about: Array) -> bool:
     return bool(np.abs(move).max(initial=0.0) <= ROUNDING * np.abs(about).max(initial=1.0))
 
 
-def _is_lost(cost: float, planned: float, lq: LQProblem, step: LQStep) -> bool:
+def _cost_explodes(cost: float, planned: float, lq: LQProblem, step: LQStep) -> bool:
     """True if the cost after a step exceeds that of the guess plus its predicted rise by more than the sum of their magnitudes.
 
     planned: cost of the guess. Also True for a cost that is not finite.

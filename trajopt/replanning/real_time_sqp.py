@@ -8,7 +8,7 @@ SIAM J. Control Optim. 43, 2005.)  The program fixes x_0 by equal bounds, so tha
 
 A full step may fail by far, as after the prediction of an obstacle has crossed the plan: the dynamics then have gaps of many rad/s,
 or the linearized constraints contradict each other. If the QP has no solution, or the l1 merit rises by more than its magnitude
-(:func:`_is_lost`), the solution is that of a complete solve by ``ipm`` from the state at rest
+(:func:`_merit_explodes`), the solution is that of a complete solve by ``ipm`` from the state at rest
 (:func:`~trajopt.replanning.real_time.restarted`).
 
 Multipliers are passed from one call to the next while the numbers of variables and constraints are constant.
@@ -81,7 +81,7 @@ class RealTimeSQP(RealTimePlanner):
         qp = replace(convex.qp, lb=lb, ub=ub)
         found = active_set_newton(qp, y, z) or convex.solver.solve(qp, last)
         new = trial(program, w + found.w) if found.status is QPStatus.SOLVED else None
-        if new is None or _is_lost(at, new, float(np.abs(lb[first]).sum()), found, first):
+        if new is None or _merit_explodes(at, new, float(np.abs(lb[first]).sum()), found, first):
             self._last = None
             return restarted(ocp, x0, "ipm", RESTART, self._restarts)
         self._last, (xs, us), cost, g = found, program.trajectory(new.w), new.f, new.g
@@ -106,7 +106,7 @@ class RealTimeSQP(RealTimePlanner):
         return at, convexified(qp_about(at, hessian_at(at, options)), y, z, solvers, semidefinite=other)
 
 
-def _is_lost(at: Iterate, new: Trial, moved: float, found: QPSolution, first: Array) -> bool:
+def _merit_explodes(at: Iterate, new: Trial, moved: float, found: QPSolution, first: Array) -> bool:
     """True if the merit, cost + penalty theta, after a step exceeds that before it by more than its magnitude.
 
     moved: l1 norm of the change of the first state, whose variables are ``first``; it counts as a violation before the step.

@@ -436,16 +436,16 @@ def _close(before: Array, after: Array) -> bool:
 def _derived(
     known: Array,
     given: Array,
-    loose: Array,
-    bounds: list[Array],
+    state_bounds: Array,
+    control_bounds: list[Array],
     guessed: list[Array],
     by_state: Array,
     by_control: list[Array],
 ) -> tuple[Array, list[Array]]:
     """Return the sizes of all states (nx,), and of the controls (nu,) of each phase, by slopes; zero where none is found.
 
-    known: sizes of states, zero if unknown. given: largest numbers of x0 and guess, which a derived size is not below. loose: sizes
-    of bounds on states. bounds, guessed: sizes of bounds and guess of the controls.
+    known: sizes of states, zero if unknown. given: largest numbers of x0 and guess, which a derived size is not below.
+    state_bounds: sizes of bounds on states. control_bounds, guessed: sizes of bounds and guess of the controls.
     """
     a, by_state = known.copy(), by_state * (1.0 - np.eye(len(known)))
 
@@ -457,11 +457,11 @@ def _derived(
                 a[j] = max(size, given[j]) if size > 0.0 else 0.0
 
     from_moved()
-    narrow = (known == 0.0) & (loose > 0.0) & ((a == 0.0) | (loose <= LOOSE * a))
-    a[narrow] = loose[narrow]
+    narrow = (known == 0.0) & (state_bounds > 0.0) & ((a == 0.0) | (state_bounds <= LOOSE * a))
+    a[narrow] = state_bounds[narrow]
     from_moved()
-    u = [np.where(b > 0.0, b, q) for b, q in zip(bounds, guessed, strict=True)]
-    for q, b, B, at_guess in zip(u, bounds, by_control, guessed, strict=True):
+    u = [np.where(b > 0.0, b, q) for b, q in zip(control_bounds, guessed, strict=True)]
+    for q, b, B, at_guess in zip(u, control_bounds, by_control, guessed, strict=True):
         for j in range(len(q)):
             size = max(_moving(a, B[:, j]), at_guess[j])
             if size > 0.0 and (b[j] == 0.0 or b[j] > LOOSE * size):
@@ -483,13 +483,13 @@ def _goals(ocp: OCP) -> Array:
     found = np.zeros(ocp.manifold.nx)
     parts: list[CostTerm | Constraint] = [*ocp.terms(), *ocp.terminal_constraints]
     for part in parts:
-        places, values = _wanted(part)
+        places, values = _references(part)
         found[list(places)] = np.maximum(found[list(places)], values)
     return np.where(found > ROUNDED, found, 0.0)
 
 
-def _wanted(part: CostTerm | Constraint) -> tuple[Sequence[int], Array]:
-    """Return the places of the states that a term or a terminal constraint wants at values, and the largest absolute values."""
+def _references(part: CostTerm | Constraint) -> tuple[Sequence[int], Array]:
+    """Return the places of the states for which a term or a terminal constraint gives values, and the largest absolute values."""
     if isinstance(part, Constraint):
         low, high = (np.atleast_2d(b)[-1] for b in (part.lower, part.upper))
         counts = low == high
