@@ -100,7 +100,9 @@ def test_a_thread_stores_the_latest_jobs_only(monkeypatch):
     worker = ThreadWorker()
     for k in range(3):
         worker.start(lambda: None, nothing, k)
-        while worker.poll(k) is None or not worker.idle(k):
+        while worker.poll(k) is None:  # an answer is returned once
+            pass
+        while not worker.idle(k):
             pass
     worker.close()
     assert [spell.start for spell in worker.spells()] == [1, 2]
