@@ -15,8 +15,8 @@ A problem whose sizes are all moderate is not scaled.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -37,6 +37,7 @@ from trajopt.problem.terms import CostTerm
 from trajopt.results.records import Callback, IterationRecord
 from trajopt.results.solution import LAST_CONTROL, Solution
 from trajopt.solvers.direct.program_parts import evaluated_stages, with_rows
+from trajopt.stage.solver_cache import borrowed
 from trajopt.step.integrators import RUNGE_KUTTA
 from trajopt.step.sensitivities import SampledSystem
 
@@ -56,6 +57,8 @@ PASSES = 4
 SHRINK = 1e-2
 """Factor on the distance of the controls from one of these motions to the next, while it is not known which bounds are loose, and
 for the cost."""
+PARTS = "scaled parts"
+"""Key of the scaled parts of a structure among its workspaces."""
 SCALED = "Numbers of the solver are those of the problem scaled by sizes of its states, controls, rows and cost."
 """Sentence for messages."""
 
@@ -82,13 +85,17 @@ class ScaledMap:
 
 @dataclass(frozen=True)
 class Scaling:
-    """Factors of a problem ``ocp``: states (nx,), controls (N, nu), cost, and rows (nr,) by the name of the multipliers."""
+    """Factors of a problem ``ocp``: states (nx,), controls (N, nu), cost, and rows (nr,) by the name of the multipliers.
+
+    parts: scaled dynamics and residuals by their key; solves of the same structure share them, and so what is prepared for them.
+    """
 
     ocp: OCP
     states: Array
     controls: Array
     cost: float
     rows: Mapping[str, Array]
+    parts: dict[Hashable, Any] = field(default_factory=dict)
 
     # -- to scaled numbers --------------------------------------------------------------------------------------------------
     def problem(self) -> OCP:
@@ -125,10 +132,21 @@ class Scaling:
         constraints = tuple(self._constraint(c, u, "") for c in phase.constraints)
         dynamics: Any = phase.dynamics
         if not isinstance(unwrapped(dynamics.sampling.backend.map), Durations):  # which is linear, with equal units
-            scaled = ScaledMap(dynamics.system, self.states, u[: dynamics.nu], self.states)
-            method = same_method(dynamics.backend, scaled) if dynamics.backend.name != "analytic" else scaled
-            dynamics = SampledSystem(method, dynamics.scheme, dynamics.substeps)
+            dynamics = self._part(dynamics, (self.states, u), lambda: self._dynamics(dynamics, u))
         return replace(phase, dynamics=dynamics, terms=terms, constraints=constraints)
+
+    def _dynamics(self, dynamics: Any, u: Array) -> SampledSystem:
+        """Return a scaled sampled system; u: factors of its controls."""
+        scaled = ScaledMap(dynamics.system, self.states, u[: dynamics.nu], self.states)
+        method = same_method(dynamics.backend, scaled) if dynamics.backend.name != "analytic" else scaled
+        return SampledSystem(method, dynamics.scheme, dynamics.substeps)
+
+    def _part(self, part: Any, factors: tuple[Array, ...], scaled: Callable[[], Any]) -> Any:
+        """Return the scaled dynamics or residual of a part of the problem: that of an earlier solve, or a new one."""
+        key = id(part), *(f.tobytes() for f in factors)
+        if key not in self.parts:
+            self.parts[key] = scaled()
+        return self.parts[key]
 
     def _term(self, term: CostTerm, u: Array) -> CostTerm:
         """Return a scaled cost term."""
@@ -146,7 +164,8 @@ class Scaling:
 
     def _residual(self, residual: Map, u: Array, out: Array) -> Map:
         """Return the scaled map of a residual, which may read no state, and the first controls only."""
-        return ScaledMap(residual, self.states[: residual.manifold.nx], u[: residual.nu], out)
+        x, u = self.states[: residual.manifold.nx], u[: residual.nu]
+        return self._part(residual, (x, u, out), lambda: ScaledMap(residual, x, u, out))
 
     def _of_states(self, sentences: Callable[[Array, Array], Any]) -> Callable[[Array, Array], Any]:
         """Return a function of scaled states from one of states."""
@@ -160,9 +179,8 @@ class Scaling:
             meta[LAST_CONTROL] = (np.asarray(meta[LAST_CONTROL]) * self.controls[-1]).tolist()
         for key in ("starts", "attempts"):
             if key in meta:
-                meta[key] = [self._entry(entry) for entry in meta[key]]
-        controls = [self.controls[knots.start].tolist() for knots in self.ocp.phase_slices]
-        meta["scaling"] = {"states": self.states.tolist(), "controls by phase": controls, "cost": self.cost}
+                meta[key] = [self.entry(entry) for entry in meta[key]]
+        meta["scaling"] = self.as_meta()
         xs, us = found.xs * self.states, found.us * self.controls
         return replace(
             found,
@@ -176,6 +194,11 @@ class Scaling:
             times=self.ocp.times_of(xs),
             meta=meta,
         )
+
+    def as_meta(self) -> dict[str, Any]:
+        """Return the factors for meta["scaling"]."""
+        controls = [self.controls[knots.start].tolist() for knots in self.ocp.phase_slices]
+        return {"states": self.states.tolist(), "controls by phase": controls, "cost": self.cost}
 
     def callback(self, callback: Callback | None) -> Callback | None:
         """Return a callback for records of the scaled problem."""
@@ -204,7 +227,7 @@ class Scaling:
         changed = {key: getattr(record, key) * self.cost for key in costs}
         return replace(record, **changed, iterate=None if iterate is None else original)
 
-    def _entry(self, entry: dict[str, Any]) -> dict[str, Any]:
+    def entry(self, entry: dict[str, Any]) -> dict[str, Any]:
         """Return an entry about a start or an attempt with its costs in the units of the problem."""
         return entry | {key: entry[key] * self.cost for key in ("cost", "objective", "cost_of_guess") if key in entry}
 
@@ -238,8 +261,13 @@ def scaling_of(ocp: OCP, guess: Guess) -> Scaling | None:
     Those are robots, Lie groups (also SO(2), whose angles jump by whole turns), impacts, discrete maps, compositions,
     semi-implicit Euler, and user-defined backends.
     """
+    finite = np.isfinite(guess.xs).all() and np.isfinite(guess.us).all()
     if not (
-        _has_extremes(ocp, guess) and _is_scalable(ocp) and np.isfinite(guess.xs).all() and np.isfinite(guess.us).all()
+        ocp.model is None
+        and ocp.manifold.is_vector_space
+        and _has_extremes(ocp, guess)
+        and _is_scalable(ocp)
+        and finite
     ):
         return None
     samples = _Samples(ocp, guess)
@@ -253,7 +281,9 @@ def scaling_of(ocp: OCP, guess: Guess) -> Scaling | None:
     controls = np.empty((ocp.horizon, ocp.nu))
     for k, u in zip(ocp.phase_slices, units, strict=True):
         controls[k] = u
-    return Scaling(ocp, states, controls, cost, rows)
+    with borrowed(ocp) as own:
+        parts = {} if own is None else own.prepared.setdefault(PARTS, {})
+    return Scaling(ocp, states, controls, cost, rows, parts)
 
 
 def _moderate(sizes: Array) -> bool:
@@ -262,8 +292,8 @@ def _moderate(sizes: Array) -> bool:
 
 
 def _is_scalable(ocp: OCP) -> bool:
-    """True if all parts of a problem can be scaled."""
-    if ocp.model is not None or not ocp.manifold.is_vector_space or not ocp.horizon:
+    """True if all parts of a problem on a vector space can be scaled."""
+    if not ocp.horizon:
         return False
     sampled = [phase.dynamics.sampling for phase in ocp.phases]
     if any(s is None or not is_generic(s.backend.map) for s in sampled):
@@ -279,17 +309,15 @@ def _is_scalable(ocp: OCP) -> bool:
 
 
 def _has_extremes(ocp: OCP, guess: Guess) -> bool:
-    """True if a number of x0, guess, bounds or references, or a weight, is extreme."""
-    given = [ocp.x0, guess.xs, guess.us, *(ocp.control_bounds or ())]
-    given += [bound for c in ocp.constraints() for bound in (c.lower, c.upper)]
-    given += [value for term in ocp.terms() for value in term.parameters.values()]
-    given += [value for c in ocp.constraints() for value in c.parameters.values()]
-    return any(map(_extreme, given)) or any(_extreme(np.sqrt(term.weight)) for term in ocp.terms())
-
-
-def _extreme(values: Array) -> bool:
-    """True if a finite number is above EXTREME, or below its inverse, but not zero."""
-    sizes = np.abs(values)
+    """True if a number of x0, guess, bounds, references or parameters, or the root of a weight, is extreme: finite, above EXTREME
+    or below its inverse, but not zero.
+    """
+    given = [ocp.x0, guess.xs, guess.us, *(b for b in (ocp.u_lower, ocp.u_upper) if b is not None)]
+    for term in ocp.terms():
+        given += [np.sqrt(term.weight), *term.parameters.values()]
+    for c in ocp.constraints():
+        given += [c.lower, c.upper, *c.parameters.values()]
+    sizes = np.abs(np.concatenate([np.ravel(values) for values in given]))
     return bool((((sizes > EXTREME) & (sizes < 1e19)) | ((sizes < 1.0 / EXTREME) & (sizes > 0.0))).any())
 
 

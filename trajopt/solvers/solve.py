@@ -105,8 +105,9 @@ def solve(
     check: validate the problem before the solve, and decide the status by all checks of :mod:`trajopt.solvers.success`: feasible,
     optimal, confirmed by a replay with finer time steps, goals met. Use False in loops that solve one problem repeatedly with
     other values: the status then covers feasibility and optimality only, by the numbers of the solver, and "auto" starts from the
-    guess alone and does not solve again with margins or more substeps. The shapes of x0 and of the guess are always validated. With
-    ``check``, systems on vector spaces with very large or small numbers are scaled (:mod:`trajopt.solvers.scaling`).
+    guess alone and does not solve again with margins or more substeps. The shapes of x0 and of the guess are always validated.
+
+    Systems on vector spaces with very large or small numbers are scaled (:mod:`trajopt.solvers.scaling`).
 
     Raises UnknownName for a solver or option, :class:`~trajopt.validation.validation.InvalidProblem` with all errors found,
     ValueError for bad options, TypeError for arguments of a wrong type. Non-convergence is no exception: see ``Solution.status``.
@@ -156,8 +157,9 @@ def _solved(
     """Solve a problem, with repeated solves, checks and metadata; return the solution and the problem with margins.
 
     That is the problem whose inequalities are tightened because the option between_knots is set; later solves of "auto" with
-    checks may tighten others. chosen: the options of the solver. check: validate the problem and check the solution as in
-    :func:`solve`. margins: allow solves with tightened inequalities if the option between_knots is set.
+    checks may tighten others. If the problem was scaled, the inequalities are not tightened. chosen: the options of the solver.
+    check: validate the problem and check the solution as in :func:`solve`. margins: allow solves with tightened inequalities if the
+    option between_knots is set.
     """
     if isinstance(chosen, AutoOptions) and not check:
         chosen = replace(chosen, starts=1)
@@ -165,14 +167,15 @@ def _solved(
     with gathered() as slow, timed_solve():
         warnings = _validated(ocp, warm.guess, solver, chosen, check)
         warm = replace(warm, guess=warm.guess._replace(xs=ocp.manifold.without_jumps(ocp.x0, warm.guess.xs)))
-        scaling = scaling_of(ocp, warm.guess) if check else None
+        scaling = scaling_of(ocp, warm.guess)
         numbers, start = (ocp, warm) if scaling is None else (scaling.problem(), scaling.warm_start(warm))
         shown = callback if scaling is None else scaling.callback(callback)
         solves = _Solves(solver, chosen, shown, lambda: replace(slow, parts=[*slow.parts]))
         found, problem, tight = solves.with_repetitions(numbers, start, check=check, margins=margins)
+        found = found if check else unchecked(found, scaled_kkt_tolerance(chosen))
         solution = found
         if scaling is not None:
-            solution, problem = solves.in_units(scaling, found, problem)
+            solution, problem = solves.in_units(scaling, found, problem, check=check)
         elapsed, slow = solves.seconds, solves.work
         meta = {**solution.meta, **_meta(ocp, solver, dict(vars(chosen))), "solve_time": elapsed}
         meta["engines"] = slow.engines([s.backend.engine for s in _samplings(ocp)])
@@ -187,11 +190,11 @@ def _solved(
         annotations = problem_annotations(ocp) if check else ocp.annotations
         solution = replace(solution, meta=meta, model=ocp.model, annotations=annotations, problem=problem)
         if not check:
-            solution = unchecked(solution, scaled_kkt_tolerance(chosen))
             solution = replace(solution, status=with_end_held(ocp, solution.status, solution.xs[-1]))
     if solution.status.code in _WITHOUT_OPTIMUM:
         approximated = approximated or no_curvature(ocp, solver, chosen, solution)
-    return replace(solution, status=_final_status(ocp, warm.guess, solution, approximated, check=check)), tight
+    status = _final_status(ocp, warm.guess, solution, approximated, check=check)
+    return replace(solution, status=status), tight if scaling is None else problem
 
 
 def _validated(ocp: OCP, guess: Guess, solver: str, options: Any, check: bool) -> list[str]:
@@ -363,15 +366,16 @@ class _Solves:
             return solution, held, tight
         return *self._after_failed_check(held, warm.guess, solution), tight
 
-    def in_units(self, scaling: Scaling, found: Solution, solved: OCP) -> tuple[Solution, OCP]:
-        """Return the checked solution of a scaled problem, and that problem, in the units of the problem.
+    def in_units(self, scaling: Scaling, found: Solution, solved: OCP, *, check: bool) -> tuple[Solution, OCP]:
+        """Return the solution of a scaled problem, and that problem, in the units of the problem.
 
-        Checks of the solution in these units give the amounts in sentences; the status is that of the scaled numbers.
+        check: the solution was checked, and checks of it in these units give the amounts in sentences. The status is that of the
+        scaled numbers.
         """
         problem = scaling.original(solved)
         solution = scaling.solution(found)
         problem, status = with_goals_of(problem, solution), solution.status
-        if not np.isfinite(solution.xs).all() or status.code in STOPPED:
+        if not check or not np.isfinite(solution.xs).all() or status.code in STOPPED:
             return replace(solution, status=replace(status, message=f"{status.message} {SCALED}")), problem
         meta = self.checked(problem, solution, problem).meta
         message, own = status.message, sentences_of_checks(meta) | {"impossible": impossible_goal(problem)}

@@ -124,6 +124,60 @@ def test_its_own_solution_is_found_again_at_once():
     assert again.cost == pytest.approx(found.cost, rel=1e-9)
 
 
+def test_solves_of_one_structure_share_the_scaled_parts():
+    """Else each call prepares them again, which takes many times as long as the solve."""
+    ocp, guess = transfer()
+    one, other = (scaling_of(replace(ocp, x0=ocp.x0 * c), guess).problem() for c in (1.0, 1.0 + 1e-3))
+    assert one.phases[0].dynamics is other.phases[0].dynamics and one.x0[0] != other.x0[0]
+    parts = zip([*one.terms(), *one.constraints()], [*other.terms(), *other.constraints()], strict=True)
+    assert all(a.residual is b.residual for a, b in parts)
+
+
+@pytest.mark.parametrize("solver", ["auto", "slq", "ddp", "ipm", "sqp"])
+def test_batches_are_solved_like_single_problems_in_other_units(solver):
+    """The shooting solvers satisfy constraints to 1e-6 by an augmented Lagrangian."""
+    accuracy = 2e-4 if solver in ("slq", "ddp") else 1e-6
+    (large, guess), (ocp, same_guess) = transfer(), near_one()
+    starts = 1.0 + 1e-2 * np.arange(3)[:, None]
+    found = to.solve_batch(large, {"x0": large.x0 * starts}, guess, solver=solver, gains=True)
+    same = to.solve_batch(ocp, {"x0": ocp.x0 * starts}, same_guess, solver=solver, gains=True)
+    assert found.success.all() and same.success.all() and "scaling" in found.meta and "scaling" not in same.meta
+    np.testing.assert_allclose(found.cost, same.cost * UNITS["cost"], rtol=accuracy)
+    np.testing.assert_allclose(found.xs / UNITS["x"], same.xs, atol=1e-4)
+    assert all("scaled by sizes" in message for message in found.messages)
+    for i, one in enumerate(found):
+        assert one.cost == pytest.approx(large.cost(one.xs, one.us), rel=1e-12)
+        alone = to.solve(replace(large, x0=large.x0 * starts[i]), guess, solver=solver, check=False)
+        assert alone.status.success and alone.cost == pytest.approx(one.cost, rel=accuracy)
+
+
+def test_checks_of_motions_in_batches_are_those_of_scaled_numbers():
+    """A step that is too long for a microgram: its replay deviates by 0.1 micrometers."""
+    spring = to.FunctionMap(lambda x, u, t, p: [x[1], (u[0] - x[0]) * 1e9], 2, 1)
+    step = to.SampledSystem(spring, "euler")
+    end = to.state_bounds(2, [1e-6, 0.0], [1e-6, 0.0], name="end")
+    ocp = to.OCP.single_phase(step, [0.0, 0.0], 20, 1e-5, [to.control_cost(1)], terminal_constraints=[end])
+    guess = to.interpolated_guess(ocp, [1e-6, 0.0])
+    found = to.solve_batch(ocp, {"x0": np.zeros((2, 2))}, guess, solver="ipm", replay=True)
+    alone = to.solve(ocp, guess, solver="ipm")
+    assert alone.status.code is to.StatusCode.DOES_NOT_HOLD and set(found.status) == {found.status[0]}
+    assert found.status[0].code is to.StatusCode.DOES_NOT_HOLD
+
+
+def test_durations_of_batches_are_those_of_the_problem():
+    step = to.SampledSystem(to.FunctionMap(lambda x, u, t, p: [x[1], u[0] / 1e6], 2, 1), "rk4")
+    end = to.state_bounds(2, [1e4, 0.0], [1e4, 0.0], name="end")
+    base = to.OCP.single_phase(step, [0.0, 0.0], 20, 5.0, [], [], u_lower=-1e7, u_upper=1e7, terminal_constraints=[end])
+    free = to.free_time(base, (10.0, 1e3), price=1.0)
+    guess = free.with_durations(to.constant_guess(base))
+    invalid = np.stack([free.ocp.x0, free.ocp.x0 + [np.nan, 0.0, 0.0], free.ocp.x0])
+    found = to.solve_batch(free.ocp, {"x0": invalid}, guess, solver="ipm", replay=True)
+    least = 2.0 * np.sqrt(1e6 * 1e4 / 1e7)
+    assert found.success.tolist() == [True, False, True] and len(found.meta["replays"]) == 3
+    np.testing.assert_allclose(found.times[[0, 2], -1], least, rtol=1e-3)
+    np.testing.assert_allclose(found.cost[[0, 2]], least, rtol=1e-3)
+
+
 def test_competing_starts_have_costs_in_the_units_of_the_problem():
     """A pendulum whose torque costs little, in joules times 1e9: the cost of the best start is near that of the solution."""
     step = to.SampledSystem(to.FunctionMap(lambda x, u, t, p: [x[1], u[0] - np.sin(x[0])], 2, 1), "rk4")

@@ -67,6 +67,7 @@ class BatchSolution:
     - "replays" (n,): results of the replays (:meth:`trajopt.validation.replay.Replay.as_meta`), or the reason "left_out" of those
       that failed; absent unless requested
     - "findings" (n,): lists of findings of these checks; absent unless requested
+    - "scaling": factors of the states, of the controls and of the cost; absent if the problems were not scaled
     - "stopped": True if Ctrl-C ended the batch
     """
 
@@ -171,6 +172,8 @@ def gathered(
         each["goal_tolerances"] = [None] * n
     if any(isinstance(s, Solution) and LAST_CONTROL in s.meta for s in found.values()):
         each["last_controls"] = [[np.nan] * nu for _ in range(n)]
+    if any(isinstance(s, Solution) and "replay" in s.meta for s in found.values()):
+        each |= {"replays": [{"left_out": "the solve failed"}] * n, "findings": [[] for _ in range(n)]}
     for i, s in found.items():
         if isinstance(s, Status):
             status[i] = s

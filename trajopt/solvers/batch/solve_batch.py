@@ -27,6 +27,7 @@ from trajopt.solvers.goal_tolerance import last_iterate, merged, relaxed_problem
 from trajopt.solvers.options import AutoOptions, MethodOptions, SLQOptions, scaled_kkt_tolerance
 from trajopt.solvers.problem_batch import Batch
 from trajopt.solvers.registry import SOLVERS, attempt_options, chosen_options
+from trajopt.solvers.scaling import SCALED, Scaling, scaling_of
 from trajopt.solvers.solve import checked_motion
 from trajopt.solvers.success import with_descent, with_end_held
 from trajopt.stage.engine import is_compiled
@@ -54,7 +55,8 @@ def solve_batch(
     """Solve many problems that differ only in values; each solution equals that of :func:`trajopt.solve` with ``check=False``.
 
     The exception is "auto", which tries no coarse time grids here for problems solved together. Statuses cover feasibility and
-    optimality as the solver measures them; with ``replay`` the motions and goals, too.
+    optimality as the solver measures them; with ``replay`` the motions and goals, too. If the first problem is scaled, the others
+    are scaled like it.
 
     ocp: the problem whose values change, a :class:`~trajopt.solvers.problem_batch.Batch`, or a list of problems. batch: the
     values that differ, as for a Batch. guess: one guess for all problems, stacked arrays (n, N + 1, nx) and (n, N, nu), or a list
@@ -109,25 +111,61 @@ def solve_batch(
     on_finished = None if callback is None else _without_steps_back(callback, len(problems))
 
     def run(valid: Batch, own: tuple[Array, Array], report: Callable[[int], None] | None) -> BatchSolution:
-        """Solve the valid problems, and failed ones again with relaxed goals."""
-        found = _solved(valid, own, name, chosen, report, gains=with_gains, threads=threads)
-        return _with_goal_tolerance(valid, own, found, name, chosen, gains=with_gains, threads=threads)
+        """Solve the valid problems, and failed ones again with relaxed goals; check them, scaled like the first one."""
+        scaling = scaling_of(valid[0], guess_of(own, 0, len(valid)))
+        scaled, start = (valid, own) if scaling is None else _scaled(scaling, valid, own)
+        found = _solved(scaled, start, name, chosen, report, gains=with_gains, threads=threads)
+        found = _with_goal_tolerance(scaled, start, found, name, chosen, gains=with_gains, threads=threads)
+        found = _with_statuses(scaled, start, _with_times(scaled, found), chosen)
+        found = _with_motions_checked(scaled, found, chosen) if replay else found
+        return found if scaling is None else _in_units(scaling, valid, found)
 
     with_gains = gains or replay
     with deferred_interrupts():
         found = solve_valid_problems(flaws, problems, guesses, run, on_finished, gains=with_gains)
         meta = {**found.meta, "problem": problems.ocp.name, "solver": name, "options": asdict(chosen)}
-        if problems.ocp.in_scaled_time:
-            found = replace(found, times=np.stack([problems[i].times_of(xs) for i, xs in enumerate(found.xs)]))
         seen = {"model": problems.ocp.model, "annotations": problem_annotations(problems.ocp)}
-        status = unchecked_statuses(found, scaled_kkt_tolerance(chosen))
-        if problems.ocp.implied:
-            status = tuple(with_end_held(problems[i], s, found.xs[i, -1]) for i, s in enumerate(status))
-        status = tuple(_with_descent(problems, guesses, found, i, s) for i, s in enumerate(status))
-        whole = with_culprits(problems, replace(found, status=status, meta=meta, **seen), flaws)
-        whole = _with_motions_checked(problems, whole, chosen) if replay else whole
+        whole = with_culprits(problems, replace(_with_times(problems, found), meta=meta, **seen), flaws)
         whole = whole if gains else replace(whole, K=None, k=None)
         return replace(whole, meta={**whole.meta, "stopped": True}) if interrupted() else whole
+
+
+def _scaled(scaling: Scaling, batch: Batch, guess: tuple[Array, Array]) -> tuple[Batch, tuple[Array, Array]]:
+    """Return the scaled problems and guesses of a batch."""
+    problems = Batch.from_problems([replace(scaling, ocp=batch[i]).problem() for i in range(len(batch))])
+    return problems, (guess[0] / scaling.states, guess[1] / scaling.controls)
+
+
+def _in_units(scaling: Scaling, batch: Batch, found: BatchSolution) -> BatchSolution:
+    """Return the solutions of the scaled problems of a batch in the units of the batch."""
+    states, controls = scaling.states, scaling.controls
+    xs, us = found.xs * states, found.us * controls
+    with np.errstate(all="ignore"):  # of problems that were not started, or whose motion is not finite
+        cost = np.array([batch[i].cost(x, u) for i, (x, u) in enumerate(zip(xs, us, strict=True))])
+    K = None if found.K is None else found.K * controls[:, :, None] / states
+    k = None if found.k is None else found.k * controls
+    meta = {**found.meta, "scaling": scaling.as_meta()}
+    if "last_controls" in meta:
+        meta["last_controls"] = [(np.asarray(u) * controls[-1]).tolist() for u in meta["last_controls"]]
+    if "attempts" in meta:
+        meta["attempts"] = [[scaling.entry(attempt) for attempt in attempts] for attempts in meta["attempts"]]
+    status = tuple(replace(s, message=f"{s.message} {SCALED}") for s in found.status)
+    return replace(found, xs=xs, us=us, cost=cost, status=status, K=K, k=k, meta=meta)
+
+
+def _with_times(batch: Batch, found: BatchSolution) -> BatchSolution:
+    """Return a batch with the times of motions with free durations."""
+    if not batch.ocp.in_scaled_time:
+        return found
+    return replace(found, times=np.stack([batch[i].times_of(xs) for i, xs in enumerate(found.xs)]))
+
+
+def _with_statuses(batch: Batch, guess: tuple[Array, Array], found: BatchSolution, options: Any) -> BatchSolution:
+    """Return a batch with statuses by feasibility and optimality, as the solver measures them. options: of the solver."""
+    status = unchecked_statuses(found, scaled_kkt_tolerance(options))
+    if batch.ocp.implied:
+        status = tuple(with_end_held(batch[i], s, found.xs[i, -1]) for i, s in enumerate(status))
+    return replace(found, status=tuple(_with_descent(batch, guess, found, i, s) for i, s in enumerate(status)))
 
 
 def _with_descent(batch: Batch, guess: tuple[Array, Array], found: BatchSolution, i: int, status: Status) -> Status:
