@@ -23,6 +23,7 @@ GROUPS = {
     "optimum": "experiments.benchmarks.first_try.optimum",
     "minimum time": "experiments.benchmarks.first_try.minimum_time",
     "complementarity": "experiments.benchmarks.first_try.complementarity",
+    "units": "experiments.benchmarks.first_try.units",
 }
 """The module of each group, imported when the group is requested."""
 
