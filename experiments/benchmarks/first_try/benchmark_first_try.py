@@ -4,7 +4,7 @@
                                               [--time-limit 120] [--out DIR] [--rerun]
                                               [--best STARTS] [--environment DIR]
 
-Groups: "optimum" (systems with several optima), "minimum time" and "complementarity"; default: all. Each instance is solved by
+Groups: "optimum" (systems with several optima), "minimum time", "complementarity" and "units"; default: all. Each is solved by
 ``to.solve(ocp, guess)`` (auto) and by IPOPT with multiple shooting (dms), from the same guess and with default options. Times are
 those of the second call in a process, without compilation. The replay error is the largest deviation of a finely integrated motion
 from the plan; "between knots" is the largest violation of an inequality between knots.

@@ -12,7 +12,7 @@ class Instance:
     """A problem and a typical initial guess.
 
     name     "acrobot 3"
-    group    "optimum", "minimum time" or "complementarity"
+    group    "optimum", "minimum time", "complementarity" or "units"
     family   class of the problem, a row of the table ("cart-pole with friction")
     build    function that returns problem and guess; called in the solving process
     data     function that returns the problem as data of crocoddyl_side.py; None if Crocoddyl cannot state it
