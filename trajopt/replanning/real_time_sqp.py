@@ -9,7 +9,8 @@ SIAM J. Control Optim. 43, 2005.)  The program fixes x_0 by equal bounds, so tha
 A full step may fail by far, as after the prediction of an obstacle has crossed the plan: the dynamics then have gaps of many rad/s,
 or the linearized constraints contradict each other. If the QP has no solution, or the l1 merit rises by more than its magnitude
 (:func:`_merit_explodes`), the solution is that of a complete solve by ``ipm`` from the state at rest
-(:func:`~trajopt.replanning.real_time.restarted`).
+(:func:`~trajopt.replanning.real_time.restarted`). After a failed complete solve the next one is tried 2 steps later, then 4, 8, and
+so on up to MAX_PAUSE, until a step succeeds: while constraints contradict each other, all of them would fail.
 
 Multipliers are passed from one call to the next while the numbers of variables and constraints are constant.
 """
@@ -23,6 +24,7 @@ import numpy as np
 from dynamics_backends.protocol import Array
 from trajopt.guesses.guesses import SolverCache, WarmStart
 from trajopt.problem.ocp import OCP
+from trajopt.replanning.plan import fault_of
 from trajopt.replanning.real_time import ROUNDING, RealTimePlanner, SolveGenerator, restarted, step_record
 from trajopt.results.solution import Solution
 from trajopt.solvers import termination
@@ -47,6 +49,8 @@ from trajopt.solvers.sqp.sqp_iterate import (
 
 RESTART = IPMOptions(max_iterations=50)
 """Options of a solve from the state at rest."""
+MAX_PAUSE = 64
+"""Maximum number of steps from a failed complete solve to the next one."""
 
 
 class RealTimeSQP(RealTimePlanner):
@@ -59,6 +63,8 @@ class RealTimeSQP(RealTimePlanner):
         self.options = options or SQPOptions(hessian="gauss_newton")
         self._last: QPSolution | None = None
         self._restarts = SolverCache()
+        self._failed: Solution | None = None  # last complete solve, if it failed
+        self._pause = self._paused = 0  # steps from it to the next one, and since it
 
     def solve(self, ocp: OCP, warm: WarmStart) -> SolveGenerator:
         """One SQP step about the guess of a warm start, as a generator that receives the state x0 after the preparation of the QP.
@@ -83,7 +89,8 @@ class RealTimeSQP(RealTimePlanner):
         new = trial(program, w + found.w) if found.status is QPStatus.SOLVED else None
         if new is None or _merit_explodes(at, new, float(np.abs(lb[first]).sum()), found, first):
             self._last = None
-            return restarted(ocp, x0, "ipm", RESTART, self._restarts)
+            return self._restarted(ocp, x0)
+        self._failed, self._pause = None, 0
         self._last, (xs, us), cost, g = found, program.trajectory(new.w), new.f, new.g
         us, violation = us[: ocp.horizon], float(np.maximum(program.g_lower - g, g - program.g_upper).max(initial=0.0))
         size = float(np.abs(found.w).max())
@@ -91,6 +98,18 @@ class RealTimeSQP(RealTimePlanner):
         status, k = termination.real_time_iteration(), np.zeros_like(us)
         multipliers = program.by_name(found.y)
         return Solution(xs, us, gains, k, status, cost, 1, (record,), ocp.times_of(xs), multipliers=multipliers)
+
+    def _restarted(self, ocp: OCP, x0: Array) -> Solution:
+        """Complete solve from the state x0 (nx,); in the pause after a failed one, that solution, with a new message."""
+        self._paused += 1
+        if self._failed is not None and self._paused < self._pause:
+            status = self._failed.status
+            message = f"The step failed, as the last complete solve: {status.message}"
+            return replace(self._failed, status=replace(status, message=message))
+        found = restarted(ocp, x0, "ipm", RESTART, self._restarts)
+        self._failed = None if fault_of(found) is None else found
+        self._pause, self._paused = min(max(2 * self._pause, 2), MAX_PAUSE) if self._failed else 0, 0
+        return found
 
     def _convex_qp(self, program: Transcription, w: Array, y: Array, z: Array) -> tuple[Iterate, Convexified]:
         """Return the iterate w (n,) with the multipliers y (m,) and z (n,), and the convexified QP about it.

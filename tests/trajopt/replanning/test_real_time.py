@@ -14,7 +14,7 @@ from dynamics_backends.registry import make_backend
 from problems.robots import load_robot
 from trajopt.guesses.guesses import WarmStart
 from trajopt.problem.guess import Guess
-from trajopt.replanning import converged_planner
+from trajopt.replanning import converged_planner, real_time, real_time_sqp
 from trajopt.replanning.converged_planner import ConvergedPlanner, feedback_rollout
 from trajopt.replanning.plan import Plan, warm_start
 from trajopt.replanning.real_time import RealTimeSLQ
@@ -369,6 +369,23 @@ def test_contradictory_constraints_are_a_failed_solve():
     assert planner.respond(np.array([0.7, 3.0])).status.code == StatusCode.LOCALLY_INFEASIBLE
     with pytest.raises(RuntimeError, match="prepare before"):
         RealTimeSQP().respond(np.zeros(2))
+
+
+def test_failed_complete_solves_are_tried_again_at_growing_intervals(monkeypatch):
+    tried, x0 = [], np.array([0.7, 3.0])
+    monkeypatch.setattr(real_time_sqp, "restarted", lambda *given: tried.append(step) or real_time.restarted(*given))
+    ocp, planner = walled(limit=0.1), RealTimeSQP()
+    for step in range(16):
+        planner.prepare(ocp, still(ocp))
+        found = planner.respond(x0)
+        assert found.status.code == StatusCode.LOCALLY_INFEASIBLE
+        assert found.status.message.startswith("No feasible point" if step in tried else "The step failed, as the last")
+    assert tried == [0, 2, 6, 14]
+    planner.prepare(ocp, still(ocp))
+    assert planner.respond(np.zeros(2)).status.code == StatusCode.MAX_ITERATIONS  # a step, as soon as there is one
+    planner.prepare(ocp, still(ocp))
+    planner.respond(x0)
+    assert len(tried) == 5
 
 
 def test_an_obstacle_that_crosses_the_plan_is_avoided_at_low_speed():
