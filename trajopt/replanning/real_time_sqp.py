@@ -9,8 +9,9 @@ SIAM J. Control Optim. 43, 2005.)  The program fixes x_0 by equal bounds, so tha
 A full step may fail by far, as after the prediction of an obstacle has crossed the plan: the dynamics then have gaps of many rad/s,
 or the linearized constraints contradict each other. If the QP has no solution, or the l1 merit rises by more than its magnitude
 (:func:`_merit_explodes`), the solution is that of a complete solve by ``ipm`` from the state at rest
-(:func:`~trajopt.replanning.real_time.restarted`). After a failed complete solve the next one is tried 2 steps later, then 4, 8, and
-so on up to MAX_PAUSE, until a step succeeds: while constraints contradict each other, all of them would fail.
+(:func:`~trajopt.replanning.real_time.restarted`); one that ends far from feasible has failed. After a failed complete solve the
+next one is tried 2 steps later, then 4, 8, and so on up to MAX_PAUSE, until a step succeeds: while constraints contradict each
+other, all of them would fail.
 
 Multipliers are passed from one call to the next while the numbers of variables and constraints are constant.
 """
@@ -24,9 +25,10 @@ import numpy as np
 from dynamics_backends.protocol import Array
 from trajopt.guesses.guesses import SolverCache, WarmStart
 from trajopt.problem.ocp import OCP
-from trajopt.replanning.plan import fault_of
+from trajopt.replanning.plan import LIMITS, fault_of
 from trajopt.replanning.real_time import ROUNDING, RealTimePlanner, SolveGenerator, restarted, step_record
 from trajopt.results.solution import Solution
+from trajopt.results.status import StatusCode
 from trajopt.solvers import termination
 from trajopt.solvers.direct.direct_sqp import staged_program
 from trajopt.solvers.direct.transcription import Transcription
@@ -49,6 +51,8 @@ from trajopt.solvers.sqp.sqp_iterate import (
 
 RESTART = IPMOptions(max_iterations=50)
 """Options of a solve from the state at rest."""
+EXECUTABLE = 1e-3
+"""Largest defect or violation (SI units) of an unfinished complete solve that is executed; the next steps correct it."""
 MAX_PAUSE = 64
 """Maximum number of steps from a failed complete solve to the next one."""
 
@@ -106,7 +110,7 @@ class RealTimeSQP(RealTimePlanner):
             status = self._failed.status
             message = f"The step failed, as the last complete solve: {status.message}"
             return replace(self._failed, status=replace(status, message=message))
-        found = restarted(ocp, x0, "ipm", RESTART, self._restarts)
+        found = _feasible(restarted(ocp, x0, "ipm", RESTART, self._restarts))
         self._failed = None if fault_of(found) is None else found
         self._pause, self._paused = min(max(2 * self._pause, 2), MAX_PAUSE) if self._failed else 0, 0
         return found
@@ -123,6 +127,18 @@ class RealTimeSQP(RealTimePlanner):
         solvers = make_qp_solver(options.qp_solver), InteriorPoint()
         other = semidefinite_at(at, options)
         return at, convexified(qp_about(at, hessian_at(at, options)), y, z, solvers, semidefinite=other)
+
+
+def _feasible(found: Solution) -> Solution:
+    """The solution; one that a limit ended with defects or violations above EXECUTABLE gets the status "not_feasible"."""
+    if found.status.code not in LIMITS or not found.history:
+        return found
+    last = found.history[-1]
+    error = max(last.defect, last.constraint_violation)
+    if error <= EXECUTABLE:
+        return found
+    message = f"Not feasible: defects or violations of {error:.1e}. {found.status.message}"
+    return replace(found, status=replace(found.status, code=StatusCode.NOT_FEASIBLE, message=message))
 
 
 def _merit_explodes(at: Iterate, new: Trial, moved: float, found: QPSolution, first: Array) -> bool:

@@ -16,13 +16,13 @@ from trajopt.guesses.guesses import WarmStart
 from trajopt.problem.guess import Guess
 from trajopt.replanning import converged_planner, real_time, real_time_sqp
 from trajopt.replanning.converged_planner import ConvergedPlanner, feedback_rollout
-from trajopt.replanning.plan import Plan, warm_start
+from trajopt.replanning.plan import Plan, fault_of, warm_start
 from trajopt.replanning.real_time import RealTimeSLQ
 from trajopt.replanning.real_time_sqp import RealTimeSQP
 from trajopt.replanning.workers import Timing
 from trajopt.results.status import StatusCode
 from trajopt.solvers.feedback import tracking_gains
-from trajopt.solvers.options import SQPOptions
+from trajopt.solvers.options import IPMOptions, SQPOptions
 
 
 def cold(ocp):
@@ -386,6 +386,17 @@ def test_failed_complete_solves_are_tried_again_at_growing_intervals(monkeypatch
     planner.prepare(ocp, still(ocp))
     planner.respond(x0)
     assert len(tried) == 5
+
+
+def test_a_complete_solve_that_ends_far_from_feasible_is_a_failure(monkeypatch):
+    """Its motion has gaps: a robot that followed it would fly away, without an event."""
+    ocp, x0 = walled(limit=0.1), np.array([0.7, 3.0])
+    for most, code in ((1, StatusCode.NOT_FEASIBLE), (50, StatusCode.LOCALLY_INFEASIBLE)):
+        monkeypatch.setattr(real_time_sqp, "RESTART", IPMOptions(max_iterations=most))
+        planner = RealTimeSQP()
+        planner.prepare(ocp, still(ocp))
+        found = planner.respond(x0)
+        assert found.status.code == code and fault_of(found) is not None
 
 
 def test_an_obstacle_that_crosses_the_plan_is_avoided_at_low_speed():
