@@ -25,7 +25,16 @@ from trajopt.problem.ocp import OCP
 from trajopt.problem.terms import Values, quaternion_error
 from trajopt.replanning.converged_planner import ConvergedPlanner
 from trajopt.replanning.measurements import Measurement
-from trajopt.replanning.plan import Following, Horizon, Plan, RecedingHorizon, fault_of, not_finite, warm_start
+from trajopt.replanning.plan import (
+    Following,
+    Horizon,
+    Plan,
+    RecedingHorizon,
+    fault_of,
+    not_finite,
+    require_same_names,
+    warm_start,
+)
 from trajopt.replanning.planning import Control, Planner, Planning, require_whole_steps
 from trajopt.replanning.real_time import RealTimeSLQ
 from trajopt.replanning.real_time_sqp import RealTimeSQP
@@ -61,10 +70,11 @@ class MPC:
     initial_plan: plan or solution that is tracked first; default: the solution from x0.
 
     The constructor solves once, unless ``initial_plan`` is given, runs the planner once and predicts one step, so that missing code
-    is compiled before the first step. Raises ValueError if that solve finds no plan, for an initial plan with NaN or infinity, for
-    invalid times, for a tick that is not the time step of discrete dynamics, and for a period longer than ``ocp`` without
-    ``horizon``, TypeError for a solver that is neither a name nor a planner, and for other arguments of a wrong type, UnknownName
-    for an unknown solver or option, and the errors of :func:`trajopt.solve` for an invalid problem.
+    is compiled before the first step. Raises ValueError if that solve finds no plan, for an initial plan with NaN or infinity, or
+    of a robot, states or controls with other names, for invalid times, for a tick that is not the time step of discrete dynamics,
+    and for a period longer than ``ocp`` without ``horizon``, TypeError for a solver that is neither a name nor a planner, and for
+    other arguments of a wrong type, UnknownName for an unknown solver or option, and the errors of :func:`trajopt.solve` for an
+    invalid problem.
 
     >>> import trajopt as to
     >>> cart = to.FunctionMap(lambda x, u, t, p: [x[1], u[0]], 2, 1, second_order=True)
@@ -114,6 +124,13 @@ class MPC:
         self._planner, self._recorder = planner_of(ocp, solver, options), RunRecorder(RECENT)
         self._values: dict[str, dict[str, tuple[Array, OCP]]] = {}  # values, and the problem at the time of the change
         self._valued: tuple[OCP, OCP] | None = None
+        if initial_plan is not None:
+            if not hasattr(initial_plan, "K"):
+                found = type(initial_plan).__name__
+                raise TypeError(
+                    f"initial_plan is a {found}; expected a plan or a solution, which to.solve gives for a guess"
+                )
+            require_same_names(initial_plan, ocp)
         self._first_plan = (
             initial_plan
             if isinstance(initial_plan, Plan)

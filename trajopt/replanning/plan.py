@@ -187,6 +187,30 @@ def not_finite(plan: Plan | Solution) -> str | None:
     return next((name for name in ("xs", "us", "K") if not np.isfinite(getattr(plan, name)).all()), None)
 
 
+def require_same_names(plan: Plan | Solution, ocp: OCP) -> None:
+    """Raise ValueError if a plan is known to be of another robot than a problem, or to have other states or controls."""
+    if isinstance(plan, Plan):
+        known = {} if plan.problem is None else _names(plan.problem)
+    else:
+        names, robot = (
+            ((f"{kind}s", plan.meta.get(f"{kind}_names")) for kind in ("state", "control")),
+            plan.meta.get("model"),
+        )
+        known = {"robot": (robot or {}).get("name"), **dict(names)}
+    for kind, own in _names(ocp).items():
+        given = known.get(kind)
+        if given is not None and own is not None and (given if kind == "robot" else tuple(given)) != own:
+            one, other = (value if kind == "robot" else ", ".join(value) for value in (given, own))
+            remedy = "solve this problem with that plan as the guess, and pass the solution"
+            raise ValueError(f"initial_plan is of another problem, with the {kind} {one} instead of {other}: {remedy}")
+
+
+def _names(ocp: OCP) -> dict[str, Any]:
+    """Names of the robot, None without one, of the states, and of the controls of a problem."""
+    robot = None if ocp.model is None else ocp.model.name
+    return {"robot": robot, "states": ocp.state_names, "controls": ocp.control_names}
+
+
 def warm_start(plan: Plan, ocp: OCP, start: float) -> WarmStart:
     """Warm start from a plan, resampled on the time grid of a problem whose first knot is at ``start`` [s].
 

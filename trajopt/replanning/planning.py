@@ -25,7 +25,7 @@ from trajopt.guesses.guesses import WarmStart
 from trajopt.problem.impact_stage import has_fixed_steps
 from trajopt.problem.ocp import OCP
 from trajopt.replanning.measurements import MovingObject, Observer, Track
-from trajopt.replanning.plan import Following, Horizon, Plan, fault_of, warm_start
+from trajopt.replanning.plan import Following, Horizon, Plan, fault_of, require_same_names, warm_start
 from trajopt.replanning.run_log import EventKind, RunRecorder, Solve
 from trajopt.replanning.simulator import Model
 from trajopt.replanning.workers import SAME_TIME, Answer, Timing, Worker
@@ -59,8 +59,8 @@ class Planning:
     """Current and pending plans, and the solves that replace them.
 
     initial_plan: executed until the first new plan starts. objects: moving objects of the world. recorder: receives events and
-    solves. Raises ValueError for a horizon without a problem at the start of the initial plan, and for a tick that is not the
-    time step of discrete dynamics.
+    solves. Raises ValueError for a horizon without a problem at the start of the initial plan, for a tick that is not the time
+    step of discrete dynamics, and for an initial plan of a robot, states or controls with other names, as far as known.
     """
 
     def __init__(
@@ -79,6 +79,7 @@ class Planning:
                 "the horizon has no problem at the start of the first plan; start the plan within the horizon"
             )
         require_whole_steps(problem, timing)
+        require_same_names(initial_plan, problem)
         self._horizon, self._planner, self._worker, self._timing = horizon, planner, worker, timing
         self._objects, self._recorder = objects, recorder
         self.model, self.manifold = Model(problem, initial_plan.start), problem.manifold

@@ -129,6 +129,36 @@ def test_an_initial_plan_is_finite(name):
             to.MPC(problem(), period=PERIOD, initial_plan=plan)
 
 
+def pendulum(**changes):
+    """Two pendulums at rest, of a robot with some changes."""
+    model = to.load_robot("double_pendulum").replace(**changes)
+    dynamics = to.SampledSystem(to.make_backend(to.FreeBody(model), "analytic"), "semi_implicit_euler")
+    return to.OCP.single_phase(dynamics, np.zeros(4), 3, DT, [to.control_cost(2)], model=model)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"name": "larger"}, "with the robot double_pendulum instead of larger"),
+        (
+            {"joint_names": ("hip", "knee"), "circular": ("hip", "knee")},
+            r"with the states q\[shoulder\], .* instead of q\[hip\], q\[knee\]",
+        ),
+    ],
+)
+def test_an_initial_plan_is_of_the_same_robot(change, said, tmp_path):
+    one, other = pendulum(), pendulum(**change)
+    first = to.solve(one)
+    first.save(tmp_path / "first.npz")
+    loaded, heavy = to.Solution.load(tmp_path / "first.npz"), pendulum(mass=1.1 * one.model.mass)
+    for plan in (first, loaded, to.Plan.from_solution(first, 0.0, one)):
+        with pytest.raises(ValueError, match=f"initial_plan is of another problem, {said}.*: solve this problem"):
+            to.MPC(other, initial_plan=plan)
+        to.MPC(heavy, initial_plan=plan)
+    with pytest.raises(TypeError, match=r"initial_plan is a Guess; expected a plan or a solution"):
+        to.MPC(one, initial_plan=to.constant_guess(one))
+
+
 def test_the_age_of_the_last_measurement_is_known():
     mpc, x = to.MPC(problem(), period=PERIOD, delay=0.02), np.zeros(2)
     ages = [mpc.measurement_age]
