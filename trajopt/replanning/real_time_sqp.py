@@ -24,6 +24,7 @@ import numpy as np
 
 from dynamics_backends.protocol import Array
 from trajopt.guesses.guesses import SolverCache, WarmStart
+from trajopt.problem.guess import Guess
 from trajopt.problem.ocp import OCP
 from trajopt.replanning.plan import LIMITS, fault_of
 from trajopt.replanning.real_time import ROUNDING, RealTimePlanner, SolveGenerator, restarted, step_record
@@ -41,13 +42,14 @@ from trajopt.solvers.sqp.convexify import Convexified, convexified
 from trajopt.solvers.sqp.sqp_iterate import (
     Iterate,
     Trial,
+    differentiated,
     hessian_at,
-    iterate_at,
     qp_about,
     semidefinite_at,
     settled,
     trial,
 )
+from trajopt.stage.evaluators import cached_evaluator
 
 RESTART = IPMOptions(max_iterations=50)
 """Options of a solve from the state at rest."""
@@ -66,7 +68,7 @@ class RealTimeSQP(RealTimePlanner):
     def __init__(self, options: SQPOptions | None = None) -> None:
         self.options = options or SQPOptions(hessian="gauss_newton")
         self._last: QPSolution | None = None
-        self._restarts = SolverCache()
+        self._restarts, self._evaluators = SolverCache(), SolverCache()
         self._failed: Solution | None = None  # last complete solve, if it failed
         self._pause = self._paused = 0  # steps from it to the next one, and since it
 
@@ -82,7 +84,7 @@ class RealTimeSQP(RealTimePlanner):
             y, z = last.y, last.z
         else:
             last = None
-        (at, convex), gains = self._convex_qp(program, w, y, z), tracking_gains(ocp, *warm.guess)
+        (at, convex), gains = self._convex_qp(program, w, y, z), self._gains(ocp, warm.guess)
 
         x0 = yield
 
@@ -103,6 +105,10 @@ class RealTimeSQP(RealTimePlanner):
         multipliers = program.by_name(found.y)
         return Solution(xs, us, gains, k, status, cost, 1, (record,), ocp.times_of(xs), multipliers=multipliers)
 
+    def _gains(self, ocp: OCP, guess: Guess) -> Array:
+        """Tracking gains (N, nu, ndx) about a guess, with the evaluator of the last step if the structure is the same."""
+        return tracking_gains(ocp, *guess, evaluator=cached_evaluator(self._evaluators, ocp))
+
     def _restarted(self, ocp: OCP, x0: Array) -> Solution:
         """Complete solve from the state x0 (nx,); in the pause after a failed one, that solution, with a new message."""
         self._paused += 1
@@ -121,7 +127,7 @@ class RealTimeSQP(RealTimePlanner):
         Raises ValueError if values there are not finite.
         """
         options = settled(self.options, program)
-        at = iterate_at(program, trial(program, w), y, z, options)
+        at = differentiated(program, trial(program, w), y, z)
         if at is None or not np.isfinite(at.f + at.theta):
             raise ValueError("NaN or infinity along the trajectory passed to prepare; use another trajectory")
         solvers = make_qp_solver(options.qp_solver), InteriorPoint()

@@ -124,10 +124,10 @@ class Transcription:
 
     def _bound_states(self) -> None:
         """Tighten bounds of variables by constraints on single state components, from knot 1 on, and store the constraint names."""
-        self._bounded_by: dict[int, str] = {}
+        self._bounded_by: list[tuple[str, Array]] = []
         for name, knots, chosen, low, high in coordinate_bounds(self.ocp):
             places = self.ix[knots][:, chosen]
-            self._bounded_by.update((int(i), name) for i in places.ravel())
+            self._bounded_by.append((name, places))
             self.x_lower[places] = np.maximum(self.x_lower[places], low)
             self.x_upper[places] = np.minimum(self.x_upper[places], high)
 
@@ -376,7 +376,7 @@ class Transcription:
             for k, row in enumerate(places):
                 for i, kind in zip(row, kinds, strict=True):
                     names[i] = f"{kind} at knot {k}"
-        for i, name in self._bounded_by.items():
+        for i, name in {int(i): name for name, places in self._bounded_by for i in places.ravel()}.items():
             names[i] += f" ({name})"
         return names
 

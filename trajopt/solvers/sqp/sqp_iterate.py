@@ -72,11 +72,17 @@ def trial(nlp: NLP, w: Array) -> Trial:
 
 def iterate_at(nlp: NLP, at: Trial, y: Array, z: Array, o: SQPOptions) -> Iterate | None:
     """Differentiate at a trial point and return the iterate, or None if a derivative is not finite."""
+    found = differentiated(nlp, at, y, z)
+    return None if found is None else measured(found, o)
+
+
+def differentiated(nlp: NLP, at: Trial, y: Array, z: Array) -> Iterate | None:
+    """Differentiate at a trial point and return the iterate without its errors, or None if a derivative is not finite."""
     grad, J = nlp.differentiate(at.w)
     require_shapes(nlp, gradient=grad, jacobian=J)
     if not (np.isfinite(grad).all() and np.isfinite(J.data).all()):
         return None
-    return measured(Iterate(nlp, *at, grad, J, y, z, 0.0, 0.0, 0.0, 0.0, 0.0), o)
+    return Iterate(nlp, *at, grad, J, y, z, 0.0, 0.0, 0.0, 0.0, 0.0)
 
 
 def measured(at: Iterate, o: SQPOptions) -> Iterate:
