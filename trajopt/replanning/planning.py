@@ -88,7 +88,8 @@ class Planning:
         self._due: float | None = 0.0  # start of the next solve, None after the end of the horizon
         self._lead = timing.lead
         self._job: _Job | None = None
-        self._prepared_for: float | None = None
+        self._prepared: tuple[float, OCP] | None = None
+        """Start [s] of the problem that the last job prepared, and the problem."""
 
     @property
     def plan(self) -> Plan:
@@ -141,9 +142,9 @@ class Planning:
         problem is prepared first. The initial state is predicted under the known plans; its SO(2) angles are shifted by whole
         turns to those of the last plan. After the end of the horizon, planning stops, which becomes an event.
         """
-        ready = self._prepared_for is not None and t - SAME_TIME <= self._prepared_for < t + self._lead + SAME_TIME
-        valid = self._prepared_for if ready and self._prepared_for is not None else t + self._lead
-        problem = self._horizon(valid)
+        prepared = self._prepared
+        ready = prepared is not None and t - SAME_TIME <= prepared[0] < t + self._lead + SAME_TIME
+        valid, problem = prepared if ready and prepared else (t + self._lead, self._horizon(t + self._lead))
         if problem is None:
             self._due = None
             self._recorder.event(t, EventKind.HORIZON_ENDED, "no time left to plan; tracking the last plan")
@@ -154,7 +155,7 @@ class Planning:
             0
         ]  # undo wrapping of measured angles
         known = [item.prediction() for item in self._objects]
-        self._prepared_for, self._job = None, _Job(k, valid, problem)
+        self._prepared, self._job = None, _Job(k, valid, problem)
 
         def respond() -> Solution:
             """Return the planner's solution from x0; prepares the problem first unless it is ready."""
@@ -174,7 +175,7 @@ class Planning:
                 self._prepare(
                     following, after, Plan.from_solution(solution, valid) if usable and solution else last, known
                 )
-                self._prepared_for = after
+                self._prepared = after, following
 
         self._worker.start(respond, prepare, k)
 

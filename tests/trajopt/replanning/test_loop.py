@@ -66,6 +66,20 @@ def test_a_real_time_iteration_is_prepared_before_the_state_is_known():
     assert planner.calls == ["prepare", "respond"] * 4
 
 
+def test_a_prepared_problem_is_that_of_its_plan():
+    """A horizon may take milliseconds, and may have changed since the preparation."""
+    asked = []
+
+    def horizon(t):
+        asked.append(problem())
+        return asked[-1]
+
+    run = loop(horizon=horizon, timing=Timing(tick=TICK, period=PERIOD, lead=PERIOD, prepare_early=True))
+    log = run.run(1.0)
+    assert len(asked) == len(log.solves) + 2  # the first problem of the loop, and the one that is prepared at the end
+    assert run.plan.problem is asked[-3]
+
+
 @pytest.mark.parametrize("lead", [3 * TICK, PERIOD, 2.4 * PERIOD, 4 * PERIOD])
 def test_plans_start_from_the_predicted_state(lead):
     """The prediction over the lead uses all plans executed in that time, and equals the motion of the plant."""
