@@ -10,8 +10,8 @@ A full step may fail by far, as after the prediction of an obstacle has crossed 
 or the linearized constraints contradict each other. If the QP has no solution, or the l1 merit rises by more than its magnitude
 (:func:`_merit_explodes`), the solution is that of a complete solve by ``ipm`` from the state at rest
 (:func:`~trajopt.replanning.real_time.restarted`); one that ends far from feasible has failed. After a failed complete solve the
-next one is tried 2 steps later, then 4, 8, and so on up to MAX_PAUSE, until a step succeeds: while constraints contradict each
-other, all of them would fail.
+next one is tried 2 steps later, then 4, then every MAX_PAUSE, until a step succeeds: while constraints contradict each other, most
+of them would fail.
 
 Multipliers are passed from one call to the next while the numbers of variables and constraints are constant.
 """
@@ -55,7 +55,7 @@ RESTART = IPMOptions(max_iterations=50)
 """Options of a solve from the state at rest."""
 EXECUTABLE = 1e-3
 """Largest defect or violation (SI units) of an unfinished complete solve that is executed; the next steps correct it."""
-MAX_PAUSE = 64
+MAX_PAUSE = 8
 """Maximum number of steps from a failed complete solve to the next one."""
 
 
