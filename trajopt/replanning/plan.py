@@ -31,7 +31,8 @@ from trajopt.step.time_dependence import reads_time
 HOLDING_STEPS, RESTING = 3, 1e-2
 """Number of Gauss-Newton steps to a control that holds the last state of a plan, and its largest rates there (SI units)."""
 MIN_STEP = 0.5
-"""A first knot shorter than this fraction of its time step is merged with the next one, if any, because its gains would be huge."""
+"""A first knot shorter than this fraction of its time step is merged with the next one, if any, because its gains would be huge.
+Replanning ends before time steps shrink below this fraction of a tick."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -287,8 +288,8 @@ class ShrinkingHorizon:
 class ResampledHorizon:
     """Remaining part of a single-phase problem that begins at time 0, on a constant number of knots; None below ``min_time`` [s].
 
-    The time steps shrink. Values by knot are those of the knot of the problem at or before each new one. Raises ValueError for a
-    problem with several phases, and for discrete dynamics.
+    The time steps shrink; replanning ends before they are shorter than half a tick. Values by knot are those of the knot of the
+    problem at or before each new one. Raises ValueError for a problem with several phases, and for discrete dynamics.
     """
 
     ocp: OCP

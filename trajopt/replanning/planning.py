@@ -25,7 +25,7 @@ from trajopt.guesses.guesses import WarmStart
 from trajopt.problem.impact_stage import has_fixed_steps
 from trajopt.problem.ocp import OCP
 from trajopt.replanning.measurements import MovingObject, Observer, Track
-from trajopt.replanning.plan import Following, Horizon, Plan, fault_of, require_same_names, warm_start
+from trajopt.replanning.plan import MIN_STEP, Following, Horizon, Plan, fault_of, require_same_names, warm_start
 from trajopt.replanning.run_log import EventKind, RunRecorder, Solve
 from trajopt.replanning.simulator import Model
 from trajopt.replanning.workers import SAME_TIME, Answer, Timing, Worker
@@ -80,6 +80,7 @@ class Planning:
             )
         require_whole_steps(problem, timing)
         require_same_names(initial_plan, problem)
+        self._min_step = MIN_STEP * min(timing.tick, float(problem.dt.max()))
         self._horizon, self._planner, self._worker, self._timing = horizon, planner, worker, timing
         self._objects, self._recorder = objects, recorder
         self.model, self.manifold = Model(problem, initial_plan.start), problem.manifold
@@ -140,12 +141,13 @@ class Planning:
 
         If a problem with a start from t up to that time was prepared after the last solve, the plan begins at its start; else the
         problem is prepared first. The initial state is predicted under the known plans; its SO(2) angles are shifted by whole
-        turns to those of the last plan. After the end of the horizon, planning stops, which becomes an event.
+        turns to those of the last plan. After the end of the horizon, planning stops, which becomes an event; also once the time
+        steps of a horizon that shrinks them are much shorter than a tick, because their gains would be too large for it.
         """
         prepared = self._prepared
         ready = prepared is not None and t - SAME_TIME <= prepared[0] < t + self._lead + SAME_TIME
         valid, problem = prepared if ready and prepared else (t + self._lead, self._horizon(t + self._lead))
-        if problem is None:
+        if problem is None or problem.dt.max() < self._min_step - SAME_TIME:
             self._due = None
             self._recorder.event(t, EventKind.HORIZON_ENDED, "no time left to plan; tracking the last plan")
             return

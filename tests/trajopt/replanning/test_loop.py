@@ -13,7 +13,7 @@ from experiments.replan.faults import Failing, Slowed
 from trajopt.guesses.guesses import WarmStart
 from trajopt.replanning.converged_planner import ConvergedPlanner
 from trajopt.replanning.measurements import Sensor
-from trajopt.replanning.plan import ShrinkingHorizon
+from trajopt.replanning.plan import ResampledHorizon, ShrinkingHorizon
 from trajopt.replanning.real_time import RealTimeSLQ
 from trajopt.replanning.run_log import EventKind
 from trajopt.replanning.sampled_plant import Push
@@ -64,6 +64,16 @@ def test_a_real_time_iteration_is_prepared_before_the_state_is_known():
     planner = Counting()
     loop(planner, timing=replace(EARLY, prepare_early=False)).run(4 * PERIOD)
     assert planner.calls == ["prepare", "respond"] * 4
+
+
+def test_time_steps_that_shrink_stay_longer_than_half_a_tick():
+    """Gains of shorter ones, held for a tick, made an arm diverge before its goal."""
+    ocp = problem()
+    log = loop(horizon=ResampledHorizon(ocp), ocp=ocp).run(1.0)
+    assert [solve.start for solve in log.solves] == pytest.approx(
+        np.arange(19) * PERIOD
+    )  # until 20 steps of 5 ms remain
+    assert log.count(EventKind.HORIZON_ENDED) == 1
 
 
 def test_a_prepared_problem_is_that_of_its_plan():
