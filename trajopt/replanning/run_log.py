@@ -262,7 +262,7 @@ class RunRecorder:
 def statistics_of(solves: Iterable[Solve], spells: Iterable[Spell], events: Iterable[Event]) -> dict[str, Any]:
     """Statistics of planning by name: numbers of solves, failed ones, late plans and skipped solves, and of events by kind.
 
-    Also percentiles of the milliseconds of responses and preparations, and of the iterations.
+    Also percentiles of the milliseconds of responses and preparations, and of the iterations of solves that gave a plan.
     """
     solves, kinds = list(solves), [event.kind for event in events]
     return {
@@ -272,7 +272,7 @@ def statistics_of(solves: Iterable[Solve], spells: Iterable[Spell], events: Iter
         "skipped": kinds.count(EventKind.SKIPPED),
         "response [ms]": _percentiles(np.array([s.seconds for s in solves]) * 1e3),
         "preparation [ms]": _percentiles(np.array([s.prepare for s in spells]) * 1e3),
-        "iterations": _percentiles(np.array([s.iterations for s in solves])),
+        "iterations": _percentiles(np.array([s.iterations for s in solves if s.success])),
         "events": {str(kind): kinds.count(kind) for kind in EventKind if kind in kinds},
     }
 

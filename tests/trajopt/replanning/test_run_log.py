@@ -14,7 +14,7 @@ from experiments.replan.faults import Failing
 from problems.robots.textbook import multi_pendulum as chain
 from trajopt.replanning.measurements import Sensor
 from trajopt.replanning.real_time import RealTimeSLQ
-from trajopt.replanning.run_log import RunLog
+from trajopt.replanning.run_log import RunLog, Solve, statistics_of
 from trajopt.replanning.workers import ScriptedWorker, SimulatedWorker, ThreadWorker, Timing, WallClock
 
 EARLY = Timing(tick=TICK, period=PERIOD, prepare_early=True)
@@ -81,6 +81,14 @@ def test_statistics_of_a_run():
     for part, error in zip(("positions [rad, m]", "velocities [rad/s, m/s]"), off.T, strict=True):
         expected = {"rms": np.sqrt(np.mean(error**2)), "largest": np.abs(error).max()}
         assert robot[f"tracking error of {part}"] == pytest.approx(expected)
+
+
+def test_failed_solves_have_no_iterations():
+    failed, good = Solve(0.0, 0.0, 0.0, 0.01, 0, False, np.nan), Solve(0.0, 0.0, 0.0, 0.01, 7, True, 1.0)
+    assert statistics_of([failed, good, failed], [], [])["iterations"] == dict.fromkeys(
+        ("p50", "p95", "p99", "max"), 7.0
+    )
+    assert statistics_of([failed], [], [])["iterations"] == {}
 
 
 def test_another_folder_is_no_run(tmp_path):
