@@ -56,6 +56,7 @@ from trajopt.problem.ocp import OCP
 from trajopt.problem.terms import CostTerm, parameters_at, rows_at
 from trajopt.stage.evaluation import StageEvaluator
 from trajopt.stage.numpy_stages import NumpyStages
+from trajopt.stage.stages import Knots
 from trajopt.step.integrators import step_rows
 from trajopt.step.other_backend import with_backend
 from trajopt.step.sensitivities import SampledSystem, contraction_of
@@ -501,7 +502,7 @@ def derivative_error(evaluator: StageEvaluator, reference: OCP, xs: Array, us: A
             local = at - knots.start
             p = parameters_at(phase.parameters, local)
             given = phase.dynamics, (), (), reference.t[at], phase.dt[local], reference.nu, p
-            exact = NumpyStages(reference.manifold, *given).first(xs[at], us[at], xs[at + 1], quadratic=False)
+            exact = NumpyStages(reference.manifold, *given).first(Knots(xs[at], us[at], xs[at + 1]), quadratic=False)
             for own, right in ((lq.A[at], exact.A), (lq.B[at], exact.B)):
                 if right.size:
                     worst = max(worst, worst_entry(own, right)[0])

@@ -23,6 +23,7 @@ from trajopt.problem.constraints import Constraint
 from trajopt.problem.ocp import OCP
 from trajopt.problem.terms import parameters_at
 from trajopt.solvers.direct.program_parts import coordinate_bounds, evaluated_stages, with_rows
+from trajopt.stage.stages import Knots
 
 ITERATIONS = 8
 PRECISION = 3e-2
@@ -79,7 +80,7 @@ class TerminalStates:
         M, at, n = len(a), self.positions, len(self.positions)
         H, gradient = np.empty((M, n, n)), np.empty((M, n))
         for i, row in enumerate(self._states(a)[:, None]):
-            found = self.end.first(row, np.zeros((1, 0)), row[:0])
+            found = self.end.first(_final_knot(row))
             H[i], gradient[i] = found.Q[0][np.ix_(at, at)], found.lx[0, at]
             if not len(self.lower):
                 continue
@@ -101,8 +102,7 @@ class TerminalStates:
 
         On a vector space, bounds on components do not count.
         """
-        x = self._states(a[None])
-        g = self.end.values(x, np.zeros((1, 0)), x[:0]).g[0]
+        g = self.end.values(_final_knot(self._states(a[None]))).g[0]
         return float(np.abs(g - np.clip(g, self.lower, self.upper)).max(initial=0.0))
 
     def _states(self, a: Array) -> Array:
@@ -122,6 +122,11 @@ class TerminalStates:
                 own = np.flatnonzero(self.positions == component)
                 a[:, own] = np.clip(x0[component] + a[:, own], low, high) - x0[component]
         return a
+
+
+def _final_knot(x: Array) -> Knots:
+    """Return the final knot at a state x (1, nx)."""
+    return Knots(x, np.zeros((1, 0)), x[:0])
 
 
 DRAWN, SPREAD = 16, 1.2

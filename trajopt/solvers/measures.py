@@ -43,7 +43,7 @@ from trajopt.problem.constraints import Constraint, chosen_coordinates
 from trajopt.problem.ocp import OCP
 from trajopt.solvers.direct.program_parts import evaluated_stages, with_rows
 from trajopt.solvers.rules.cost_size import cost_size, is_zero, least_with_effect
-from trajopt.stage.stages import StageDerivatives
+from trajopt.stage.stages import Knots, StageDerivatives
 
 NEAR_BOUND = 1e-5
 """Controls closer to a bound than this, relative to bounds beyond 1, have no feedback in the adjoint sweep."""
@@ -138,9 +138,7 @@ class _Measured:
         rows, N, stages = with_rows(ocp), ocp.horizon, evaluated_stages(ocp)
         self.parts: list[tuple[slice, tuple[Constraint, ...], StageDerivatives]] = []
         for own, knots, group in zip(stages, (*ocp.phase_slices, slice(N, N + 1)), rows, strict=True):
-            u = us[knots] if knots.start < N else us[:1, :0]
-            found = own.first(xs[knots], u, xs[knots.start + 1 : knots.stop + 1], quadratic=False)
-            self.parts.append((knots, group, found))
+            self.parts.append((knots, group, own.first(Knots.of(xs, us, knots), quadratic=False)))
         self.cost = float(sum(part.values.cost.sum() for _, _, part in self.parts))
         self.bounds = [*self._state_bounds(rows)]
 

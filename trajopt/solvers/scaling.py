@@ -38,6 +38,7 @@ from trajopt.results.records import Callback, IterationRecord
 from trajopt.results.solution import LAST_CONTROL, Solution
 from trajopt.solvers.direct.program_parts import evaluated_stages, with_rows
 from trajopt.stage.solver_cache import borrowed
+from trajopt.stage.stages import Knots
 from trajopt.step.integrators import RUNGE_KUTTA
 from trajopt.step.sensitivities import SampledSystem
 
@@ -348,11 +349,8 @@ class _Samples:
                     us[k] += shrink ** (sample - 1) * u * rng.uniform(-1.0, 1.0, us[k].shape)
                 if self.ocp.control_bounds is not None:
                     us = np.clip(us, *self.ocp.control_bounds)
-            controls = [*(us[k] for k in self._knots[:-1]), us[:1, :0]]
-            yield [
-                stage.first(xs[k], u, xs[k.start + 1 : k.stop + 1], quadratic=False)
-                for stage, k, u in zip(self._stages, self._knots, controls, strict=True)
-            ]
+            stages = zip(self._stages, self._knots, strict=True)
+            yield [stage.first(Knots.of(xs, us, k), quadratic=False) for stage, k in stages]
 
     def slopes(self, states: Array, units: list[Array], shrink: float) -> tuple[Array, list[Array]]:
         """Return how far states move states (n, n), and the controls of each phase move them (n, m), medians over the motions.

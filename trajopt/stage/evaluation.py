@@ -18,14 +18,7 @@ from dynamics_backends.protocol import Array, Hessians
 from trajopt.lq.lq import LQProblem
 from trajopt.problem.ocp import OCP, Phase
 from trajopt.stage.engine import Engine, StageOperations, follow, may_follow, stages_of
-from trajopt.stage.stages import (
-    Candidates,
-    Direction,
-    Shooting,
-    StageDerivatives,
-    StageValues,
-    Trials,
-)
+from trajopt.stage.stages import Candidates, Direction, Knots, Shooting, StageDerivatives, StageValues, Trials
 
 __all__ = ["Candidates", "Direction", "Expansion", "Shooting", "StageEvaluator"]
 
@@ -82,9 +75,7 @@ class StageEvaluator:
         """Return the states (N, nx) at the fraction ``share`` in [0, 1] of each time step, from xs (N + 1, nx) under us (N, nu)."""
         result = np.empty((len(us), self.manifold.nx))
         for stages, k in zip(self.stages, self.slices, strict=False):
-            result[k] = (
-                stages.shortened(share).first(xs[k], us[k], xs[k.start + 1 : k.stop + 1], quadratic=False).values.x_next
-            )
+            result[k] = stages.shortened(share).first(Knots.of(xs, us, k), quadratic=False).values.x_next
         return result
 
     @property
@@ -103,10 +94,9 @@ class StageEvaluator:
         S, R, r, none = np.empty((N, m, n)), np.empty((N, m, m)), np.empty((N, m)), np.empty((N + 1, 0))
         xs, us, gx, gu = np.ascontiguousarray(xs), np.ascontiguousarray(us), none[:, :, None], none[:, :, None]
         for stages, k in zip(self.stages, (*self.slices, slice(N, N + 1)), strict=True):
-            u = us[k] if k.start < N else us[:1, :0]
             values = StageValues(x_next[k], d[k], cost[k], none[k])
             out = StageDerivatives(values, A[k], B[k], q[k], r[k], Q[k], S[k], R[k], gx[k], gu[k])
-            stages.first(xs[k], u, xs[k.start + 1 : k.stop + 1], out=out)
+            stages.first(Knots.of(xs, us, k), out=out)
         for knots, controls in self._unread:  # controls that nothing reads keep their values
             R[knots, controls, controls] = 1.0
         dx0 = self.manifold.gap(xs[:1].T, self.ocp.x0[:, None])[:, 0]
@@ -135,7 +125,7 @@ class StageEvaluator:
         out = Hessians(np.empty((N, n, n)), np.empty((N, m, n)), np.empty((N, m, m)))
         for stages, k in zip(self.stages, self.slices, strict=False):
             here = Hessians(*(block[k] for block in out))
-            stages.second(xs[k], us[k], xs[k.start + 1 : k.stop + 1], 0.0, multipliers[k], None, here)
+            stages.second(Knots.of(xs, us, k), 0.0, multipliers[k], None, here)
         return out
 
     def knot_curvatures(self, xs: Array, us: Array) -> Any | None:
@@ -147,7 +137,7 @@ class StageEvaluator:
         parts: list[Any] = []
         for stages, k in zip(self.stages, self.slices, strict=False):
             sweep_part = getattr(stages, "sweep_part", None)  # NumPy stages have none
-            part = sweep_part and sweep_part(xs[k], us[k], xs[k.start + 1 : k.stop + 1])
+            part = sweep_part and sweep_part(Knots.of(xs, us, k))
             if part is None:
                 return None
             parts.append(part)

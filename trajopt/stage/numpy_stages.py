@@ -17,7 +17,7 @@ from trajopt.problem.expansion import contracted_hessian, phase_cost, quadratize
 from trajopt.problem.ocp import DiscreteMap
 from trajopt.problem.terms import CostTerm
 from trajopt.stage.not_compiled import timed
-from trajopt.stage.stages import StageDerivatives, StageValues, Trials, workspace_for
+from trajopt.stage.stages import Knots, StageDerivatives, StageValues, Trials, workspace_for
 from trajopt.step.sensitivities import contraction_of
 
 
@@ -48,11 +48,12 @@ class NumpyStages:
 
     # -- values and first order -----------------------------------------------------------------------------------------
     @timed
-    def values(self, x: Array, u: Array, nodes: Array) -> StageValues:
+    def values(self, at: Knots) -> StageValues:
         """Return next states, defects, weighted costs and constraints at the knots.
 
         At the final knot, next states and defects have no columns.
         """
+        x, u, nodes = at
         cost = phase_cost(self.terms, x[None], u[None], self.t, self._scale)[0]
         batches = (residual_batch(c.residual, x, u, self.t, c.parameters) for c in self.constraints)
         g = [np.asarray(c.residual(*batch)).T for c, batch in zip(self.constraints, batches, strict=True)]
@@ -64,19 +65,12 @@ class NumpyStages:
         return StageValues(x_next, d, cost, np.concatenate([np.zeros((len(x), 0)), *g], axis=1))
 
     @timed
-    def first(
-        self,
-        x: Array,
-        u: Array,
-        nodes: Array,
-        *,
-        quadratic: bool = True,
-        out: StageDerivatives | None = None,
-    ) -> StageDerivatives:
+    def first(self, at: Knots, *, quadratic: bool = True, out: StageDerivatives | None = None) -> StageDerivatives:
         """Return values and first derivatives, in ``out`` if given, with Q, S, R of the cost if ``quadratic``.
 
         Derivatives of the defects are in the tangent spaces at the nodes.
         """
+        x, u, nodes = at
         if out is None:
             n, size = self.manifold.ndx, sum(c.residual.n_out for c in self.constraints)
             sizes = (self.manifold.nx, n, 0 if self.dynamics is None else n, self.nu, size)
@@ -84,12 +78,12 @@ class NumpyStages:
         if self.dynamics is not None:
             self._step_into(self.dynamics, x, u, nodes, out)
         self._cost_into(x, u, out, quadratic)
-        at = 0
+        row = 0
         for block in (out.gx, out.gu):
             block[:] = 0.0
         for c in self.constraints:
             r, rx, ru = residual_jacobians(c.residual, residual_batch(c.residual, x, u, self.t, c.parameters))
-            rows = slice(at, at := at + c.residual.n_out)
+            rows = slice(row, row := row + c.residual.n_out)
             out.values.g[:, rows], out.gx[:, rows, : rx.shape[2]], out.gu[:, rows, : ru.shape[2]] = r, rx, ru
         return out
 
@@ -126,17 +120,10 @@ class NumpyStages:
     # -- second order ---------------------------------------------------------------------------------------------------
     @timed
     def second(
-        self,
-        x: Array,
-        u: Array,
-        nodes: Array,
-        sigma: float,
-        lam: Array | None = None,
-        y: Array | None = None,
-        out: Hessians | None = None,
+        self, at: Knots, sigma: float, lam: Array | None = None, y: Array | None = None, out: Hessians | None = None
     ) -> Hessians:
         """Return the Hessian blocks of sigma l + lam'(x_next (-) node) + y'g, in ``out`` if given; lam, y: None omits a part."""
-        n = self.manifold.ndx
+        (x, u, nodes), n = at, self.manifold.ndx
         H = np.zeros((len(x), n + self.nu, n + self.nu))
         if sigma:
             for term in self.terms:

@@ -21,6 +21,22 @@ import numpy as np
 from dynamics_backends.protocol import Array, Hessians
 
 
+class Knots(NamedTuple):
+    """K consecutive knots: states x (K, nx), controls u (K, m), and the states from which defects are measured, nodes (K, nx).
+
+    nodes: the next states of the trajectory, or origins of charts. The final knot has m = 0 and no nodes.
+    """
+
+    x: Array
+    u: Array
+    nodes: Array
+
+    @classmethod
+    def of(cls, xs: Array, us: Array, k: slice) -> Knots:
+        """Return knots of a trajectory xs (N + 1, nx), us (N, m); k: knots of a phase, or slice(N, N + 1), the final one."""
+        return cls(xs[k], us[k] if k.start < len(us) else us[:1, :0], xs[k.start + 1 : k.stop + 1])
+
+
 class StageValues(NamedTuple):
     """Next states x_next (K, nx), defects d (K, n), weighted cost (K,), constraints g (K, ng) of K knots.
 
@@ -130,44 +146,26 @@ class Trials(NamedTuple):
 
 
 class Stages(Protocol):
-    """K consecutive knots that share dynamics, cost terms and constraints; x (K, nx), u (K, m), nodes (K, nx)."""
+    """K consecutive knots that share dynamics, cost terms and constraints."""
 
     @property
     def compiled(self) -> bool:
         """True if the time steps are evaluated by compiled code."""
         ...
 
-    def values(self, x: Array, u: Array, nodes: Array) -> StageValues:
-        """Return next states, defects, costs and constraints at the knots.
-
-        nodes: states from which defects are measured: next states of the trajectory, or chart origins.
-        """
+    def values(self, at: Knots) -> StageValues:
+        """Return next states, defects, costs and constraints at the knots."""
         ...
 
-    def first(
-        self,
-        x: Array,
-        u: Array,
-        nodes: Array,
-        *,
-        quadratic: bool = True,
-        out: StageDerivatives | None = None,
-    ) -> StageDerivatives:
+    def first(self, at: Knots, *, quadratic: bool = True, out: StageDerivatives | None = None) -> StageDerivatives:
         """Return values and first derivatives of defects, costs and constraints.
 
-        nodes: as for ``values``. quadratic: compute Q, S and R of the cost too. out: contiguous output arrays.
+        quadratic: compute Q, S and R of the cost too. out: contiguous output arrays.
         """
         ...
 
     def second(
-        self,
-        x: Array,
-        u: Array,
-        nodes: Array,
-        sigma: float,
-        lam: Array | None = None,
-        y: Array | None = None,
-        out: Hessians | None = None,
+        self, at: Knots, sigma: float, lam: Array | None = None, y: Array | None = None, out: Hessians | None = None
     ) -> Hessians:
         """Return the Hessian blocks of sigma l + lam'(x_next (-) node) + y'g at the knots.
 

@@ -28,6 +28,7 @@ from experiments.benchmarks.tables import markdown
 from problems.arms.scenes.scene_structure import Costs, SceneStructure
 from problems.robots.loading import load_fixed_base
 from trajopt.stage.engine import StageOperations, stages_of
+from trajopt.stage.stages import Knots
 
 CAPSULES, BODIES = 9, 10
 SEED = 0
@@ -61,8 +62,9 @@ def stage_times(model: Model, pairs: int, knots: int, repeat: int) -> tuple[floa
     stages: Any = stages_of(ocp, StageOperations("exact", second=True, path=path))[1]
     rows = sum(c.residual.n_out for c in motion.constraints)
     lam, y = rng.standard_normal((knots, 2 * n + 1)), rng.standard_normal((knots, rows))
-    first = _min_time(lambda: stages.first(xs[:-1], us, xs[1:], quadratic=False), repeat)
-    second = _min_time(lambda: stages.second(xs[:-1], us, xs[1:], 1.0, lam, y), repeat)
+    at = Knots(xs[:-1], us, xs[1:])
+    first = _min_time(lambda: stages.first(at, quadratic=False), repeat)
+    second = _min_time(lambda: stages.second(at, 1.0, lam, y), repeat)
     return first / knots, (first + second) / knots
 
 

@@ -16,6 +16,7 @@ from problems.robots import load_robot
 from trajopt.problem.along_step import STEP_OFFSET, AlongStep
 from trajopt.problem.ocp import OCP
 from trajopt.stage.engine import StageOperations, stages_of
+from trajopt.stage.stages import Knots
 
 MODEL = load_robot("irb4600", base="fixed")
 SLOTS = (
@@ -126,14 +127,14 @@ def test_a_compiled_stage_has_the_distances_of_numpy():
     ]
     ocp = OCP(phases, np.r_[np.zeros(2 * n), 1.0])
     xs = np.hstack([configurations(rng), rng.normal(size=(N, n)), rng.uniform(0.5, 2.0, (N, 1))])
-    given = xs, rng.normal(size=(N, n)), xs + 0.1
+    given = Knots(xs, rng.normal(size=(N, n)), xs + 0.1)
     wanted = StageOperations("exact", second=True, path=[(), tuple(asked)])
     numpy, compiled = (stages_of(ocp, wanted, engine)[1] for engine in ("numpy", "compiled"))
     assert compiled.compiled and compiled.second_orders[0]
     y = rng.normal(size=(N, 2 * len(structure.slots)))
     ours, theirs = (
-        [s.values(*given).g, d.values.g, d.gx, d.gu, *s.second(*given, 0.0, None, y)]
-        for s, d in ((s, s.first(*given, quadratic=False)) for s in (compiled, numpy))
+        [s.values(given).g, d.values.g, d.gx, d.gu, *s.second(given, 0.0, None, y)]
+        for s, d in ((s, s.first(given, quadratic=False)) for s in (compiled, numpy))
     )
     assert theirs[0].min() < 0.0 < theirs[0].max()
     for a, b in zip(ours, theirs, strict=True):

@@ -12,6 +12,7 @@ from dynamics_backends.compiled.sources import traced_source
 from trajopt.stage.engine import StageOperations, stages_of
 from trajopt.stage.evaluation import Direction, Shooting, StageEvaluator
 from trajopt.stage.not_compiled import NotCompiled, NumpyWork, _log_once
+from trajopt.stage.stages import Knots
 
 ENGINES = ["numpy", "compiled"]
 GOAL = np.array([np.pi, 0.0])
@@ -111,7 +112,7 @@ def test_a_term_that_cannot_be_compiled_leaves_the_rest_of_its_phase_compiled():
     ]
     assert tried[0].cost == pytest.approx(tried[1].cost, rel=1e-12)
     sigma, lam = 0.7, rng.normal(size=(N, n))
-    second = [e.stages[0].second(xs[:-1], us, xs[1:], sigma, lam) for e in (by_parts, whole)]
+    second = [e.stages[0].second(Knots(xs[:-1], us, xs[1:]), sigma, lam) for e in (by_parts, whole)]
     for own, other in zip(*second, strict=True):
         np.testing.assert_allclose(own, other, rtol=1e-6, atol=1e-6)
 
@@ -138,12 +139,12 @@ def test_only_what_cannot_be_traced_runs_in_numpy(functions, numpy_part):
     assert [term.name for term in own.plain.terms] == ([] if numpy_part == "constraints" else ["far"])
     rng = np.random.default_rng(4)
     xs, us, lam, y = (rng.normal(size=size) for size in ((21, 2), (20, 1), (20, 2), (20, 1)))
-    at = xs[:-1], us, xs[1:]
+    at, final_knot = Knots(xs[:-1], us, xs[1:]), Knots.of(xs, us, slice(20, 21))
     found = []
     for stages, last in ((own, end), (other, other_end)):
-        first, final = stages.first(*at), last.first(xs[-1:], us[:1, :0], xs[:0])
-        second = [*stages.second(*at, 0.7, lam, y), *stages.second(*at, 0.0, None, y), *stages.second(*at, 1.3)]
-        found.append([*stages.values(*at), *first.values, *first[1:], *second, *final.values, *final[1:]])
+        first, final = stages.first(at), last.first(final_knot)
+        second = [*stages.second(at, 0.7, lam, y), *stages.second(at, 0.0, None, y), *stages.second(at, 1.3)]
+        found.append([*stages.values(at), *first.values, *first[1:], *second, *final.values, *final[1:]])
     for ours, theirs in zip(*found, strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-6, atol=1e-6)
 
@@ -224,7 +225,7 @@ def test_compiled_second_derivatives_of_a_step_of_free_duration_are_those_of_cas
         rng.normal(size=(20, 5)),
     )
     states = np.c_[x, T]
-    xx, ux, uu = stages.second(states, u, np.zeros((20, 5)), 0.0, lam)
+    xx, ux, uu = stages.second(Knots(states, u, np.zeros((20, 5))), 0.0, lam)
     expected = by_casadi(x, T, u[:, 0], lam[:, :4])
     for own, other in ((xx, expected[:, :5, :5]), (ux, expected[:, 5:, :5]), (uu, expected[:, 5:, 5:])):
         np.testing.assert_allclose(own, other, rtol=1e-10, atol=1e-10)

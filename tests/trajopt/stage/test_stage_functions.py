@@ -22,6 +22,7 @@ from trajopt.stage.compiled.bare_stages import BareStages
 from trajopt.stage.compiled.compiled_stages import CompiledStages
 from trajopt.stage.engine import StageOperations, stages_of
 from trajopt.stage.evaluation import Direction, StageEvaluator
+from trajopt.stage.stages import Knots
 
 
 def nonlinear(x, u, t, p):
@@ -65,10 +66,11 @@ def test_blocks_of_any_number(horizon):
         ocp = problem(engine, horizon)
         [stages, _] = stages_of(ocp, wanted._replace(path=[ocp.phases[0].constraints]))
         assert isinstance(stages, CompiledStages) == (engine == "compiled")
-        first = stages.first(xs[:-1], us, xs[1:])
-        second = stages.second(xs[:-1], us, xs[1:], 0.7, lam, y)
-        terms = stages.second(xs[:-1], us, xs[1:], 0.7, None, y)
-        found.append([*stages.values(xs[:-1], us, xs[1:]), *first.values, *first[1:], *second, *terms])
+        at = Knots(xs[:-1], us, xs[1:])
+        first = stages.first(at)
+        second = stages.second(at, 0.7, lam, y)
+        terms = stages.second(at, 0.7, None, y)
+        found.append([*stages.values(at), *first.values, *first[1:], *second, *terms])
     for ours, theirs in zip(*found, strict=True):
         np.testing.assert_allclose(ours, theirs, atol=1e-11)
 
@@ -86,7 +88,7 @@ def test_affine_dynamics_have_no_second_derivatives(manifold):
         dynamics = to.SampledSystem(make_backend(system, "casadi_ad", engine=engine), "rk4", substeps=2)
         ocp = to.OCP.single_phase(dynamics, xs[0], horizon, 0.1, [to.control_cost(3)])
         [stages, _] = stages_of(ocp, StageOperations("exact", second=True))
-        found.append(stages.second(xs[:-1], us, xs[1:], 0.0, lam))
+        found.append(stages.second(Knots(xs[:-1], us, xs[1:]), 0.0, lam))
         if engine == "compiled":
             assert (
                 "dynamics_contracted"
@@ -147,10 +149,11 @@ def test_costs_of_contact_forces(hessian, second):
     found = []
     for engine in ("auto", "numpy"):
         [stages, _] = stages_of(ocp, StageOperations(hessian, rollout=not second, second=second), engine)
-        first = stages.first(xs, us, xs)
-        results = [*stages.values(xs, us, xs), *first.values, *first[1:]]
+        at = Knots(xs, us, xs)
+        first = stages.first(at)
+        results = [*stages.values(at), *first.values, *first[1:]]
         if second:
-            results += [*stages.second(xs, us, xs, 0.7, lam), *stages.second(xs, us, xs, 1.3)]
+            results += [*stages.second(at, 0.7, lam), *stages.second(at, 1.3)]
         found.append(results)
     for ours, theirs in zip(*found, strict=True):
         np.testing.assert_allclose(ours, theirs, atol=1e-9 * max(1.0, np.abs(theirs).max(initial=0.0)))

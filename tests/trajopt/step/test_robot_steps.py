@@ -13,6 +13,7 @@ from dynamics_backends.systems.contact.hunt_crossley import HuntCrossley
 from dynamics_backends.systems.contact.soft_contact import SoftContact
 from trajopt.problem.ocp import OCP, LinearizedStep
 from trajopt.stage.engine import StageOperations, stages_of
+from trajopt.stage.stages import Knots
 from trajopt.step.integrators import SCHEMES
 from trajopt.step.sensitivities import SampledSystem
 
@@ -38,7 +39,7 @@ class LibraryStep:
     def _first(self, x, u, ends):
         """Derivatives of the defects F(x, u) (-) ends."""
         ocp = OCP.single_phase(self.step_of, x[0], len(x), self.dt)
-        return stages_of(ocp, StageOperations(), "compiled")[0].first(x, u, ends)
+        return stages_of(ocp, StageOperations(), "compiled")[0].first(Knots(x, u, ends))
 
 
 def hyq_on_ground(law: ContactLaw) -> SoftContact:

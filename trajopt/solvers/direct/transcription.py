@@ -36,7 +36,7 @@ from trajopt.solvers.qp.blocks.stage_hessian import StageHessian, StagePlaces
 from trajopt.solvers.qp.blocks.stage_jacobian import RowPlaces, StageJacobian
 from trajopt.solvers.qp.qp import Hessian, Jacobian
 from trajopt.stage.engine import Engine
-from trajopt.stage.stages import StageDerivatives, StageValues
+from trajopt.stage.stages import Knots, StageDerivatives, StageValues
 
 
 class _Point(NamedTuple):
@@ -182,12 +182,12 @@ class Transcription:
     def evaluate(self, w: Array) -> tuple[float, Array]:
         """Return the cost f and the constraints g (m,) at w (n,): defects of the dynamics, then the constraint rows."""
         at = self._point(w)
-        values = [part.stages.values(*self._stage_arguments(part, w, at)) for part in self.parts]
+        values = [part.stages.values(self._knots(part, w, at)) for part in self.parts]
         return float(sum(v.cost.sum() for v in values)), self._constraint_values(w, values)
 
-    def _stage_arguments(self, part: Part, w: Array, at: _Point) -> tuple[Array, Array, Array]:
-        """Return states, controls, and reference points of the next knots (origins of the charts of x_(k+1)) of a part."""
-        return at.xs[part.knots], w[part.iu], self._nodes[part.knots]
+    def _knots(self, part: Part, w: Array, at: _Point) -> Knots:
+        """Return the knots of a part; their nodes are the origins of the charts of x_(k+1)."""
+        return Knots(at.xs[part.knots], w[part.iu], self._nodes[part.knots])
 
     def differentiate(self, w: Array) -> tuple[Array, Jacobian]:
         """Return the gradient of f (n,) and the Jacobian of g, stored by stages."""
@@ -226,7 +226,7 @@ class Transcription:
         point = b"" if self.charts.flat else w.tobytes()
         if not point or self._last[0] != point:
             quadratic = self.kind != "exact"
-            found = [part.stages.first(*self._stage_arguments(part, w, at), quadratic=quadratic) for part in self.parts]
+            found = [part.stages.first(self._knots(part, w, at), quadratic=quadratic) for part in self.parts]
             self._last = point, found
         return self._last[1]
 
@@ -285,12 +285,12 @@ class Transcription:
         first: its first derivatives, needed only if the charts have curvature. kind: "exact", "gauss_newton" or "scqp", which adds
         convex outer functions of constraints.
         """
-        given, delta = self._stage_arguments(part, w, at), at.delta[part.knots]
+        given, delta = self._knots(part, w, at), at.delta[part.knots]
         lam = multipliers[self._defect_rows[part.knots]] if part.stepped else None
         y = np.where(part.rows >= 0, multipliers[part.rows], 0.0)
-        xx, ux, uu = part.stages.second(*given, sigma, *((lam, y if y.shape[1] else None) if kind == "exact" else ()))
+        xx, ux, uu = part.stages.second(given, sigma, *((lam, y if y.shape[1] else None) if kind == "exact" else ()))
         if kind == "scqp":
-            for k, m, H in constraint_hessians(part.constraints, given[0], given[1], self.ocp.t[part.knots], y):
+            for k, m, H in constraint_hessians(part.constraints, given.x, given.u, self.ocp.t[part.knots], y):
                 xx[:, :k, :k] += H[:, :k, :k]
                 ux[:, :m, :k] += H[:, k:, :k]
                 uu[:, :m, :m] += H[:, k:, k:]
@@ -341,7 +341,7 @@ class Transcription:
         w[self.ix[0]] = self._x0
         for part in (part for part in self.parts if part.stepped):
             for k in range(len(part.ix)):
-                d = part.stages.values(*self._stage_arguments(part, w, self._point(w))).d
+                d = part.stages.values(self._knots(part, w, self._point(w))).d
                 w[self.ix[part.knots.start + k + 1]] = d[k]
         return w
 

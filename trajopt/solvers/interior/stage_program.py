@@ -27,7 +27,7 @@ from trajopt.solvers.interior.library import ABSENT, EQUALITY, INEQUALITY, LONG,
 from trajopt.stage.compiled.bare_stages import BareStages
 from trajopt.stage.engine import StageOperations, follow, may_follow, stages_of
 from trajopt.stage.numpy_stages import NumpyStages
-from trajopt.stage.stages import StageDerivatives, Stages, StageValues
+from trajopt.stage.stages import Knots, StageDerivatives, Stages, StageValues
 
 RELAXED = 1e-10
 """Relaxation of bounds, which gives an interior to states that equations put on a bound: relative to max(1, |bound|), or to the
@@ -273,7 +273,7 @@ class StageProgram:
     def values(self, p: Point) -> float:
         """Evaluate defects d, constraint rows g and cost at p, without derivatives; returns the objective."""
         for stages, (k, _, _), view in zip(self.stages, self.parts, p.views, strict=True):
-            found = stages.values(*self.stage_arguments(p, k))
+            found = stages.values(Knots.of(p.xs, p.us, k))
             view.values.d[:], view.values.cost[:], view.values.g[:] = found.d, found.cost, found.g
         return float(p.cost.sum())
 
@@ -284,7 +284,7 @@ class StageProgram:
         held controls become zero, unless ``by_held`` is set; those of the cost remain.
         """
         for stages, (k, _, _), view, order in zip(self.stages, self.parts, p.views, self.orders, strict=True):
-            stages.first(*self.stage_arguments(p, k), quadratic=order != EXACT, out=view)
+            stages.first(Knots.of(p.xs, p.us, k), quadratic=order != EXACT, out=view)
         if self.any_read and not by_held:
             self._clear_held_controls(p)
         p.fresh = True
@@ -300,19 +300,19 @@ class StageProgram:
             self.first(p)
         p.fresh = False
         for stages, (k, rows, count), view, order in zip(self.stages, self.parts, p.views, self.orders, strict=True):
-            given = self.stage_arguments(p, k)
+            at = Knots.of(p.xs, p.us, k)
             blocks = Hessians(view.Q, view.S, view.R)
             if order == EXACT:
                 y = z.y[rows].reshape(k.stop - k.start, count) if count else None
                 lam, out = (None, None) if k.start == self.N else (z.lam[k], blocks)
-                for block, found in zip(blocks, stages.second(*given, scale, lam, y, out=out), strict=True):
+                for block, found in zip(blocks, stages.second(at, scale, lam, y, out=out), strict=True):
                     if found is not block:
                         block[:] = found
                 continue
             for block in blocks:
                 block *= scale
             if order == MIXED:
-                for block, found in zip(blocks, stages.second(*given, 0.0, z.lam[k]), strict=True):
+                for block, found in zip(blocks, stages.second(at, 0.0, z.lam[k]), strict=True):
                     block += found
 
     def final_equalities(self, p: Point) -> Array:
@@ -323,12 +323,6 @@ class StageProgram:
         total = J.T @ J
         total[fixed, fixed] += 1.0
         return np.asarray(total)
-
-    def stage_arguments(self, p: Point, k: slice) -> tuple[Array, Array, Array]:
-        """Return views of the states, controls and next states of knots k; the final knot has no controls and no next state."""
-        if k.start == self.N:
-            return p.xs[k], p.us[:1, :0], p.xs[:0]
-        return p.xs[k], p.us[k], p.xs[k.start + 1 : k.stop + 1]
 
     def _clear_held_controls(self, p: Point) -> None:
         """Set derivatives of dynamics and constraints by held controls to zero, in place, where functions read these controls."""

@@ -13,7 +13,7 @@ import numpy as np
 from dynamics_backends.protocol import Array, Hessians
 from trajopt.stage.compiled.compiled_stages import CompiledStages
 from trajopt.stage.numpy_stages import NumpyStages, phase_cost
-from trajopt.stage.stages import StageDerivatives, StageValues, Trials, workspace_for
+from trajopt.stage.stages import Knots, StageDerivatives, StageValues, Trials, workspace_for
 
 
 class BareStages:
@@ -35,25 +35,17 @@ class BareStages:
             sum(c.residual.n_out for c in (*steps.plain.constraints, *plain.constraints)),
         )
 
-    def values(self, x: Array, u: Array, nodes: Array) -> StageValues:
+    def values(self, at: Knots) -> StageValues:
         """Return next states and defects by compiled code, summed costs of compiled and NumPy terms, and constraints."""
-        step, cost = self.steps.values(x, u, nodes), self._costs.values(x, u, nodes)
+        step, cost = self.steps.values(at), self._costs.values(at)
         return StageValues(step.x_next, step.d, step.cost + cost.cost, np.concatenate([step.g, cost.g], axis=1))
 
-    def first(
-        self,
-        x: Array,
-        u: Array,
-        nodes: Array,
-        *,
-        quadratic: bool = True,
-        out: StageDerivatives | None = None,
-    ) -> StageDerivatives:
+    def first(self, at: Knots, *, quadratic: bool = True, out: StageDerivatives | None = None) -> StageDerivatives:
         """Return values and first derivatives, in ``out`` if given, with Q, S, R of the cost if ``quadratic``."""
         nx, n, m, ng = self._sizes
-        out = out or workspace_for(len(x), (nx, n, n, m, ng), quadratic)
-        step = self.steps.first(x, u, nodes, quadratic=quadratic)
-        own = self._costs.first(x, u, nodes, quadratic=quadratic)
+        out = out or workspace_for(len(at.x), (nx, n, n, m, ng), quadratic)
+        step = self.steps.first(at, quadratic=quadratic)
+        own = self._costs.first(at, quadratic=quadratic)
         out.values.x_next[:], out.values.d[:], out.A[:], out.B[:] = step.values.x_next, step.values.d, step.A, step.B
         if ng:
             constrained = own if self.plain.constraints else step
@@ -64,14 +56,7 @@ class BareStages:
         return out
 
     def second(
-        self,
-        x: Array,
-        u: Array,
-        nodes: Array,
-        sigma: float,
-        lam: Array | None = None,
-        y: Array | None = None,
-        out: Hessians | None = None,
+        self, at: Knots, sigma: float, lam: Array | None = None, y: Array | None = None, out: Hessians | None = None
     ) -> Hessians:
         """Return the Hessian blocks of sigma l + lam'(x_next (-) node) + y'g, in ``out`` if given.
 
@@ -79,23 +64,23 @@ class BareStages:
         part.
         """
         if not sigma and y is None:
-            return self.steps.second(x, u, nodes, 0.0, lam, None, out)
+            return self.steps.second(at, 0.0, lam, None, out)
         in_numpy, compiled = (y, None) if self.plain.constraints else (None, y)
-        result = self._costs.second(x, u, nodes, sigma, None, in_numpy, out)
+        result = self._costs.second(at, sigma, None, in_numpy, out)
         if lam is not None:
-            for block, part in zip(result, self.steps.second(x, u, nodes, 0.0, lam, None), strict=True):
+            for block, part in zip(result, self.steps.second(at, 0.0, lam, None), strict=True):
                 block += part
         if (sigma and self.steps.plain.terms) or compiled is not None:
-            for block, part in zip(result, self.steps.second(x, u, nodes, sigma, None, compiled), strict=True):
+            for block, part in zip(result, self.steps.second(at, sigma, None, compiled), strict=True):
                 block += part
         return result
 
-    def sweep_part(self, x: Array, u: Array, nodes: Array) -> tuple[Any, Any] | None:
+    def sweep_part(self, at: Knots) -> tuple[Any, Any] | None:
         """Return the CurvaturePart with which a C sweep evaluates second derivatives of the time steps, and its memory.
 
         See :meth:`CompiledStages.sweep_part`. Returns None if these second derivatives are not compiled.
         """
-        return self.steps.sweep_part(x, u, nodes)
+        return self.steps.sweep_part(at)
 
     def finer(self, pieces: int) -> BareStages:
         """Return stages with ``pieces`` times as many substeps in each compiled time step, for rollouts."""

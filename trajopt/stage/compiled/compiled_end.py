@@ -12,7 +12,7 @@ from trajopt.stage.compiled.library import EndData, EndFirstData, Library
 from trajopt.stage.numpy_stages import NumpyStages
 from trajopt.stage.source.constraint_source import constraint_theta
 from trajopt.stage.source.term_source import TermShape, theta_of
-from trajopt.stage.stages import StageDerivatives, StageValues, Trials, workspace_for
+from trajopt.stage.stages import Knots, StageDerivatives, StageValues, Trials, workspace_for
 
 
 def shapes_of(plain: NumpyStages) -> tuple[list[TermShape], list[TermShape]]:
@@ -54,12 +54,12 @@ class CompiledEnd:
         theta_of(plain.terms, 1, theta)
         constraint_theta(plain.constraints, 1, final)
 
-    def values(self, x: Array, u: Array, nodes: Array) -> StageValues:
+    def values(self, at: Knots) -> StageValues:
         """Return cost and constraints at the final state x (1, nx); next states and defects have no columns.
 
         u and nodes are not read.
         """
-        x, cost, g = np.ascontiguousarray(x), np.empty(1), np.empty((1, self._ng))
+        x, cost, g = np.ascontiguousarray(at.x), np.empty(1), np.empty((1, self._ng))
         self._values_of(x, 0, cost, g)
         return StageValues(np.zeros((1, 0)), np.zeros((1, 0)), cost, g)
 
@@ -71,20 +71,12 @@ class CompiledEnd:
         to = (address(cost), None if g is None else address(g), address(self.library.workspaces[0]))
         self.library.end_values(ctypes.byref(self.data), address(x), stride, len(cost), *to)
 
-    def first(
-        self,
-        x: Array,
-        u: Array,
-        nodes: Array,
-        *,
-        quadratic: bool = True,
-        out: StageDerivatives | None = None,
-    ) -> StageDerivatives:
+    def first(self, at: Knots, *, quadratic: bool = True, out: StageDerivatives | None = None) -> StageDerivatives:
         """Return cost and constraints with their derivatives in the final state, and Q of the cost, in ``out`` if given.
 
         Q is always written, also without ``quadratic``, so ``out`` needs memory for it. u and nodes are not read.
         """
-        x, result = np.ascontiguousarray(x), out or workspace_for(1, (0, self._n, 0, 0, self._ng))
+        x, result = np.ascontiguousarray(at.x), out or workspace_for(1, (0, self._n, 0, 0, self._ng))
         arrays = (result.values.cost, result.values.g, result.lx, result.gx, result.Q)
         results = EndFirstData(*map(address, arrays))
         self.library.end_first(
@@ -93,14 +85,7 @@ class CompiledEnd:
         return result
 
     def second(
-        self,
-        x: Array,
-        u: Array,
-        nodes: Array,
-        sigma: float,
-        lam: Array | None = None,
-        y: Array | None = None,
-        out: Hessians | None = None,
+        self, at: Knots, sigma: float, lam: Array | None = None, y: Array | None = None, out: Hessians | None = None
     ) -> Hessians:
         """Return the Hessian blocks of sigma l + y'g in the final state: xx (1, n, n), and empty ux, uu; y: None omits its part.
 
@@ -109,10 +94,10 @@ class CompiledEnd:
         """
         if not self.library.shape.second:
             if y is not None or self.plain.hessian == "exact":
-                return self.plain.second(x, u, nodes, sigma, lam, y)
-            result = self.first(x, u, nodes)
+                return self.plain.second(at, sigma, lam, y)
+            result = self.first(at)
             return Hessians(sigma * result.Q, result.S, result.R)
-        x, n, xx = np.ascontiguousarray(x), self._n, np.empty((1, self._n, self._n))
+        x, n, xx = np.ascontiguousarray(at.x), self._n, np.empty((1, self._n, self._n))
         y = None if y is None else np.ascontiguousarray(y, float)
         to = (None if y is None else address(y), address(xx), address(self.library.workspaces[0]))
         self.library.end_second(ctypes.byref(self.data), address(x), sigma, *to)

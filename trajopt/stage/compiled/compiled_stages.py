@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from dynamics_backends.compiled.runtime.memory import KNOTS_PER_THREAD, address, aligned, over_threads
+from dynamics_backends.compiled.runtime.memory import KNOTS_PER_THREAD, Workspaces, address, aligned, over_threads
 from dynamics_backends.protocol import Array, Hessians
 from trajopt.lq.lq_solver import CurvaturePart
 from trajopt.problem.ocp import OCP, Phase
@@ -35,7 +35,7 @@ from trajopt.stage.compiled.library import (
 from trajopt.stage.numpy_stages import NumpyStages
 from trajopt.stage.source.constraint_source import constraint_theta
 from trajopt.stage.source.term_source import by_knot, theta_of
-from trajopt.stage.stages import StageDerivatives, StageValues, Trials, workspace_for
+from trajopt.stage.stages import Knots, StageDerivatives, StageValues, Trials, workspace_for
 
 _LONG = np.dtype(ctypes.c_long)
 
@@ -97,62 +97,50 @@ class CompiledStages:
         return self._data[library]
 
     # -- values and first order -----------------------------------------------------------------------------------------
-    def values(self, x: Array, u: Array, nodes: Array) -> StageValues:
-        """Return next states, defects, weighted costs and constraints at K knots, x (K, nx), u (K, nu).
-
-        nodes (K, nx): states from which defects are measured, the next states of the trajectory or chart origins.
-        """
+    def values(self, at: Knots) -> StageValues:
+        """Return next states, defects, weighted costs and constraints at the knots."""
         nx, n, _, _, ng = self._sizes
-        K, at, references = len(x), *_point(x, u, nodes)
+        K, inputs = len(at.x), _contiguous(at)
         out = StageValues(np.empty((K, nx)), np.empty((K, n)), np.empty(K), np.empty((K, ng)))
-        results = ValuesData(*map(address, out))
-        over_threads(self._part(self.library.values, at, results), K, self.library.lanes, self.library.workspaces)
-        del references
+        self._evaluate(self.library, self.library.values, inputs, ValuesData(*map(address, out)))
         return out
 
-    def first(
-        self,
-        x: Array,
-        u: Array,
-        nodes: Array,
-        *,
-        quadratic: bool = True,
-        out: StageDerivatives | None = None,
-    ) -> StageDerivatives:
+    def first(self, at: Knots, *, quadratic: bool = True, out: StageDerivatives | None = None) -> StageDerivatives:
         """Return values and first derivatives, in ``out`` if given, with Q, S, R of the cost if ``quadratic``.
 
         The substeps, or the Q, S, R of a library without second derivatives, are cached for :meth:`second` at the same point.
         """
-        over = out or workspace_for(len(x), self._sizes, quadratic)
-        v, substeps, (at, inputs) = over.values, self._stored_substeps, _point(x, u, nodes)
+        over, inputs = out or workspace_for(len(at.x), self._sizes, quadratic), _contiguous(at)
+        v, substeps = over.values, self._stored_substeps
         cost = map(address, (over.Q, over.S, over.R)) if quadratic else (None, None, None)
         arrays = [*v, over.A, over.B, over.lx, over.lu, over.gx, over.gu]
         results = FirstData(*map(address, arrays), *cost, None if substeps is None else address(substeps))
         self._stored_at = b""
-        part = self._part(self.library.first, at, results, inputs)
-        over_threads(part, len(x), self.library.lanes, self.library.workspaces)
-        point = b"".join(a.tobytes() for a in inputs)
+        self._evaluate(self.library, self.library.first, inputs, results)
+        point = _bytes_of(inputs)
         if substeps is not None:
             self._stored_at = point
         if quadratic and not self.library.shape.second:
             self._last = point, over
         return over
 
-    def _part(
-        self, function: Any, at: ctypes.Structure, results: ctypes.Structure, references: Any = None
-    ) -> Callable[[int, int, Array], None]:
-        """Return a function (first, last, workspace) that calls a library function for these knots of the point ``at``.
-
-        It keeps ``references``, ``at`` and ``results`` alive.
-        """
-        stages, point, out = ctypes.byref(self.data), ctypes.byref(at), ctypes.byref(results)
+    def _evaluate(
+        self,
+        library: Library,
+        function: Any,
+        at: Knots,
+        results: ctypes.Structure,
+        workspaces: Workspaces | None = None,
+    ) -> None:
+        """Evaluate all knots, contiguous arrays, by a function of a library, on threads; workspaces: None for its usual ones."""
+        data, point = self._data_for(library), PointData(*map(address, at))
+        head, out = (ctypes.byref(data), ctypes.byref(point)), ctypes.byref(results)
 
         def part(first: int, last: int, workspace: Array) -> None:
             """Evaluate the knots ``first`` to ``last`` - 1."""
-            function(stages, point, first, last, out, address(workspace))
+            function(*head, first, last, out, address(workspace))
 
-        part.references = (references, at, results)  # type: ignore[attr-defined]
-        return part
+        over_threads(part, len(at.x), library.lanes, workspaces or library.workspaces)
 
     @cached_property
     def _stored_substeps(self) -> Array | None:
@@ -164,14 +152,7 @@ class CompiledStages:
 
     # -- second order ---------------------------------------------------------------------------------------------------
     def second(
-        self,
-        x: Array,
-        u: Array,
-        nodes: Array,
-        sigma: float,
-        lam: Array | None = None,
-        y: Array | None = None,
-        out: Hessians | None = None,
+        self, at: Knots, sigma: float, lam: Array | None = None, y: Array | None = None, out: Hessians | None = None
     ) -> Hessians:
         """Return the Hessian blocks of sigma l + lam'(x_next (-) node) + y'g, in ``out`` if given; lam, y: None omits a part.
 
@@ -184,28 +165,21 @@ class CompiledStages:
         library = self.curved if alone else self.library if self.library.shape.second else None
         if library is None:
             if lam is None and y is None and self.plain.hessian == "gauss_newton":
-                return self._gauss_newton(x, u, nodes, sigma)
+                return self._gauss_newton(at, sigma)
             self._report()
-            return self.plain.second(x, u, nodes, sigma, lam, y, out)
+            return self.plain.second(at, sigma, lam, y, out)
         _, n, _, m, _ = self._sizes
-        K, at, inputs = len(x), *_point(x, u, nodes)
+        K, inputs = len(at.x), _contiguous(at)
         out = out or Hessians(np.empty((K, n, n)), np.empty((K, m, n)), np.empty((K, m, m)))
         multipliers = [None if a is None else np.ascontiguousarray(a, float) for a in (lam, y)]
         substeps = None
         if library is self.library and lam is not None:
-            if self._stored_at != b"".join(a.tobytes() for a in inputs):
-                self.first(x, u, nodes, quadratic=False)
+            if self._stored_at != _bytes_of(inputs):
+                self.first(at, quadratic=False)
             substeps = self._stored_substeps
         addresses = [None if a is None else address(a) for a in (*multipliers, substeps)]
         results = SecondData(sigma, *addresses, *map(address, out))
-        stages = self._data_for(library)
-        function, head = library.second, (ctypes.byref(stages), ctypes.byref(at))
-
-        def part(begin: int, end: int, workspace: Array) -> None:
-            """Evaluate the Hessians of the knots ``begin`` to ``end`` - 1."""
-            function(*head, begin, end, ctypes.byref(results), address(workspace))
-
-        over_threads(part, K, library.lanes, library.second_workspaces(self._n_substeps))
+        self._evaluate(library, library.second, inputs, results, library.second_workspaces(self._n_substeps))
         return out
 
     @property
@@ -213,10 +187,10 @@ class CompiledStages:
         """Two flags: the library has second derivatives of the whole stage; there is a library with those of the time step."""
         return self.library.shape.second, self.curved is not None
 
-    def _gauss_newton(self, x: Array, u: Array, nodes: Array, sigma: float) -> Hessians:
+    def _gauss_newton(self, at: Knots, sigma: float) -> Hessians:
         """Return the Hessian of sigma l from the Q, S, R of first derivatives, which are reused at the same point."""
-        known = self._last[0] == b"".join(np.ascontiguousarray(a, float).tobytes() for a in (x, u, nodes))
-        result = (self._last[1] if known else None) or self.first(x, u, nodes)
+        known = self._last[0] == _bytes_of(_contiguous(at))
+        result = (self._last[1] if known else None) or self.first(at)
         return Hessians(sigma * result.Q, sigma * result.S, sigma * result.R)
 
     @property
@@ -233,7 +207,7 @@ class CompiledStages:
         library = self.curved
         return None if library is None else self._data_for(library)
 
-    def sweep_part(self, x: Array, u: Array, nodes: Array) -> tuple[CurvaturePart, Any] | None:
+    def sweep_part(self, at: Knots) -> tuple[CurvaturePart, Any] | None:
         """Return the CurvaturePart by which a C sweep evaluates second derivatives of the time steps, and its memory.
 
         The sweep evaluates those of lam' (x_next (-) node) knot by knot, with its lam, as long as the returned objects are alive.
@@ -242,11 +216,14 @@ class CompiledStages:
         library = self.curved
         if library is None:
             return None
-        at, inputs = _point(x, u, nodes)
+        inputs = _contiguous(at)
+        point = PointData(*map(address, inputs))
         stages, workspace = self._data_for(library), library.second_workspaces(self._n_substeps)[0]
-        sweep = SweepData(ctypes.addressof(stages), ctypes.addressof(at), address(workspace))
-        part = CurvaturePart(self._first_knot, self._first_knot + len(x), library.knot_second, ctypes.addressof(sweep))
-        return part, (sweep, stages, at, inputs, workspace)
+        sweep = SweepData(ctypes.addressof(stages), ctypes.addressof(point), address(workspace))
+        part = CurvaturePart(
+            self._first_knot, self._first_knot + len(at.x), library.knot_second, ctypes.addressof(sweep)
+        )
+        return part, (sweep, stages, point, inputs, workspace)
 
     # -- rollout --------------------------------------------------------------------------------------------------------
     def finer(self, pieces: int) -> CompiledStages:
@@ -327,10 +304,14 @@ def _structure(plain: NumpyStages, phase: Phase) -> tuple[Any, ...]:
     return phase.dynamics, phase.dynamics.sampling, phase.knots, sizes, *shapes_of(plain)
 
 
-def _point(x: Array, u: Array, nodes: Array) -> tuple[ctypes.Structure, list[Array]]:
-    """Return the struct point_t of states, controls and nodes, and the contiguous arrays that it points to."""
-    inputs = [np.ascontiguousarray(a, float) for a in (x, u, nodes)]
-    return PointData(*map(address, inputs)), inputs
+def _contiguous(at: Knots) -> Knots:
+    """Return the knots with contiguous arrays, as kernels read them."""
+    return Knots(*(np.ascontiguousarray(a, float) for a in at))
+
+
+def _bytes_of(at: Knots) -> bytes:
+    """Return the contents of all arrays, by which a point is recognized."""
+    return b"".join(a.tobytes() for a in at)
 
 
 @lru_cache(maxsize=32)

@@ -27,6 +27,7 @@ from trajopt.stage.evaluation import StageEvaluator
 from trajopt.stage.evaluators import evaluator_for
 from trajopt.stage.source import term_source as term_source_module
 from trajopt.stage.source.term_source import TermShape, term_source
+from trajopt.stage.stages import Knots
 
 
 def test_expansion():
@@ -77,11 +78,11 @@ def test_forces_of_the_motion_come_with_the_step(hessian):
         stages_of(ocp, StageOperations(hessian, second=True), engine)[0] for engine in ("numpy", "compiled")
     )
     assert isinstance(compiled, CompiledStages) and compiled.second_orders[0]
-    given = xs[:N], us, xs[1:]
+    given = Knots(xs[:N], us, xs[1:])
     for lam in (np.random.default_rng(1).standard_normal((N, ocp.manifold.ndx)), None):
-        for ours, theirs in zip(compiled.second(*given, 2.0, lam), numpy.second(*given, 2.0, lam), strict=True):
+        for ours, theirs in zip(compiled.second(given, 2.0, lam), numpy.second(given, 2.0, lam), strict=True):
             np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-10 * np.abs(theirs).max())
-    ours, theirs = (stages.first(*given) for stages in (compiled, numpy))
+    ours, theirs = (stages.first(given) for stages in (compiled, numpy))
     np.testing.assert_allclose(ours.values.cost, theirs.values.cost, rtol=1e-12)
     np.testing.assert_allclose(ours.Q, theirs.Q, rtol=0, atol=1e-10 * np.abs(theirs.Q).max())
 

@@ -35,22 +35,22 @@ class TextbookStages:
     def __init__(self, nlp):
         self.nlp = nlp
 
-    def values(self, x, u, nodes):
-        f, g = self.nlp.evaluate(u[0])
-        return StageValues(x, x - nodes, np.array([f]), g[None])
+    def values(self, at):
+        f, g = self.nlp.evaluate(at.u[0])
+        return StageValues(at.x, at.x - at.nodes, np.array([f]), g[None])
 
-    def first(self, x, u, nodes, *, quadratic=True, out=None):
-        for own, new in zip(out.values, self.values(x, u, nodes), strict=True):
+    def first(self, at, *, quadratic=True, out=None):
+        for own, new in zip(out.values, self.values(at), strict=True):
             own[:] = new
-        gradient, J = self.nlp.differentiate(u[0])
+        gradient, J = self.nlp.differentiate(at.u[0])
         for block in (out.B, out.lx, out.gx):
             block[:] = 0.0
         out.A[:], out.lu[:], out.gu[:] = 1.0, gradient, J.toarray()
         return out
 
-    def second(self, x, u, nodes, sigma, lam=None, y=None, first=0, out=None):
-        m = u.shape[1]
-        H = self.nlp.hessian(u[0], sigma, np.zeros(0) if y is None else y[0]).toarray()
+    def second(self, at, sigma, lam=None, y=None, out=None):
+        m = at.u.shape[1]
+        H = self.nlp.hessian(at.u[0], sigma, np.zeros(0) if y is None else y[0]).toarray()
         return Hessians(np.zeros((1, 1, 1)), np.zeros((1, m, 1)), H[None])
 
 
