@@ -183,7 +183,7 @@ class SlotBatch(ABC):
         if stop[STOP] or place >= len(self.order):
             return None
         number = int(self.order[place])
-        slot.problem = address(self.rows) + number * self.rows.strides[0]
+        slot.data.problem = address(self.rows) + number * self.rows.strides[0]
         return number, self._method(number, slot)
 
     def _solve(self, method: Any) -> Solve:

@@ -30,23 +30,15 @@ from enum import IntEnum
 from math import inf, isfinite, nan
 from typing import Any, NamedTuple
 
+from trajopt.solvers.methods import interior_requests as ask
 from trajopt.solvers.methods.interior_requests import (
-    Correct,
     Corrected,
     Direction,
-    Measure,
-    Multipliers,
     MultiplierStart,
     Request,
     RestorationEnd,
-    Restore,
     Restored,
-    Return,
-    SolveNewton,
-    Start,
-    Take,
     Trial,
-    Try,
 )
 from trajopt.solvers.methods.method import Report
 from trajopt.solvers.options import IPMOptions
@@ -208,14 +200,14 @@ class InteriorPoint:
         Returns NOT_FINITE if objective or violation is not finite, else None.
         """
         near = self.options.barrier < NEAR
-        self.objective, self.at, steepest = yield Start(NEAR_PUSH if near else PUSH)
+        self.objective, self.at, steepest = yield ask.Start(NEAR_PUSH if near else PUSH)
         if not isfinite(self.objective + self.at.theta):
             return InteriorEnd.NOT_FINITE
         self.begun, self.descent = True, Descent(self.objective, steepest)
         self.scale = min(1.0, STEEPEST / steepest) if 0.0 < steepest < inf else 1.0
         self.filter.scale = max(1.0, self.at.theta)
         start = MultiplierStart.GIVEN if self.size.given else MultiplierStart.NEAR if near else MultiplierStart.COLD
-        self._measure((yield Multipliers(start, self.barrier.mu, self.scale)))
+        self._measure((yield ask.Multipliers(start, self.barrier.mu, self.scale)))
         return None
 
     def _measure(self, sums: Sequence[float]) -> None:
@@ -327,7 +319,7 @@ class InteriorPoint:
         while self.now.barrier_error <= KAPPA_EPS * barrier.mu and barrier.lowered() < barrier.mu:
             barrier.mu = barrier.lowered()
             self._empty_filter()
-            self._measure((yield Measure(barrier.mu, self.scale)))
+            self._measure((yield ask.Measure(barrier.mu, self.scale)))
 
     def _direction(self) -> Generator[Request, Any, Direction | None]:
         """Compute the Newton step and store its mu; a free mu is chosen with the step by a quality function, if there are bounds.
@@ -340,9 +332,9 @@ class InteriorPoint:
             dual, primal = now.squares / self.size.numbers, self.at.squares / self.size.equations
             tau = max(TAU, 1.0 - now.error)
             aim = tau, now.mean, dual, primal, low, high
-            step = yield SolveNewton(self.scale, reflect, self.hopeful, 0.0, True, *aim)
+            step = yield ask.SolveNewton(self.scale, reflect, self.hopeful, 0.0, True, *aim)
         else:
-            step = yield SolveNewton(self.scale, reflect, self.hopeful, barrier.mu, False, self._boundary_fraction)
+            step = yield ask.SolveNewton(self.scale, reflect, self.hopeful, barrier.mu, False, self._boundary_fraction)
         self.shift, self.reflected = step.shift, step.reflected
         if not step.found:
             return None
@@ -366,7 +358,7 @@ class InteriorPoint:
         self.objective, self.at = step.objective, step.at
         self.iteration += 1
         lengths = step.alpha, step.alpha_z
-        self._measure((yield Take(step.corrected, *lengths, step.known, self.barrier.mu, self.scale)))
+        self._measure((yield ask.Take(step.corrected, *lengths, step.known, self.barrier.mu, self.scale)))
 
     def _creeps(self, alpha: float) -> bool:
         """Count consecutive short steps from infeasible iterates; True, with a new count, if this is number CREEPING.
@@ -406,7 +398,7 @@ class InteriorPoint:
                 return corrected
         self.hopeful, least = False, self.filter.least_length(self.at.theta, step.slope)
         while (alpha := 0.5 * alpha) >= least:
-            trial = yield Try(alpha)
+            trial = yield ask.Try(alpha)
             if self._takes(start, trial, alpha * step.slope):
                 return Accepted(False, alpha, step.alpha_z, step.size, False, *trial)
         return None
@@ -445,7 +437,7 @@ class InteriorPoint:
         if not isfinite(last) or last > LARGE * self.filter.scale:
             return None
         for i in range(CORRECTIONS):
-            found = yield Correct(alpha, i == 0, self._boundary_fraction)
+            found = yield ask.Correct(alpha, i == 0, self._boundary_fraction)
             alpha = found.alpha
             if self._takes(start, found, alpha * step.slope):
                 return Accepted(True, alpha, found.alpha_z, found.size, False, found.objective, found.at)
@@ -464,7 +456,7 @@ class InteriorPoint:
         violation that hardly decreases, set ``hopeless``: at a limit, the status then reports an infeasible problem. REFERRED:
         the engine has no restoration.
         """
-        measure = Measure(self.barrier.mu, self.scale)
+        measure = ask.Measure(self.barrier.mu, self.scale)
         if crept and self.hopeless:
             self._measure((yield measure))
             return None
@@ -473,7 +465,9 @@ class InteriorPoint:
         self.restorations += not crept
         to_feasible = crept or (self.restorations > PARTLY and not self.hopeless)
         max_steps = max(self.options.max_iterations - self.iteration, 1)
-        found = yield Restore(self.at, self.barrier.mu, self.scale, self.filter, max_steps, self._deadline, to_feasible)
+        found = yield ask.Restore(
+            self.at, self.barrier.mu, self.scale, self.filter, max_steps, self._deadline, to_feasible
+        )
         if found is None:
             return InteriorEnd.REFERRED
         self.iteration += found.iterations
@@ -483,14 +477,14 @@ class InteriorPoint:
         self.hopeless |= found.end == RestorationEnd.NO_PROGRESS or (found.end == RestorationEnd.LIMIT and found.slow)
         self.hopeless |= crept and found.end in (RestorationEnd.LEAST_VIOLATION, RestorationEnd.NO_STEP)
         if crept and self.hopeless and found.end != RestorationEnd.LIMIT:
-            self.objective, self.at = yield Return()
+            self.objective, self.at = yield ask.Return()
             self._measure((yield measure))
             return None
         if found.end not in (RestorationEnd.ACCEPTABLE, RestorationEnd.NO_PROGRESS):
             return self._not_restored(found)
         if to_feasible:  # the filter's pairs may reject the restored point
             self._empty_filter()
-        self._measure((yield Multipliers(MultiplierStart.AGAIN, self.barrier.mu, self.scale)))
+        self._measure((yield ask.Multipliers(MultiplierStart.AGAIN, self.barrier.mu, self.scale)))
         return None
 
     def _not_restored(self, found: Restored) -> InteriorEnd:

@@ -27,26 +27,9 @@ from typing import Any, NamedTuple
 
 from trajopt.results.status import SOLVED, STATIONARY
 from trajopt.solvers import termination
+from trajopt.solvers.methods import requests as ask
 from trajopt.solvers.methods.method import End, Ended, Report, Size, Solve
-from trajopt.solvers.methods.requests import (
-    FRACTIONS,
-    NOWHERE,
-    Accept,
-    AcceptOnBounds,
-    Direction,
-    FirstGains,
-    Gains,
-    IsFinite,
-    OnBounds,
-    Point,
-    Request,
-    Restore,
-    Roll,
-    Start,
-    Step,
-    Trial,
-    hessian_name,
-)
+from trajopt.solvers.methods.requests import FRACTIONS, NOWHERE, Direction, Point, Request, Trial, hessian_name
 from trajopt.solvers.options import MethodOptions, NearOptions, SLQOptions
 from trajopt.solvers.rules.barrier import NEAR_PUSH, NEAR_WEIGHT, PUSH, first_weight, lowered
 from trajopt.solvers.rules.cost_size import is_zero, size_of
@@ -141,20 +124,20 @@ class Newton:
                 else:
                     left, expected = self.at, step.slope * step.alpha
                     self._leave(step, expected)
-                    self._arrive((yield Accept(step.place, step.row, self._fractions(), self.mu)))
+                    self._arrive((yield ask.Accept(step.place, step.row, self._fractions(), self.mu)))
                     self.iteration += 1
                     end = self._judge(left, expected)
         if self.size.bounded and self._succeeds(end):
             yield from self._put_on_bounds()
         ended = self.ended(end)
         if gains and self.begun:
-            yield Gains(self.size.widest)
+            yield ask.Gains(self.size.widest)
         return ended
 
     def stopped(self, *, gains: bool = True) -> Solve:
         """Finish a solve interrupted by the caller: request gains at the current point if ``gains``, and return the result."""
         if gains:
-            yield Gains(self.size.widest)
+            yield ask.Gains(self.size.widest)
         return self.ended(End.INTERRUPTED)
 
     def ended(self, end: End) -> Ended:
@@ -168,11 +151,11 @@ class Newton:
 
         NOT_FINITE: cost or derivatives are not finite, so that gains or gradient are not.
         """
-        cost = yield Start(NEAR_PUSH if self.near else PUSH)
+        cost = yield ask.Start(NEAR_PUSH if self.near else PUSH)
         if self.size.bounded:
             self.mu = self.first_mu = self._first_weight(cost)
         at = yield from self._first_gains()
-        if not (at.found and isfinite(at.gradient)) and not (yield IsFinite()):
+        if not (at.found and isfinite(at.gradient)) and not (yield ask.IsFinite()):
             return End.NOT_FINITE
         self.of_guess = at.cost
         self._arrive(at)
@@ -187,11 +170,11 @@ class Newton:
         """
         delta, at = 0.0, self.at
         while delta < LARGEST:
-            at = yield FirstGains(delta, self.mu)
+            at = yield ask.FirstGains(delta, self.mu)
             if at.found or not (isfinite(at.cost) and isfinite(at.theta)):
                 return at
             delta = raised_shift(delta, 0.0, SMALLEST)
-        return (yield FirstGains(None, self.mu))
+        return (yield ask.FirstGains(None, self.mu))
 
     # -- points ----------------------------------------------------------------------------------------------------------
     def _arrive(self, at: Point) -> None:
@@ -329,7 +312,7 @@ class Newton:
         fraction is used. None also if no trial of a step is accepted, its slope is at rounding level and defects are closed.
         """
         while delta < LARGEST:
-            step = yield Step(place, first, past, delta, self.mu)
+            step = yield ask.Step(place, first, past, delta, self.mu)
             if step is not None:
                 found = yield from self._searched(place, step, delta)
                 if found is not None:
@@ -352,7 +335,7 @@ class Newton:
             first += len(trials)
             if first >= count:
                 return None
-            trials = yield Roll(place, first, count - first)
+            trials = yield ask.Roll(place, first, count - first)
 
     def _accepted(
         self, place: int, row: int, step: Direction, delta: float, alpha: float, trial: Trial
@@ -377,7 +360,7 @@ class Newton:
         self.restored += 1
         if self.report is not None:
             self._report(None)
-        new = yield Restore(self._fractions(), self.mu)
+        new = yield ask.Restore(self._fractions(), self.mu)
         if not new.found:
             return self._no_progress()
         self._arrive(new)
@@ -400,10 +383,10 @@ class Newton:
 
         The cost may change by the fraction SOLVED; the error may rise to at most SOLVED.
         """
-        new = yield OnBounds()
+        new = yield ask.OnBounds()
         same_cost = abs(new.cost - self.at.cost) <= SOLVED * abs(self.at.cost)
         if same_cost and new.kkt() <= max(SOLVED, self.kkt):
-            yield AcceptOnBounds()
+            yield ask.AcceptOnBounds()
             self._arrive(new)
 
     # -- records -------------------------------------------------------------------------------------------------------

@@ -20,27 +20,9 @@ from math import inf, nan, sqrt
 from typing import Any, NamedTuple
 
 from trajopt.results.status import SOLVED, STATIONARY
+from trajopt.solvers.methods import shooting_requests as ask
 from trajopt.solvers.methods.method import End, Ended, Report, Solve
-from trajopt.solvers.methods.shooting_requests import (
-    GO,
-    MARK,
-    STAY,
-    Back,
-    Correct,
-    Direction,
-    Expand,
-    Gains,
-    Go,
-    Kkt,
-    Optimality,
-    Point,
-    Rate,
-    Request,
-    Roll,
-    SolveLQ,
-    Start,
-    Swap,
-)
+from trajopt.solvers.methods.shooting_requests import GO, MARK, STAY, Direction, Optimality, Point, Request
 from trajopt.solvers.options import SLQOptions
 from trajopt.solvers.rules.line_search import (
     DOUBLINGS,
@@ -144,7 +126,7 @@ class ShootingMethod:
 
         NOT_FINITE if the guess has no finite expansion.
         """
-        at = yield Start(self.regularization.mu)
+        at = yield ask.Start(self.regularization.mu)
         if not at.finite:
             return self.ended(End.NOT_FINITE)
         self._arrive(at)
@@ -156,7 +138,7 @@ class ShootingMethod:
                 end = yield from self._advance()
         yield from self._measured()
         if end in (End.OPTIMAL, End.CHEAPER, End.ROUNDED):  # the open-loop gradient does not decide these ends
-            found: Optimality = yield Kkt()
+            found: Optimality = yield ask.Kkt()
             self.kkt, self.at = found.kkt, self.at._replace(gradient=found.gradient)
         kkt = self.cheaper_kkt if end is End.CHEAPER else self.kkt
         if gains:
@@ -175,12 +157,14 @@ class ShootingMethod:
         at = self.at
         return Ended(end, self.iteration, at.gradient, at.defect, self.kkt, self.change, self.failed_at, at.cost)
 
-    def _gains(self) -> Gains:
+    def _gains(self) -> ask.Gains:
         """Return the request for feedback gains with the present regularization.
 
         They come from the last model; from model 0 if parabolas are searched and progress has not been slow.
         """
-        return Gains(len(self.models.names) - 1 if self.slow or not self.models.curved else 0, self.regularization.mu)
+        return ask.Gains(
+            self.regularization.mu, len(self.models.names) - 1 if self.slow or not self.models.curved else 0
+        )
 
     # -- iterates -----------------------------------------------------------------------------------------------------------
     def _arrive(self, at: Point) -> None:
@@ -194,9 +178,9 @@ class ShootingMethod:
         """Make the slot's pending move to the iterate; return its scaled KKT error under the last policy, computed if unknown."""
         if self.going:
             going, self.going = self.going, STAY
-            yield Go(going)
+            yield ask.Go(going)
         if self.kkt != self.kkt:
-            self.kkt = (yield Kkt()).kkt
+            self.kkt = (yield ask.Kkt()).kkt
         return self.kkt
 
     def _termination(self) -> Generator[Request, Any, End | None]:
@@ -282,7 +266,7 @@ class ShootingMethod:
         if change < o.cost_tolerance * abs(new.cost) and new.defect <= o.defect_tolerance:
             end, self.change = End.CHEAPER, change / abs(new.cost)
             if kkt != kkt:
-                kkt, _ = yield Rate(chosen.found.alpha)
+                kkt, _ = yield ask.Rate(chosen.found.alpha)
             self.cheaper_kkt = kkt
         if end is None or kkt <= STATIONARY:
             self.going, self.is_best, self.kkt = MARK if self.is_best else GO, False, kkt
@@ -297,7 +281,7 @@ class ShootingMethod:
         accepted; else NO_STEP.
         """
         if not self.is_best:
-            yield Back()
+            yield ask.Back()
             self.kkt = nan
         self._arrive(self.best)
         kkt = yield from self._measured()
@@ -321,7 +305,7 @@ class ShootingMethod:
         rolled = not self.models.curved
         while True:
             going, self.going = self.going, STAY
-            step: Direction = yield SolveLQ(model, definite, self.regularization.mu, going, rolled)
+            step: Direction = yield ask.SolveLQ(self.regularization.mu, going, rolled, model, definite)
             if step.failed < 0:
                 return step
             self.failed_at = step.failed
@@ -354,7 +338,7 @@ class ShootingMethod:
                 if best is not None and is_no_better(found.trial, penalty, best):
                     return TrialStep(model, regularization.mu, step, found, False, None, nan, penalty, regularization)
                 mu = regularization.lowered().mu if found.allows_lower_mu and regularization.mu else regularization.mu
-                new = yield Expand(found.row, self._next(model, found) if self.several else model, mu)
+                new = yield ask.Expand(found.row, mu, self._next(model, found) if self.several else model)
                 new = new if new.finite else None
         polished = found is None or (new is None and promise <= NEAR_ROUNDING)
         if found is None or polished:
@@ -379,10 +363,10 @@ class ShootingMethod:
                 break
             self.penalty, self.regularization = before
             if best is not None:
-                yield Swap()
+                yield ask.Swap()
             one, best = best, better(best, (yield from self._trial_step(model, definite, best)))
             if one is not None and best is one:
-                yield Swap()
+                yield ask.Swap()
         if best is None:
             self.failed_at = failed_at
         else:
@@ -425,7 +409,7 @@ class ShootingMethod:
         """Return the step with the lowest merit among the full step and those of length 2, 4 and 8; the shortest of equal ones."""
         best, first = full, -DOUBLINGS
         while first <= 0:
-            trials = yield Roll(first, 1 - first, False)
+            trials = yield ask.Roll(first, 1 - first, False)
             for row, trial in enumerate(trials):
                 actual = decrease(start, self.penalty, trial, self.at.theta)
                 if best is full or actual >= best.actual:  # of equal ones the shortest
@@ -441,7 +425,7 @@ class ShootingMethod:
 
         curved: True along the parabola. Return it with row 0.
         """
-        yield Roll(number, 1, curved)
+        yield ask.Roll(number, 1, curved)
         return found._replace(row=0)
 
     def _corrected(self, full: Found, start: float) -> Generator[Request, Any, Found]:
@@ -454,7 +438,7 @@ class ShootingMethod:
         for number in range(MAX_CORRECTIONS):
             if full.actual == -inf:
                 break
-            trial = yield Correct(number > 0)
+            trial = yield ask.Correct(number > 0)
             before, actual = full.actual, decrease(start, self.penalty, trial, self.at.theta)
             full = full._replace(accepted=actual >= ratio * full.expected > 0.0, actual=actual, trial=trial)
             if full.accepted:
@@ -475,7 +459,7 @@ class ShootingMethod:
         o, at, penalty = self.options, self.at, self.penalty
         first, number, looking, last = 1, 0, True, 0
         while looking and first <= o.max_backtracks:
-            trials = yield Roll(first, o.max_backtracks + 1 - first, False)
+            trials = yield ask.Roll(first, o.max_backtracks + 1 - first, False)
             for row, trial in enumerate(trials):
                 alpha = 0.5 ** (first + row)
                 expected = expected_decrease(penalty, alpha, step.D1, step.D2, at.theta)
@@ -508,7 +492,7 @@ class ShootingMethod:
             (0, min(CURVED_LENGTHS, o.max_backtracks + 1), True),
         ):
             while first < past:
-                trials = yield Roll(first, past - first, curved)
+                trials = yield ask.Roll(first, past - first, curved)
                 if not trials:
                     break
                 stored = False  # these trials have overwritten the rows of earlier ones
@@ -540,13 +524,13 @@ class ShootingMethod:
         first, trials = 0, list[Trial]()
         for i in range(POLISHED):
             if i == first + len(trials):
-                first, trials = i, (yield Roll(i, POLISHED - i, False))
+                first, trials = i, (yield ask.Roll(i, POLISHED - i, False))
             trial, alpha = trials[i - first], 0.5**i
             expected = expected_decrease(penalty, alpha, step.D1, step.D2, at.theta)
-            new: Point = yield Expand(i - first, model, self.regularization.mu)
+            new: Point = yield ask.Expand(i - first, self.regularization.mu, model)
             actual, good, kkt = -inf, False, nan
             if new.finite:
-                kkt, slope = yield Rate(alpha)
+                kkt, slope = yield ask.Rate(alpha)
                 actual = -0.5 * alpha * (step.D1 + slope) + penalty * alpha * at.theta
                 sufficient = actual >= o.accept_ratio * expected > 0.0
                 closed = new.defect <= max(at.defect, o.defect_tolerance)

@@ -10,6 +10,8 @@ the trials                 trajectories of the last step lengths, by row
 the next iterate           the trial expanded last
 the other direction        that of another model, with its next iterate, if several models are used
 
+The first fields of a request are the arguments of its kernel.
+
 N knots, states of dimension n (tangent), m controls. ``model``: index of the model of the direction
 (:mod:`trajopt.solvers.shooting.ddp_model`), 0 for a single model. ``mu``: its damping.
 """
@@ -39,11 +41,11 @@ class SolveLQ(NamedTuple):
     definite: True to make Quu positive definite. rolled: True to roll out the full step. Answer: a :class:`Direction`.
     """
 
-    model: int
-    definite: bool
     mu: float
     going: int
     rolled: bool
+    model: int
+    definite: bool
 
 
 class Roll(NamedTuple):
@@ -73,8 +75,8 @@ class Expand(NamedTuple):
     """
 
     row: int
-    model: int
     mu: float
+    model: int
 
 
 class Rate(NamedTuple):
@@ -110,8 +112,8 @@ class Gains(NamedTuple):
     No answer (None).
     """
 
-    model: int
     mu: float
+    model: int
 
 
 class Point(NamedTuple):

@@ -6,22 +6,10 @@ from collections.abc import Callable, Generator
 from math import inf, nan
 from typing import Any
 
+from trajopt.solvers.methods import requests as ask
 from trajopt.solvers.methods.method import SUCCESSES, End, Size, Solve
 from trajopt.solvers.methods.newton import Found, Newton
-from trajopt.solvers.methods.requests import (
-    FRACTIONS,
-    Accept,
-    AcceptOnBounds,
-    Direction,
-    Gains,
-    OnBounds,
-    Point,
-    Request,
-    Restore,
-    Roll,
-    Start,
-    Step,
-)
+from trajopt.solvers.methods.requests import FRACTIONS, Direction, Point, Request
 from trajopt.solvers.options import MethodOptions
 
 OwnSolve = Generator[Request, Any, End]
@@ -40,7 +28,7 @@ class UserMethod(Newton):
     def __init__(self, method: MethodFunction, size: Size, options: MethodOptions, max_iterations: int) -> None:
         super().__init__(size, options, max_iterations)
         self.method = method
-        self._last: tuple[Step, Direction] | None = None
+        self._last: tuple[ask.Step, Direction] | None = None
         self._first = 0
         self._trials = dict[int, int]()
         self._available = set[int]()
@@ -54,7 +42,7 @@ class UserMethod(Newton):
         end = yield from self._forward_requests()
         ended = self.ended(end)
         if gains and self.begun:
-            yield Gains(self.size.widest)
+            yield ask.Gains(self.size.widest)
         return ended
 
     def _forward_requests(self) -> OwnSolve:
@@ -85,44 +73,44 @@ class UserMethod(Newton):
             if not isinstance(request, Request):
                 raise TypeError(f"the method yielded a {type(request).__name__}; expected a request, such as Step(...)")
             self._require_possible(request)
-            limit = self._limit() if isinstance(request, Step) else None
+            limit = self._limit() if isinstance(request, ask.Step) else None
             if limit is not None or (self.begun and self._is_late()):
                 method.close()
                 return End.OUT_OF_TIME if limit is None else limit
-            if isinstance(request, Accept) and self.report is not None:
+            if isinstance(request, ask.Accept) and self.report is not None:
                 self._report_step(request)
             reply = yield request
             self._record_answer(request, reply)
 
     def _require_possible(self, request: Request) -> None:
         """Raise ValueError for an invalid place, row, fraction, number of trials or weight, and before Start."""
-        if not self._available and not isinstance(request, Start):
+        if not self._available and not isinstance(request, ask.Start):
             raise ValueError(f"{request} comes before the first Start")
         least, count, wrong = self.size.widest, len(FRACTIONS), ""
         weights = [getattr(request, key, 0.0) for key in ("delta", "mu")]
         if not all(value is None or 0.0 <= value < inf for value in weights):
             wrong = "delta and mu must be finite and at least 0"
-        elif isinstance(request, Start) and not 0.0 < request.push < 0.5:
+        elif isinstance(request, ask.Start) and not 0.0 < request.push < 0.5:
             wrong = "push must be between 0 and 0.5"
-        elif isinstance(request, Step | Roll | Accept) and request.place not in (0, 1):
+        elif isinstance(request, ask.Step | ask.Roll | ask.Accept) and request.place not in (0, 1):
             wrong = "the place must be 0 or 1"
-        elif isinstance(request, Step) and not set() < set(range(request.first, request.past)) <= self._available:
+        elif isinstance(request, ask.Step) and not set() < set(range(request.first, request.past)) <= self._available:
             wrong = f"at this point there are the fractions with indices {sorted(self._available)}"
-        elif isinstance(request, Roll | Accept) and request.place not in self._trials:
+        elif isinstance(request, ask.Roll | ask.Accept) and request.place not in self._trials:
             wrong = f"no Step in place {request.place} since the last Accept has found a direction"
-        elif isinstance(request, Roll) and not (request.first >= 0 and request.max_trials >= 1):
+        elif isinstance(request, ask.Roll) and not (request.first >= 0 and request.max_trials >= 1):
             wrong = "first must be at least 0, and max_trials at least 1"
-        elif isinstance(request, Accept) and not 0 <= request.row < self._trials[request.place]:
+        elif isinstance(request, ask.Accept) and not 0 <= request.row < self._trials[request.place]:
             wrong = f"the last trials of place {request.place} have rows 0 to {self._trials[request.place] - 1}"
-        elif isinstance(request, Accept | Restore) and not set() < _indices(request.fractions) <= {
+        elif isinstance(request, ask.Accept | ask.Restore) and not set() < _indices(request.fractions) <= {
             *range(least, count)
         }:
             wrong = f"fractions must have at least one of the bits {least} to {count - 1}, and no others"
-        elif isinstance(request, OnBounds) and not self.size.bounded:
+        elif isinstance(request, ask.OnBounds) and not self.size.bounded:
             wrong = "the controls have no bounds"
-        elif isinstance(request, AcceptOnBounds) and not self._on_bounds:
+        elif isinstance(request, ask.AcceptOnBounds) and not self._on_bounds:
             wrong = "it must follow OnBounds"
-        elif isinstance(request, Gains) and not least <= request.first < count:
+        elif isinstance(request, ask.Gains) and not least <= request.first < count:
             wrong = f"first must be {least} to {count - 1}"
         if wrong:
             raise ValueError(f"{request}: {wrong}")
@@ -133,32 +121,32 @@ class UserMethod(Newton):
         Each answered Point becomes the current point, also that of OnBounds; after the first one, only points with ``found``. An
         Accept request with such an answer counts as an iteration. Also stores which trials and curvature fractions exist.
         """
-        if isinstance(request, Start):
+        if isinstance(request, ask.Start):
             self._available = {*range(self.size.widest, len(FRACTIONS))}
             self._trials.clear()
-        elif isinstance(request, Restore) and reply.found:
+        elif isinstance(request, ask.Restore) and reply.found:
             self._available = _indices(request.fractions)
-        elif isinstance(request, Step):
+        elif isinstance(request, ask.Step):
             self._trials.pop(request.place, None)
             self._trials |= {} if reply is None else {request.place: 1}
-        elif isinstance(request, Roll):
+        elif isinstance(request, ask.Roll):
             self._trials[request.place] = len(reply)
-        elif isinstance(request, Accept):
+        elif isinstance(request, ask.Accept):
             self._available = _indices(request.fractions)
             self._trials.clear()
-        self._on_bounds = isinstance(request, OnBounds)
-        if isinstance(request, Step):
+        self._on_bounds = isinstance(request, ask.OnBounds)
+        if isinstance(request, ask.Step):
             self._last, self._first = (None if reply is None else (request, reply)), 0
-        elif isinstance(request, Roll):
+        elif isinstance(request, ask.Roll):
             self._first = request.first
         elif isinstance(reply, Point) and (reply.found or not self.begun):
-            if isinstance(request, Accept):
+            if isinstance(request, ask.Accept):
                 self.iteration += 1
                 self.change = abs(self.at.cost - reply.cost) / max(abs(reply.cost), 1e-300)
             self._arrive(reply)
             self.begun = True
 
-    def _report_step(self, request: Accept) -> None:
+    def _report_step(self, request: ask.Accept) -> None:
         """Report the trial that an Accept request names, with the numbers of the last Step request; its merit is NaN.
 
         The current point alone is reported if there was no Step request, or if its answer was None.

@@ -13,7 +13,7 @@ from typing import Any, cast
 import numpy as np
 
 from dynamics_backends.compiled.loops.kernel import definitions, kernel_text
-from dynamics_backends.compiled.runtime.memory import address, aligned, code_of, structs_in
+from dynamics_backends.compiled.runtime.memory import address, aligned, bound, code_of, structs_in
 from dynamics_backends.machine.library import kernels
 from dynamics_backends.protocol import Array
 from trajopt.guesses.guesses import Guess
@@ -22,28 +22,13 @@ from trajopt.solvers.interior.feasibility import Restoration
 from trajopt.solvers.interior.named_multipliers import from_names
 from trajopt.solvers.interior.newton import LARGEST_ESTIMATE, NewtonSystem
 from trajopt.solvers.interior.stage_program import EXACT, MIXED, Point, StageProgram
+from trajopt.solvers.methods import interior_requests as ask
 from trajopt.solvers.methods.interior_point import InteriorSize
-from trajopt.solvers.methods.interior_requests import (
-    Begun,
-    Correct,
-    Corrected,
-    Direction,
-    Measure,
-    Multipliers,
-    MultiplierStart,
-    Restore,
-    Restored,
-    Return,
-    SolveNewton,
-    Start,
-    Take,
-    Trial,
-    Try,
-)
+from trajopt.solvers.methods.interior_requests import Begun, Corrected, Direction, MultiplierStart, Restored, Trial
 from trajopt.solvers.rules.barrier import KAPPA_SIGMA
 from trajopt.solvers.rules.interior_measures import Violation
 from trajopt.solvers.window.memory import PACKAGE
-from trajopt.solvers.window.slots import Slot, functions, new_tuple
+from trajopt.solvers.window.slots import Slot, new_tuple
 from trajopt.stage.compiled.compiled_end import CompiledEnd
 from trajopt.stage.compiled.compiled_stages import CompiledStages
 from trajopt.stage.compiled.library import StagesData
@@ -133,7 +118,25 @@ class InteriorSlot(Slot):
         d.steps_0, d.steps_1 = (step.ref for step in self._steps)
         d.d, d.rows, d.fixes, d.new_rows, d.new_fixes = map(address, self._work)
         d.system = ctypes.addressof(self.system.data)
-        self._bind()
+        self._bind(
+            "interior",
+            {
+                ask.Start: ("start", "d", self._begun),
+                ask.Multipliers: ("multipliers", "idd", self._sums),
+                ask.Measure: ("measure_again", "dd", self._sums),
+                ask.SolveNewton: ("newton", "diididddddd", self._direction),
+                ask.Try: ("try", "d", self._trial),
+                ask.Correct: ("correct", "did", self._correction),
+                ask.Take: ("take", "iddidd", self._sums),
+            },
+        )
+        self._multipliers = self._answers[ask.Multipliers]
+        self._answers |= {
+            ask.Multipliers: self._found_multipliers,
+            ask.Restore: self._restored,
+            ask.Return: self._returned,
+        }
+        self._go_to = bound(kernels(), "interior_go_to", "pi")
 
     @classmethod
     def for_batch(cls, program: StageProgram) -> InteriorSlot:
@@ -203,7 +206,7 @@ class InteriorSlot(Slot):
         own = (None if part is None else ctypes.addressof(part) for part in stages)
         problem = ProblemData(*own, *map(address, given), *bounds, None, None)
         self._problem: Any = stages, given, problem
-        self.problem, self._given = ctypes.addressof(problem), multipliers
+        self.data.problem, self._given = ctypes.addressof(problem), multipliers
         return self.size._replace(given=bool(multipliers))
 
     def _values_of_stages(self) -> tuple[Any, Any]:
@@ -235,36 +238,17 @@ class InteriorSlot(Slot):
         return self._trial()
 
     # -- answers ----------------------------------------------------------------------------------------------------------
-    def _bind(self) -> None:
-        """Bind the kernels, and map each type of request to the method that answers it."""
-        function, after, sums = functions(kernels(), "interior"), self._after, self._sums
-        start, measure = function("start", "ppd"), function("measure_again", "pdd")
-        newton, take = function("newton", "p diidi dddddd"), function("take", "p iddi dd")
-        try_length, correct = function("try", "pd"), function("correct", "pdid")
-        self._multipliers = function("multipliers", "pidd")
-        self._go_to, self._put = function("go_to", "pi"), function("put", "p")
-        self._answers = {
-            Start: lambda r: after(self._begun, start, self.problem, r.push),
-            Multipliers: self._found_multipliers,
-            Measure: lambda r: after(sums, measure, *r),
-            SolveNewton: lambda r: after(self._direction, newton, *r),
-            Try: lambda r: after(self._trial, try_length, r.alpha),
-            Correct: lambda r: after(self._correction, correct, *r),
-            Take: lambda r: after(sums, take, *r),
-            Restore: self._restored,
-            Return: lambda _: self._returned(),
-        }
-
     def _begun(self) -> Begun:
         """Return objective, violation and largest cost gradient of the guess, from the last answer of the kernels."""
         objective, *at, steepest = _BEGUN.unpack_from(self.data, _ANSWER)
         return Begun(objective, new_tuple(Violation, at), steepest)
 
-    def _found_multipliers(self, r: Multipliers) -> tuple[float, ...]:
+    def _found_multipliers(self, r: ask.Multipliers) -> tuple[float, ...]:
         """Initialize the multipliers at the current iterate, with start GIVEN from those by name; return the error sums."""
         if r.start is MultiplierStart.GIVEN and self._given is not None:
             from_names(self.program, self._given, r.scale, self.z)
-        return self._after(self._sums, self._multipliers, *r)
+        found: tuple[float, ...] = self._multipliers(r)
+        return found
 
     def _sums(self) -> tuple[float, ...]:
         """Return the sums of the error measures, from the last answer of the kernels."""
@@ -284,7 +268,7 @@ class InteriorSlot(Slot):
         alpha, alpha_z, size, objective, *at = _CORRECTED.unpack_from(self.data, _ANSWER)
         return Corrected(alpha, alpha_z, size, objective, new_tuple(Violation, at))
 
-    def _restored(self, r: Restore) -> Restored | None:
+    def _restored(self, r: ask.Restore) -> Restored | None:
         """Run the restoration phase from the current iterate, and make its result the current iterate.
 
         Returns its result with objective and violation evaluated by the kernels; None if the slot has no restoration.
@@ -296,7 +280,7 @@ class InteriorSlot(Slot):
         trial = self.go_to(point)
         return found._replace(objective=trial.objective, at=trial.at)
 
-    def _returned(self) -> Trial:
+    def _returned(self, _: ask.Return) -> Trial:
         """Return to the point at which the last restoration started, and evaluate it."""
         assert self.restoration is not None
         self.restoration.restore_start(self.point)

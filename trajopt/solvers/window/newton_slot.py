@@ -15,30 +15,16 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dynamics_backends.compiled.loops.kernel import definitions, kernel_text
-from dynamics_backends.compiled.runtime.memory import code_of, structs_in
+from dynamics_backends.compiled.runtime.memory import bound, code_of, structs_in
 from dynamics_backends.machine.library import kernels
 from trajopt.guesses.guesses import Guess
 from trajopt.problem.ocp import OCP
+from trajopt.solvers.methods import requests as ask
 from trajopt.solvers.methods.method import Size
-from trajopt.solvers.methods.requests import (
-    FRACTIONS,
-    Accept,
-    AcceptOnBounds,
-    Direction,
-    FirstGains,
-    Gains,
-    IsFinite,
-    OnBounds,
-    Point,
-    Restore,
-    Roll,
-    Start,
-    Step,
-    Trial,
-)
+from trajopt.solvers.methods.requests import FRACTIONS, Direction, Point, Trial
 from trajopt.solvers.rules import barrier
 from trajopt.solvers.window.memory import PACKAGE, TRIALS, common_source, trials_together
-from trajopt.solvers.window.slots import ArraySlot, Layout, functions, layout_of, new_tuple
+from trajopt.solvers.window.slots import ArraySlot, Layout, layout_of, new_tuple, nothing
 from trajopt.stage.compiled.compiled_end import CompiledEnd
 from trajopt.stage.compiled.compiled_stages import CompiledStages
 from trajopt.stage.compiled.library import Library, StagesData
@@ -150,7 +136,24 @@ class NewtonSlot(ArraySlot):
         self.view("every").view(np.int8)[:] = 1
         self.view("none").view(np.int8)[:] = 0
         self._take_stages()
-        self._bind()
+        self._bind(
+            "newton",
+            {
+                ask.Start: ("start", "d", self._number),
+                ask.FirstGains: ("first_gains", "dd", self._point),
+                ask.IsFinite: ("is_finite", "", lambda: bool(self._number())),
+                ask.Step: ("solve_step", "llldd", self._step),
+                ask.Accept: ("accept", "llld", self._point),
+                ask.Restore: ("restore", "ld", self._point),
+                ask.OnBounds: ("on_bounds", "", self._point),
+                ask.AcceptOnBounds: ("turn", "", nothing),
+                ask.Gains: ("gains", "l", nothing),
+            },
+        )
+        first_gains = self._answers[ask.FirstGains]
+        self._answers[ask.FirstGains] = lambda r: first_gains((-1.0, r.mu) if r.delta is None else r)
+        self._answers[ask.Roll] = self._rolled
+        self._try = bound(kernels(), "newton_try", "plll", ctypes.c_long)
 
     def _take_stages(self) -> None:
         """Write the stage functions of the phases and of the final knot, and their workspaces, to the struct."""
@@ -201,7 +204,7 @@ class NewtonSlot(ArraySlot):
         stages, values = self._values_of_stages(), self._values(ocp, guess)
         problem = ProblemData(*(None if part is None else ctypes.addressof(part) for part in stages), *values)
         self._problem: Any = stages, problem
-        self.problem = ctypes.addressof(problem)
+        self.data.problem = ctypes.addressof(problem)
         return Size(int(self.data.widest), guess.us.size, ocp.control_bounds is not None)
 
     def _values_of_stages(self) -> list[Any]:
@@ -221,29 +224,6 @@ class NewtonSlot(ArraySlot):
         return f"points_{(self.data.at - self.address - SlotData.points_0_xs.offset) // _POINT_SIZE}"
 
     # -- answers ------------------------------------------------------------------------------------------------------------
-    def _bind(self) -> None:
-        """Bind the kernels, and map each type of request to the function that answers it."""
-
-        function, after, point = functions(kernels(), "newton"), self._after, self._point
-        start, is_finite = function("start", "pp d"), function("is_finite", "p")
-        first_gains, accept = function("first_gains", "pdd"), function("accept", "plll d")
-        restore, on_bounds = function("restore", "pl d"), function("on_bounds", "p")
-        turn, gains = function("turn", "p"), function("gains", "pl")
-        self._solve_step, self._try = function("solve_step", "plll dd"), function("try", "plll", ctypes.c_long)
-        self._put = function("put", "p")
-        self._answers = {
-            Start: lambda r: after(self._number, start, self.problem, r.push),
-            FirstGains: lambda r: after(point, first_gains, -1.0 if r.delta is None else r.delta, r.mu),
-            IsFinite: lambda _: bool(after(self._number, is_finite)),
-            Step: self._stepped,
-            Roll: self._rolled,
-            Accept: lambda r: after(point, accept, *r),
-            Restore: lambda r: after(point, restore, *r),
-            OnBounds: lambda _: after(point, on_bounds),
-            AcceptOnBounds: lambda _: turn(self.address),
-            Gains: lambda r: gains(self.address, r.first),
-        }
-
     def _number(self) -> float:
         """Return the last answer of the kernels to a request for one number."""
         return float(self.data.answer_0)
@@ -252,15 +232,14 @@ class NewtonSlot(ArraySlot):
         """Return the errors of a point, from the last answer of the kernels."""
         return new_tuple(Point, _POINT_ANSWER.unpack_from(self.data, _ANSWER))
 
-    def _stepped(self, r: Step) -> Direction | None:
-        """Compute a step, store it in its place and roll out its longest length; None if no requested fraction is convex."""
-        self._solve_step(self.address, *r)
+    def _step(self) -> Direction | None:
+        """Return a step, from the last answer of the kernels; None if no requested fraction is convex."""
         fraction, slope, longest, size, *trial = _STEP_ANSWER.unpack_from(self.data, _ANSWER)
         if fraction < 0.0:
             return None
         return new_tuple(Direction, (int(fraction), slope, longest, size, new_tuple(Trial, trial)))
 
-    def _rolled(self, r: Roll) -> list[Trial]:
+    def _rolled(self, r: ask.Roll) -> list[Trial]:
         """Roll out the step in a place with the lengths longest / 2^i from i = first on; return the trials.
 
         Their number is at most that requested, and at most that of a batch.

@@ -16,35 +16,17 @@ import numpy as np
 
 from dynamics_backends.compiled.loops.kernel import definitions, kernel_text
 from dynamics_backends.compiled.runtime.memory import address, code_of, structs_in
-from dynamics_backends.machine.library import kernels
 from dynamics_backends.protocol import Array
 from trajopt.guesses.guesses import Guess
 from trajopt.lq.lq_solver import shared_lq
 from trajopt.problem.ocp import OCP
+from trajopt.solvers.methods import shooting_requests as ask
 from trajopt.solvers.methods.shooting import NEARLY
-from trajopt.solvers.methods.shooting_requests import (
-    GO,
-    MARK,
-    STAY,
-    Back,
-    Correct,
-    Direction,
-    Expand,
-    Gains,
-    Go,
-    Kkt,
-    Optimality,
-    Point,
-    Rate,
-    Roll,
-    SolveLQ,
-    Start,
-    Swap,
-)
+from trajopt.solvers.methods.shooting_requests import GO, MARK, STAY, Direction, Optimality, Point
 from trajopt.solvers.options import SLQOptions
 from trajopt.solvers.rules.line_search import DOUBLINGS, POLISHED, Trial
 from trajopt.solvers.window.memory import PACKAGE, TRIALS, common_source, trials_together
-from trajopt.solvers.window.slots import ArraySlot, Layout, functions, layout_of, new_tuple
+from trajopt.solvers.window.slots import ArraySlot, Layout, layout_of, new_tuple, nothing
 from trajopt.stage.compiled.compiled_stages import node_flags
 from trajopt.stage.evaluation import Shooting, StageEvaluator
 
@@ -178,7 +160,22 @@ class ShootingSlot(ArraySlot):
         d.N, d.nx, d.dims_n, d.dims_m = sizes[:4]
         d.shared = workspace is not None
         self._take_stages()
-        self._bind()
+        self._bind(
+            "shooting",
+            {
+                ask.Start: ("start", "", self._point),
+                ask.SolveLQ: ("direction", "dll", self._step),
+                ask.Roll: ("roll", "lll", self._trials),
+                ask.Correct: ("correct", "l", lambda: self._trials(1)[0]),
+                ask.Expand: ("expand", "l", self._point),
+                ask.Rate: ("rate", "d", self._pair),
+                ask.Swap: ("swap", "", nothing),
+                ask.Go: ("go", "l", nothing),
+                ask.Back: ("back", "", nothing),
+                ask.Kkt: ("kkt", "", lambda: new_tuple(Optimality, self._pair())),
+                ask.Gains: ("gains", "d", nothing),
+            },
+        )
         self._take_options(ocp, options)
 
     def _take_stages(self) -> None:
@@ -234,7 +231,7 @@ class ShootingSlot(ArraySlot):
     def take(self, ocp: OCP, guess: Guess) -> None:
         """Load the problem's values with a guess."""
         self._problem = ProblemData(None, None, *self._values(ocp, guess))
-        self.problem = ctypes.addressof(self._problem)
+        self.data.problem = ctypes.addressof(self._problem)
 
     @property
     def _current(self) -> str:
@@ -242,41 +239,15 @@ class ShootingSlot(ArraySlot):
         return f"slots_{self.data.at}"
 
     # -- answers ------------------------------------------------------------------------------------------------------------
-    def _bind(self) -> None:
-        """Bind the kernels, and map each type of request to the function that answers it."""
-        function, after, point = functions(kernels(), "shooting"), self._after, self.point
-        start, direction, rate = function("start", "pp"), function("direction", "pdll"), function("rate", "pd")
-        roll, correct, expand = (
-            function("roll", "plll", ctypes.c_long),
-            function("correct", "pl"),
-            function("expand", "pl"),
-        )
-        go, back, swap = function("go", "pl"), function("back", "p"), function("swap", "p")
-        kkt, gains = function("kkt", "p"), function("gains", "pd")
-        self._put = function("put", "p")
-        self._answers = {
-            Start: lambda _: after(point, start, self.problem),
-            SolveLQ: lambda r: after(self.step, direction, r.mu, r.going, r.rolled),
-            Roll: lambda r: self.trials(roll(self.address, *r)),
-            Correct: lambda r: after(self.trials, correct, r.again)[0],
-            Expand: lambda r: after(point, expand, r.row),
-            Rate: lambda r: after(self._pair, rate, r.alpha),
-            Swap: lambda _: swap(self.address),
-            Go: lambda r: go(self.address, r.going),
-            Back: lambda _: back(self.address),
-            Kkt: lambda _: new_tuple(Optimality, after(self._pair, kkt)),
-            Gains: lambda r: gains(self.address, r.mu),
-        }
-
     def _pair(self) -> tuple[float, float]:
         """Return the last answer of the kernels to a request for two numbers."""
         return _PAIR_ANSWER.unpack_from(self.data, _ANSWER)
 
-    def point(self) -> Point:
+    def _point(self) -> Point:
         """Return finiteness, cost, gradient, gaps and bound violation of an iterate, from the last answer of the kernels."""
         return new_tuple(Point, _POINT_ANSWER.unpack_from(self.data, _ANSWER))
 
-    def step(self) -> Direction:
+    def _step(self) -> Direction:
         """Return the step of a search direction, from the last answer of the kernels.
 
         If Quu could not be factorized at a knot, it contains that knot, zeros, and an infinite trial. The trial is undefined if
@@ -287,8 +258,9 @@ class ShootingSlot(ArraySlot):
             return Direction(int(failed), 0.0, 0.0, 0.0, 0.0, REFUSED)
         return new_tuple(Direction, (-1, D1, D2, size, kkt, new_tuple(Trial, trial)))
 
-    def trials(self, count: int = 1) -> list[Trial]:
-        """Return cost and gap norm of ``count`` trial trajectories, from the last answer of the kernels."""
+    def _trials(self, count: int | None = None) -> list[Trial]:
+        """Return cost and gap norm of trial trajectories, from the last answer of the kernels; count: default as rolled out."""
+        count = self.data.rolling_count if count is None else count
         numbers = _TRIALS_ANSWER[count].unpack_from(self.data, _ANSWER)
         return [new_tuple(Trial, numbers[2 * i : 2 * i + 2]) for i in range(count)]
 

@@ -15,12 +15,11 @@ from dynamics_backends.compiled.loops.kernel import kernel_text
 from dynamics_backends.compiled.runtime.memory import address, aligned, bound, code_of, structs_in
 from dynamics_backends.machine.library import kernels, lanes as lanes_in_use
 from trajopt.problem.ocp import OCP
+from trajopt.solvers.methods import shooting_requests as ask
 from trajopt.solvers.methods.driver import WAIT
-from trajopt.solvers.methods.shooting_requests import Correct, Expand, Roll, SolveLQ, Start
 from trajopt.solvers.options import SLQOptions
 from trajopt.solvers.window.memory import PACKAGE
 from trajopt.solvers.window.shooting_slot import ShootingSlot, reads_linear_steps
-from trajopt.solvers.window.slots import functions
 from trajopt.stage.evaluation import StageEvaluator
 
 DONE, ROLLS = 0, 2
@@ -65,17 +64,20 @@ class ShootingWindow:
         Each returns the number of the operation that the slot must wait for, or DONE if the answer is ready.
         """
         at = ctypes.addressof(self._data)
-        function = functions(library, "shooting_window", ctypes.c_long)
-        start, direction = function("start", "pppd"), function("direction", "ppdll")
-        roll, correct, expand = function("roll", "ppll"), function("correct", "ppl"), function("expand", "ppld")
-        serve = function("serve", "ppll", None)
-        self._asks: dict[type, Callable[[ShootingSlot, Any], int]] = {
-            Start: lambda s, r: start(at, s.address, s.problem, r.mu),
-            SolveLQ: lambda s, r: direction(at, s.address, r.mu, r.going, r.rolled),
-            Roll: lambda s, r: roll(at, s.address, r.first, r.count),
-            Correct: lambda s, r: correct(at, s.address, r.again),
-            Expand: lambda s, r: expand(at, s.address, r.row, r.mu),
+
+        def asking(name: str, codes: str) -> Callable[[ShootingSlot, Any], int]:
+            """Bind a kernel whose last arguments are the first fields of the request."""
+            kernel, count = bound(library, f"shooting_window_{name}", f"pp{codes}", ctypes.c_long), len(codes)
+            return lambda slot, request: kernel(at, slot.address, *request[:count])
+
+        self._asks = {
+            ask.Start: asking("start", "d"),
+            ask.SolveLQ: asking("direction", "dll"),
+            ask.Roll: asking("roll", "ll"),
+            ask.Correct: asking("correct", "l"),
+            ask.Expand: asking("expand", "ld"),
         }
+        serve = bound(library, "shooting_window_serve", "ppll")
         self._serve = lambda kind, count: serve(at, self._group_address, count, kind)
 
     @property
@@ -102,7 +104,7 @@ class ShootingWindow:
             return slot.answer(request)
         kind = own(slot, request)
         if kind == DONE:
-            return _ANSWERS[type(request)](slot)
+            return slot.readers[type(request)]()
         slot.request, slot.since = request, self._turn
         self._waiting[kind].append(slot)
         return WAIT
@@ -129,7 +131,7 @@ class ShootingWindow:
         for slot in group:
             waits = slot.data.waits
             if waits == DONE:
-                answered.append((slot, _ANSWERS[type(slot.request)](slot)))
+                answered.append((slot, slot.readers[type(slot.request)]()))
             else:
                 slot.since = self._turn
                 self._waiting[waits].append(slot)
@@ -150,14 +152,6 @@ class ShootingWindow:
         """Release the memory of the slots."""
         for slot in self.slots:
             slot.close()
-
-
-_ANSWERS: dict[type, Callable[[ShootingSlot], Any]] = {
-    **dict.fromkeys((Start, Expand), ShootingSlot.point),
-    SolveLQ: ShootingSlot.step,
-    Roll: lambda slot: slot.trials(slot.data.rolling_count),
-    Correct: lambda slot: slot.trials()[0],
-}
 
 
 def directions_doubles(ocp: OCP, options: SLQOptions) -> int:

@@ -13,6 +13,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 import numpy as np
 
 from dynamics_backends.compiled.runtime.memory import address, aligned, bound
+from dynamics_backends.machine.library import kernels
 from dynamics_backends.protocol import Array
 from trajopt.guesses.guesses import Guess
 from trajopt.problem.ocp import OCP
@@ -54,30 +55,19 @@ def layout_of(struct: Any, shapes: Mapping[str, Shape], shared: Mapping[str, str
     return Layout(places, starts[-1], np.array(fields), np.array([8 * at for at, _ in places.values()]))
 
 
-def functions(library: ctypes.CDLL, prefix: str, default: type | None = None) -> Callable[..., Callable[..., Any]]:
-    """Return a function(name, arguments, returns) that binds the C function ``prefix_name`` of a library.
-
-    arguments: a letter for each argument, as in :func:`bound`. ``default``: return type if ``returns`` is not
-    given, None for a function without result.
-    """
-
-    def function(name: str, arguments: str, returns: type | None = default) -> Callable[..., Any]:
-        """Bind a function by its name without the prefix, codes of its arguments, and return type."""
-        return bound(library, f"{prefix}_{name}", arguments, returns)
-
-    return function
+def nothing() -> None:
+    """Read the answer of a request without one."""
 
 
 class Slot:
     """Slot: C struct with the iterates and steps of a problem, and the kernels that answer the requests of a method.
 
     own_workspace: give the kernels a separate workspace, as needed if another thread calls them. workspace: that of the window
-    to which the slot belongs, which replaces any other. data: the struct. problem: address of the problem. request, since:
-    pending request in a window, and the scheduler step of its start.
+    to which the slot belongs, which replaces any other. data: the struct; its member ``problem`` is the address of the problem.
+    request, since: pending request in a window, and the scheduler step of its start.
     """
 
     data: Any
-    problem: int
     request: Any = None
     since = 0
     name: ClassVar[str]
@@ -89,6 +79,8 @@ class Slot:
     _put: Callable[[int], None]
     _answers: dict[type, Callable[[Any], Any]]
     """Function that answers each type of request."""
+    readers: dict[type, Callable[[], Any]]
+    """Function that reads the answer of the kernels to each type of request."""
 
     def __init__(self, data: Any, *, own_workspace: bool = False, workspace: Array | None = None) -> None:
         self.data, self.address = data, ctypes.addressof(data)
@@ -111,10 +103,28 @@ class Slot:
         """Call the function for this type of request; return its answer."""
         return self._answers[type(request)](request)
 
-    def _after(self, read: Callable[[], Any], function: Callable[..., None], *given: Any) -> Any:
-        """Call a kernel for the slot, and return what ``read`` then finds in the answer of the kernel."""
-        function(self.address, *given)
-        return read()
+    def _bind(self, prefix: str, table: Mapping[type, tuple[str, str, Callable[[], Any]]]) -> None:
+        """Answer requests by kernels.
+
+        table: for each type of request, the name of its kernel without the prefix, codes of arguments (as for :func:`bound`),
+        which the first fields of the request give, and the function that reads the answer.
+        """
+        self._put = bound(kernels(), f"{prefix}_put", "p")
+        self._answers = {
+            kind: self._answer_by(f"{prefix}_{name}", codes, read) for kind, (name, codes, read) in table.items()
+        }
+        self.readers = {kind: read for kind, (*_, read) in table.items()}
+
+    def _answer_by(self, name: str, codes: str, read: Callable[[], Any]) -> Callable[[Any], Any]:
+        """Return a function that calls a kernel with fields of a request, and reads the answer."""
+        kernel, count = bound(kernels(), name, f"p{codes}"), len(codes)
+
+        def answer(request: Any) -> Any:
+            """Answer a request."""
+            kernel(self.address, *request[:count])
+            return read()
+
+        return answer
 
     @classmethod
     def reused(cls, cache: SolverCache | None, make: Callable[..., Self], *given: Any) -> Self:

@@ -86,13 +86,14 @@ static void write_step(interior_t *o, int found, double mu)
 
 /* -- the start --------------------------------------------------------------------------------------------------------------------- */
 
-/* Load the guess of a problem, moved inside its bounds, and find its first derivatives; answer: objective, violation, largest gradient of the
+/* Load the guess of the problem, moved inside its bounds, and find its first derivatives; answer: objective, violation, largest gradient of the
    cost. */
-EXPORT void interior_start(interior_t *o, const interior_problem_t *m, double push)
+EXPORT void interior_start(interior_t *o, double push)
 {
+    const interior_problem_t *m = o->problem;
     const lq_size dims = o->structure.size;
     ipm_structure *s = &o->structure;
-    o->since = now(), o->problem = m, o->at = 0, o->second_found = 0;
+    o->since = now(), o->at = 0, o->second_found = 0;
     const filled_t *p = &here(o)->own;
     double *v = p->v;
     s->lower = m->lower, s->upper = m->upper, s->target = m->target, s->at = m->at;

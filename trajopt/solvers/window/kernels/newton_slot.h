@@ -308,13 +308,14 @@ EXPORT void newton_turn(newton_t *o)
     o->at = o->fresh, o->fresh = left, o->other_known = o->curvature_known = 0;
 }
 
-/* Start: load a problem and its guess, with controls moved into the interior of their bounds by `push`, or onto equal ones, and expand there;
+/* Start: load the problem and its guess, with controls moved into the interior of their bounds by `push`, or onto equal ones, and expand there;
    answer: cost. */
-EXPORT void newton_start(newton_t *o, const newton_problem_t *problem, double push)
+EXPORT void newton_start(newton_t *o, double push)
 {
+    const newton_problem_t *problem = o->problem;
     const long N = o->N, m = o->dims.m;
     iterate_t *at = o->points;
-    o->problem = problem, o->at = at, o->fresh = at + 1;
+    o->at = at, o->fresh = at + 1;
     o->tried[0] = o->steps, o->tried[1] = o->steps + 1, o->last = o->steps + 2;
     o->barrier = (barrier_t){o->lower, o->upper, o->z, 0.0, N * m};
     o->bounded = problem->lower != NULL, o->has_policy = o->other_known = o->curvature_known = 0;

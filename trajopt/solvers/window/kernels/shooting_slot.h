@@ -327,11 +327,12 @@ static void hold(shooting_t *s, double cost)
     }
 }
 
-/* Load a problem with its guess, which starts at x0 and is clipped to the bounds; reset the gains. */
-static void take(shooting_t *s, const shooting_problem_t *p)
+/* Load the problem with its guess, which starts at x0 and is clipped to the bounds; reset the gains. */
+static void take(shooting_t *s)
 {
+    const shooting_problem_t *p = s->problem;
     const long N = s->N, n = s->dims.n, m = s->dims.m;
-    s->problem = p, s->lower = p->lower, s->upper = p->upper;
+    s->lower = p->lower, s->upper = p->upper;
     for (long i = 0; p->stages && i < s->count; i++) s->phases[i].stages = p->stages + i;
     if (p->end) s->end.end = p->end;
     s->at = 0, s->fresh = 1, s->best = s->holder = NONE, s->other = s->other_K ? 3 : NONE, s->kkt = HUGE_VAL, s->early.of = NULL;
@@ -486,9 +487,9 @@ static void take_row(shooting_t *s, long row)
 
 /* -- requests --------------------------------------------------------------------------------------------------------------- */
 
-EXPORT void shooting_start(shooting_t *s, const shooting_problem_t *p)
+EXPORT void shooting_start(shooting_t *s)
 {
-    take(s, p);
+    take(s);
     roll_guess(s);
     start_from(s);
     answer_point(s, here(s), measure(s, here(s)));
@@ -506,12 +507,12 @@ EXPORT void shooting_direction(shooting_t *s, double mu, long going, long rolled
     answer_trials(s, 1, s->answer + 5);
 }
 
-/* Roll out up to `count` step lengths from 2^-first on, or answer those that were rolled out with the direction; returns their number.  parabolic:
+/* Roll out up to `count` step lengths from 2^-first on, or answer those that were rolled out with the direction; rolling.count is their number.  parabolic:
    along the parabola; 0 step lengths if there is none. */
-EXPORT long shooting_roll(shooting_t *s, long first, long count, long parabolic)
+EXPORT void shooting_roll(shooting_t *s, long first, long count, long parabolic)
 {
-    if (parabolic && !s->bent) return 0;
-    if (!parabolic && first >= s->known_from && first < s->known) {
+    if (parabolic && !s->bent) count = 0;
+    else if (!parabolic && first >= s->known_from && first < s->known) {
         s->row = first;
         count = count < s->known - first ? count : s->known - first;
     } else {
@@ -521,8 +522,8 @@ EXPORT long shooting_roll(shooting_t *s, long first, long count, long parabolic)
         if (parabolic) s->rolling.trials.ddx = s->bend.dx, s->rolling.trials.ddu = s->bend.du;
         roll_all(s);
     }
+    s->rolling.count = count;
     answer_trials(s, count, s->answer);
-    return count;
 }
 
 EXPORT void shooting_correct(shooting_t *s, long again)

@@ -105,9 +105,9 @@ static long direct(const shooting_window_t *w, shooting_t *s)
     return directed(w, s);
 }
 
-EXPORT long shooting_window_start(const shooting_window_t *w, shooting_t *s, const shooting_problem_t *p, double mu)
+EXPORT long shooting_window_start(const shooting_window_t *w, shooting_t *s, double mu)
 {
-    take(s, p);
+    take(s);
     s->request = START_ASKED, s->mu = mu;
     roll_begin(s, s->spare_K, s->step, 0, 0, 1);
     return roll_phases(w, s);
