@@ -10,8 +10,8 @@ of the cost, SQP and IPOPT that of the Lagrangian.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
 from functools import lru_cache
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
@@ -42,47 +42,15 @@ class CommonOptions:
     goal_tolerance: float = 1e-6
 
     def __post_init__(self) -> None:
-        self._check_shared()
-
-    def _check_shared(self, *, max_gradient: float = MAX_TOLERANCE) -> None:
-        """Raise ValueError for options outside their Literal values or ranges; tests those options that the class has.
-
-        max_gradient: largest allowed gradient_tolerance.
-        """
-        own: Any = self
-        _require(isinstance(self.between_knots, bool), "between_knots", self.between_knots, "true or false")
-        for key, known in _choices(own.__class__).items():
-            value = getattr(own, key)
-            _require(value in known, key, value, " or ".join(map(repr, known)))
-        _require_counts(own, "max_iterations")
-        _require_positive(own, "time_limit", or_none=True)
-        _require_tolerances(own, "goal_tolerance")
-        _require_tolerances(own, "gradient_tolerance", maximum=max_gradient)
-        _require_tolerances(own, *_present(own, "defect_tolerance", "kkt_tolerance", "constraint_tolerance"))
-        _require_counts(own, *_present(own, "max_backtracks"), maximum=MAX_BACKTRACKS)
-        _require_positive(own, *_present(own, "barrier"), maximum=MAX_BARRIER)
-        for key in _present(own, "initial_regularization", "penalty"):
-            _require(_number(value := getattr(own, key)) and value >= 0, key, value, "a number of at least 0")
-        for key in _present(own, "cost_tolerance"):
-            _require(_number(value := getattr(own, key)) and 0 <= value <= 1, key, value, "a number in [0, 1]")
+        kind: Any = type(self)
+        for key, (is_allowed, expected) in _rules(kind).items():
+            _require(is_allowed(value := getattr(self, key)), key, value, expected)
 
     @property
     def tolerances(self) -> Errors:
         """Tolerances of the convergence tests; None for those that the class does not have."""
         names = "kkt_tolerance", "gradient_tolerance", "defect_tolerance", "constraint_tolerance"
         return Errors(*(getattr(self, name, None) for name in names))
-
-
-@lru_cache(maxsize=32)
-def _choices(kind: Any) -> dict[str, tuple[Any, ...]]:
-    """Return the allowed values of Literal annotations by name of the option, read from the built-in base of an options class."""
-    own = next(base for base in kind.__mro__ if base.__module__ == __name__)
-    return {key: get_args(hint) for key, hint in get_type_hints(own).items() if get_origin(hint) is Literal}
-
-
-def _present(options: object, *keys: str) -> list[str]:
-    """Return those of the keys that the options have as attributes."""
-    return [key for key in keys if hasattr(options, key)]
 
 
 @dataclass(frozen=True)
@@ -145,18 +113,12 @@ class SLQOptions(CommonOptions):
         nodes = self.shooting
         whole = isinstance(nodes, int) and not isinstance(nodes, bool) and nodes >= 1
         _require(whole or nodes in ("single", "all"), "shooting", nodes, "'single', 'all' or an integer of at least 1")
-        self._check_shared(max_gradient=MAX_GRADIENT)
-        _require_counts(self, "max_outer_iterations", "nonmonotone", minimum=1)
+        super().__post_init__()
         _require_ordered(self, "constraint_penalty", "max_constraint_penalty")
         _require_ordered(self, "min_regularization", "max_regularization")
         initial = self.initial_regularization
         most = f"at most max_regularization = {self.max_regularization:g}"
         _require(initial <= self.max_regularization, "initial_regularization", initial, most)
-        _require(
-            _number(self.accept_ratio) and 0 < self.accept_ratio < 1, "accept_ratio", self.accept_ratio, "in (0, 1)"
-        )
-        factor = self.regularization_factor
-        _require(_number(factor) and factor > 1, "regularization_factor", factor, "a number above 1")
 
 
 @dataclass(frozen=True)
@@ -178,9 +140,6 @@ class MethodOptions(CommonOptions):
     defect_tolerance: float = 1e-9
     kkt_tolerance: float = 1e-8
     cost_tolerance: float = 0.0
-
-    def __post_init__(self) -> None:
-        self._check_shared(max_gradient=MAX_GRADIENT)
 
 
 @dataclass(frozen=True)
@@ -207,7 +166,6 @@ class DDPOptions(SLQOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _require(_number(self.switch) and 0 <= self.switch <= 1, "switch", self.switch, "in [0, 1]")
         merit = self.search == "line" or self.globalization == "merit"
         _require(merit, "search", self.search, "'line' with globalization = 'filter', or globalization = 'merit'")
 
@@ -321,34 +279,8 @@ def _require(condition: bool, key: str, value: object, expected: str) -> None:
         raise ValueError(f"{key} = {value!r}; expected {expected}")
 
 
-def _require_counts(
-    options: object, *keys: str, minimum: int = 0, maximum: int = MAX_COUNT, or_none: bool = False
-) -> None:
-    """Raise ValueError unless the named options are integers (not booleans) in [minimum, maximum], or None with ``or_none``."""
-    expected = f"{'None or ' if or_none else ''}an integer of at least {minimum} and at most {maximum}"
-    for key in keys:
-        value = getattr(options, key)
-        whole = isinstance(value, int) and not isinstance(value, bool) and minimum <= value <= maximum
-        _require(whole or (or_none and value is None), key, value, expected)
-
-
-def _require_positive(options: object, *keys: str, maximum: float = math.inf, or_none: bool = False) -> None:
-    """Raise ValueError unless the named options are finite numbers in (0, maximum], or None with ``or_none``."""
-    limit = "" if maximum == math.inf else f" of at most {maximum:g}"
-    expected = f"{'None or ' if or_none else ''}a positive number{limit}"
-    for key in keys:
-        value = getattr(options, key)
-        _require((or_none and value is None) or (_number(value) and 0 < value <= maximum), key, value, expected)
-
-
-def _require_tolerances(options: object, *keys: str, maximum: float = MAX_TOLERANCE, or_none: bool = False) -> None:
-    """Raise ValueError unless the named tolerances are in (0, maximum], by default MAX_TOLERANCE, or None with ``or_none``."""
-    _require_positive(options, *keys, maximum=maximum, or_none=or_none)
-
-
 def _require_ordered(options: object, low: str, high: str) -> None:
-    """Raise ValueError unless both named options are finite, positive and high >= low."""
-    _require_positive(options, low, high)
+    """Raise ValueError if the second of two named options is below the first."""
     first, last = getattr(options, low), getattr(options, high)
     _require(first <= last, high, last, f"a number of at least {low} = {first:g}")
 
@@ -371,14 +303,74 @@ class AutoOptions(CommonOptions):
     fallback: bool = True
     starts: int = 160
 
-    def __post_init__(self) -> None:
-        _require(isinstance(self.between_knots, bool), "between_knots", self.between_knots, "true or false")
-        _require_counts(self, "max_iterations", or_none=True)
-        _require_positive(self, "time_limit", or_none=True)
-        _require_tolerances(self, "goal_tolerance")
-        _require_tolerances(self, "gradient_tolerance", "constraint_tolerance", or_none=True)
-        _require(isinstance(self.fallback, bool), "fallback", self.fallback, "true or false")
-        _require_counts(self, "starts", minimum=1)
+
+Rule = tuple[Callable[[Any], bool], str]
+"""Test of the value of an option, and the expected values, for the error message."""
+
+
+def _count(least: int = 0, most: int = MAX_COUNT) -> Rule:
+    """Return the rule for integers, not booleans, in [least, most]."""
+
+    def is_allowed(value: Any) -> bool:
+        """True for such an integer."""
+        return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
+
+    return is_allowed, f"an integer of at least {least} and at most {most}"
+
+
+def _positive(most: float = math.inf) -> Rule:
+    """Return the rule for finite numbers in (0, most]."""
+    limit = "" if most == math.inf else f" of at most {most:g}"
+    return lambda value: _number(value) and 0 < value <= most, f"a positive number{limit}"
+
+
+RULES: dict[str, Rule] = {
+    **dict.fromkeys(("max_iterations",), _count()),
+    **dict.fromkeys(("max_backtracks",), _count(most=MAX_BACKTRACKS)),
+    **dict.fromkeys(("max_outer_iterations", "nonmonotone", "starts"), _count(1)),
+    **dict.fromkeys(
+        ("constraint_penalty", "max_constraint_penalty", "elastic_weight", "max_elastic_weight"), _positive()
+    ),
+    **dict.fromkeys(("time_limit", "min_regularization", "max_regularization"), _positive()),
+    **dict.fromkeys(("goal_tolerance", "gradient_tolerance", "defect_tolerance"), _positive(MAX_TOLERANCE)),
+    **dict.fromkeys(("kkt_tolerance", "constraint_tolerance"), _positive(MAX_TOLERANCE)),
+    "barrier": _positive(MAX_BARRIER),
+    **dict.fromkeys(("initial_regularization", "penalty"), (lambda v: _number(v) and v >= 0, "a number of at least 0")),
+    "cost_tolerance": (lambda v: _number(v) and 0 <= v <= 1, "a number in [0, 1]"),
+    "switch": (lambda v: _number(v) and 0 <= v <= 1, "in [0, 1]"),
+    "accept_ratio": (lambda v: _number(v) and 0 < v < 1, "in (0, 1)"),
+    "regularization_factor": (lambda v: _number(v) and v > 1, "a number above 1"),
+}
+"""Rules of the options that are numbers."""
+
+
+@lru_cache(maxsize=32)
+def _rules(kind: Any) -> dict[str, Rule]:
+    """Return the rules of the options of a class; None is allowed where it is the default.
+
+    They are those of the built-in base of a class, whose fields may be numbers, choices or switches.
+    """
+    own: Any = next(base for base in kind.__mro__ if base.__module__ == __name__)
+    known = RULES | (
+        {"gradient_tolerance": _positive(MAX_GRADIENT)} if issubclass(own, SLQOptions | MethodOptions) else {}
+    )
+    known |= {
+        key: _one_of(hint) for key, hint in get_type_hints(own).items() if get_origin(hint) is Literal or hint is bool
+    }
+    found = {f.name: (known[f.name], f.default) for f in fields(own) if f.name in known}
+    return {key: _or_none(rule) if default is None else rule for key, (rule, default) in found.items()}
+
+
+def _one_of(hint: Any) -> Rule:
+    """Return the rule for the values of a Literal, or for booleans."""
+    if hint is bool:
+        return lambda value: isinstance(value, bool), "true or false"
+    return lambda value: value in get_args(hint), " or ".join(map(repr, get_args(hint)))
+
+
+def _or_none(rule: Rule) -> Rule:
+    """Return the rule that also allows None."""
+    return lambda value: value is None or rule[0](value), f"None or {rule[1]}"
 
 
 def scaled_kkt_tolerance(options: Any) -> float:
