@@ -45,7 +45,7 @@ static int any_nonzero(const double *x, long count)
 static double bounded_residual(const lq_problem *p, lq_bounds limits, const bounded_t *w)
 {
     double most = 0.0;
-    lq_adjoint(p, w->lambda, w->g);
+    lq_stationarity(p, NULL, w->lambda, w->g, NULL);
     for (long i = 0; i < p->N * p->size.m; i++) most = fmax(most, fabs(between_bounds(w->g[i], -limits.upper[i], -limits.lower[i])));
     return most;
 }

@@ -95,12 +95,12 @@ ALWAYS_INLINE void step_costates(const costates_t *h, const num *A, const num *B
     for (int a = 0; a < M_; a++) terms[a] = size_of(r[a]);
     for (int b = 0; b < N_; b++)
         for (int a = 0; a < M_; a++) terms[a] += far[b] * size_of(B[b * M_ + a]);
-    for (int a = 0; a < M_; a++) h->size[a] = CHOSEN(terms[a] <= h->size[a], h->size[a], terms[a]);
+    for (int a = 0; a < M_; a++) h->size[a] = either(terms[a] <= h->size[a], h->size[a], terms[a]);
     SUM_PRODUCT(h->g, r, behind, B, 1, N_, M_);
     SUM_PRODUCT(h->lambda[own], q, behind, A, 1, N_, N_);
     for (int a = 0; a < M_; a++) {
         const num entry = size_of(h->g[a]);
-        h->most[a] = CHOSEN(entry <= h->most[a], h->most[a], entry);
+        h->most[a] = either(entry <= h->most[a], h->most[a], entry);
     }
 }
 
@@ -108,11 +108,11 @@ ALWAYS_INLINE void step_costates(const costates_t *h, const num *A, const num *B
 static num relative(const costates_t *h, lq_size dims)
 {
     num largest = number(1.0), kkt = number(0.0); /* least_size of trajopt/lq/lq.py */
-    for (int a = 0; a < M_; a++) largest = CHOSEN(h->size[a] > largest, h->size[a], largest);
+    for (int a = 0; a < M_; a++) largest = either(h->size[a] > largest, h->size[a], largest);
     for (int a = 0; a < M_; a++) {
-        const num least = HALF_OF_DIGITS * largest, size = CHOSEN(h->size[a] < least, least, h->size[a]);
+        const num least = HALF_OF_DIGITS * largest, size = either(h->size[a] < least, least, h->size[a]);
         const num share = h->most[a] / size;
-        kkt = CHOSEN(share > kkt, share, kkt);
+        kkt = either(share > kkt, share, kkt);
     }
     return kkt;
 }
@@ -178,8 +178,8 @@ EXPORT void lq_directions(lq_direction *lane, lq_size dims, long N, lq_expand *e
         SCATTER(knot.cost, costs, 1)
         SCATTER(p->d, d, N_)
         for (int a = 0; a < N_; a++) {
-            defect = CHOSEN(size_of(p->d[a]) <= defect, defect, size_of(p->d[a]));
-            p->d[a] = CHOSEN(closed, number(0.0), p->d[a]);
+            defect = either(size_of(p->d[a]) <= defect, defect, size_of(p->d[a]));
+            p->d[a] = either(closed, number(0.0), p->d[a]);
             whole += p->d[a] * 0.0;
         }
         SUM_PRODUCT(w->g, r, w->lambda[next], p->B, 1, N_, M_);

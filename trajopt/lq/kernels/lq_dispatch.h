@@ -8,7 +8,7 @@
 #endif
 
 static const lq_bounds lq_no_bounds = {NULL, NULL};
-static const lq_kernels_t lq_any_size = {0, 0, lq_sweep, adjoint, stationarity, lq_roll};
+static const lq_kernels_t lq_any_size = {0, 0, lq_sweep, stationarity, lq_roll};
 
 static const lq_kernels_t *lq_kernels(lq_size size)
 {
@@ -44,8 +44,6 @@ EXPORT void lq_contract_tensors(const void *knots, long knot, const double *lam,
     contracted(t->ux + knot * n * m * n, lam, n, m * n, ux);
     contracted(t->uu + knot * n * m * m, lam, n, m * m, uu);
 }
-
-EXPORT void lq_adjoint(const lq_problem *p, double *lambda, double *g) { lq_kernels(p->size)->adjoint(*p, lambda, g); }
 
 EXPORT void lq_stationarity(const lq_problem *p, const double *K, double *lambda, double *g, double *size)
 {

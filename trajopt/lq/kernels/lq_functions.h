@@ -4,7 +4,6 @@
 #include "lq_types.h"
 
 long lq_riccati(const lq_problem *p, const lq_bounds *bounds, double on_state, double on_control, const void *changes, const lq_policy *policy);
-void lq_adjoint(const lq_problem *p, double *lambda, double *g);
 void lq_stationarity(const lq_problem *p, const double *K, double *lambda, double *g, double *size);
 int lq_finite(const lq_problem *p);
 void lq_rollout(const lq_problem *p, const lq_bounds *bounds, const lq_policy *policy, double *dx, double *du, double *change);

@@ -34,15 +34,9 @@ typedef VI truth;
 #define ALL ((truth){} == (truth){})
 #define HOLDS(m, l) ((m)[l] != 0)
 #define OF(x, l) ((x)[l])
-ALWAYS_INLINE int ANY(truth m)
-{
-    int any = 0;
-    for (int l = 0; l < LANES; l++) any |= m[l] != 0;
-    return any;
-}
-ALWAYS_INLINE num CHOSEN(truth m, num a, num b) { return (V)((m & (VI)a) | (~m & (VI)b)); }
+#define ANY somewhere
 ALWAYS_INLINE num number(double x) { return splat(x); }
-ALWAYS_INLINE num size_of(num x) { return CHOSEN(x < 0.0, -x, x); }
+ALWAYS_INLINE num size_of(num x) { return either(x < 0.0, -x, x); }
 ALWAYS_INLINE num root(num x) { return v_sqrt(x); }
 #else
 typedef double num;

@@ -222,42 +222,29 @@ ALWAYS_INLINE long riccati(lq_problem p, lq_bounds limits, double on_state, doub
     return -1;
 }
 
-/* Costates lambda_k = q + A' lambda_(k+1), and gradient g = r + B' lambda_(k+1) */
-static void adjoint(lq_problem p, double *restrict lambda, double *restrict g)
-{
-    SIZES(p.size);
-    const long N = p.N;
-    memcpy(lambda, p.q, sizeof(double) * N_ * (N + 1));
-    memcpy(g, p.r, sizeof(double) * M_ * N);
-    for (long i = N - 1; i >= 0; i--) {
-        const double *next = lambda + (i + 1) * N_;
-        PRODUCT(g + i * M_, next, p.B + i * N_ * M_, 1, N_, M_, 1);
-        PRODUCT(lambda + i * N_, next, p.A + i * N_ * N_, 1, N_, N_, 1);
-    }
-}
-
-/* Costates lambda (N + 1, n) and gradient g (N, m) under the feedback K (NULL: none), and the size of the terms of g for each control: see
-   stationarity of tests/cases/numpy_lq.py. */
+/* Costates lambda_k = q + A' lambda_(k+1) (N + 1, n) and gradient g = r + B' lambda_(k+1) (N, m), under the feedback K (NULL: none), and the size
+   of the terms of g for each control (NULL: not wanted): see stationarity of tests/cases/numpy_lq.py. */
 static void stationarity(lq_problem p, const double *K, double *restrict lambda, double *restrict g, double *restrict size)
 {
     SIZES(p.size);
     const long N = p.N;
     memcpy(lambda, p.q, sizeof(double) * N_ * (N + 1));
     memcpy(g, p.r, sizeof(double) * M_ * N);
-    memset(size, 0, sizeof(double) * M_);
+    if (size) memset(size, 0, sizeof(double) * M_);
     for (long i = N - 1; i >= 0; i--) {
         const double *next = lambda + (i + 1) * N_, *B = p.B + i * N_ * M_;
         double *gradient = g + i * M_, *own = lambda + i * N_, terms[M_];
-        for (int a = 0; a < M_; a++) terms[a] = fabs(gradient[a]);
-        for (int b = 0; b < N_; b++)
+        for (int a = 0; size && a < M_; a++) terms[a] = fabs(gradient[a]);
+        for (int b = 0; size && b < N_; b++)
             for (int a = 0; a < M_; a++) terms[a] += fabs(next[b]) * fabs(B[b * M_ + a]);
-        for (int a = 0; a < M_; a++)
+        for (int a = 0; size && a < M_; a++)
             if (!(terms[a] <= size[a])) size[a] = terms[a];
         PRODUCT(gradient, next, B, 1, N_, M_, 1);
         PRODUCT(own, next, p.A + i * N_ * N_, 1, N_, N_, 1);
         if (K) PRODUCT(own, gradient, K + i * M_ * N_, 1, M_, N_, 1);
     }
     double largest = 0.0;
+    if (!size) return;
     for (int a = 0; a < M_; a++) largest = fmax(largest, size[a]);
     const double least = HALF_OF_DIGITS * fmax(1.0, largest); /* least_size of trajopt/lq/lq.py */
     for (int a = 0; a < M_; a++) size[a] = size[a] < least ? least : size[a];
@@ -308,12 +295,11 @@ static void lq_roll(const lq_problem *p, lq_bounds limits, const lq_policy *poli
 typedef struct {
     int n, m;
     long (*sweep)(const lq_problem *p, lq_bounds limits, double on_state, double on_control, const lq_policy *to);
-    void (*adjoint)(lq_problem p, double *restrict lambda, double *restrict g);
     void (*stationarity)(lq_problem p, const double *K, double *restrict lambda, double *restrict g, double *restrict size);
     void (*roll_out)(const lq_problem *p, lq_bounds limits, const lq_policy *policy, double *dx, double *du, double *change);
 } lq_kernels_t;
 
 #ifdef SIZED
-const lq_kernels_t SIZED = {N_, M_, lq_sweep, adjoint, stationarity, lq_roll};
+const lq_kernels_t SIZED = {N_, M_, lq_sweep, stationarity, lq_roll};
 #endif
 #endif

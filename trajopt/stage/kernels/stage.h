@@ -256,14 +256,6 @@ EXPORT void stage_first(const stages_t *s, const point_t *at, long first, long l
     }
 }
 
-/* sigma; lam and y, NULL for none; stored: substeps stored by stage_first at the same point, or NULL. */
-typedef struct {
-    double sigma;
-    const double *lam, *y;
-    V *stored;
-    double *xx, *ux, *uu;
-} second_t;
-
 /* to += factor from */
 static void add_scaled(V factor, const V *from, V *restrict to, int count)
 {

@@ -25,6 +25,14 @@ typedef struct {
     void *stored;
 } first_t;
 
+/* sigma; lam and y, NULL for none; stored: substeps stored by stage_first at the same point, or NULL. */
+typedef struct {
+    double sigma;
+    const double *lam, *y;
+    void *stored;
+    double *xx, *ux, *uu;
+} second_t;
+
 /* Data of the final knot: the structure of a phase, and values that may change between solves. */
 typedef struct {
     const void *structure;

@@ -19,7 +19,7 @@ typedef struct {
 
 /* Point: primal variables v, with the defects d (N, n), row values g, first derivatives, and the Hessian blocks Q, S, R of the Lagrangian. */
 typedef struct {
-    const double *v, *d, *g, *A, *B, *lx, *lu, *gx, *gu, *Q, *S, *R;
+    double *v, *d, *g, *A, *B, *lx, *lu, *gx, *gu, *Q, *S, *R;
 } ipm_point;
 
 /* Multipliers: lambda (N, n) of the dynamics, y (rows), zl and zu of the bounds on v, f (fixes) of the fixed state entries. */
@@ -213,45 +213,8 @@ static void condense_knot(const ipm_structure *s, const ipm_point *p, const ipm_
     c->row[k + 1] = *count;
 }
 
-/* Build the condensed problem of the Newton system. */
-static void condense(const ipm_structure *s, const ipm_point *p, const ipm_multipliers *z, const ipm_settings *o, ipm_condensed *c)
-{
-    long count = 0;
-    barrier_terms(s, p->v, z, o, c);
-    for (long k = 0; k <= s->N; k++) condense_knot(s, p, z, o, c, &count, k);
-}
-
-/* Recompute the vectors of the condensed problem for other residuals, those of a second-order correction. */
-static void vectors(const ipm_structure *s, const ipm_point *p, const ipm_multipliers *z, const double *d, const double *rows,
-                    const double *fixes, const ipm_settings *o, ipm_condensed *c)
-{
-    const lq_size dims = s->size;
-    const long slack = first_slack(s);
-    long count = 0;
-    memcpy(c->d, d, sizeof(double) * s->N * N_);
-    for (long k = 0; k <= s->N; k++) {
-        double *q = c->q + k * N_, *r = c->r + k * M_;
-        const long u = first_control(s) + k * M_;
-        const double soft = softness(s, o, k);
-        for (int i = 0; i < N_; i++) q[i] = o->scale * p->lx[k * N_ + i] + c->phi[k * N_ + i];
-        for (int i = 0; k < s->N && i < M_; i++) r[i] = s->held[k * M_ + i] ? 0.0 : o->scale * p->lu[k * M_ + i] + c->phi[u + i];
-        for (long i = s->row[k]; i < s->row[k + 1]; i++) {
-            if (s->kind[i] == INEQUALITY)
-                add_gradient(c->Sigma[slack + i] * rows[i] + c->phi[slack + i], p->gx + i * N_, k < s->N ? p->gu + i * M_ : NULL, q, r, dims);
-            else if (s->kind[i] == EQUALITY) {
-                if (soft > 0.0) add_gradient(rows[i] / soft + center(o, z->y[i]), p->gx + i * N_, k < s->N ? p->gu + i * M_ : NULL, q, r, dims);
-                else c->e[count++] = rows[i];
-            }
-        }
-        for (long i = s->fix[k]; i < s->fix[k + 1]; i++) {
-            if (soft > 0.0) q[s->fixed[i]] += fixes[i] / soft + center(o, z->f[i]);
-            else c->e[count++] = fixes[i];
-        }
-    }
-}
-
 /* Compute the residuals of the rows (rows) and of the fixed state entries (fixes). */
-static void residuals(const ipm_structure *s, const double *v, const double *g, double *rows, double *fixes)
+EXPORT void ipm_residuals(const ipm_structure *s, const double *v, const double *g, double *rows, double *fixes)
 {
     const lq_size dims = s->size;
     const double *slack = v + first_slack(s);
@@ -259,11 +222,6 @@ static void residuals(const ipm_structure *s, const double *v, const double *g, 
         rows[i] = s->kind[i] == INEQUALITY ? g[i] - slack[i] : s->kind[i] == EQUALITY ? g[i] - s->target[i] : 0.0;
     for (long k = 0; k <= s->N; k++)
         for (long i = s->fix[k]; i < s->fix[k + 1]; i++) fixes[i] = v[k * N_ + s->fixed[i]] - s->at[i];
-}
-
-EXPORT void ipm_residuals(const ipm_structure *s, const double *v, const double *g, double *rows, double *fixes)
-{
-    residuals(s, v, g, rows, fixes);
 }
 
 /* Step length, at most 1, that uses at most the fraction `tau` of each distance to a bound; ratio: the largest of step / distance. */
@@ -299,6 +257,18 @@ EXPORT void ipm_take(const ipm_structure *s, const double *v, const ipm_multipli
     ipm_move_duals(s, v, to, alpha_z, mu, factor, z);
 }
 
+/* Sums over residuals t: |t|, the largest |t|, t^2. */
+typedef struct {
+    double sum, most, squares;
+} violation_t;
+
+ALWAYS_INLINE void add_violation(violation_t *all, double t)
+{
+    t = fabs(t);
+    all->sum += t, all->squares += t * t;
+    all->most = t > all->most ? t : all->most;
+}
+
 /* out: violation as l1 norm and largest entry, largest defect, -sum of the logarithms of the distances from bounds, sum of squares of the
    violation.  The violation is NaN if it is not finite. */
 EXPORT void ipm_values(const ipm_structure *s, const double *v, const double *d, const double *g, double *out)
@@ -306,33 +276,21 @@ EXPORT void ipm_values(const ipm_structure *s, const double *v, const double *d,
     const lq_size dims = s->size;
     const double *slack = v + first_slack(s);
     const long count = numbers(s);
-    double sum = 0.0, most = 0.0, defect = 0.0, logarithms = 0.0, squares = 0.0;
-    for (long i = 0; i < s->N * N_; i++) {
-        const double t = fabs(d[i]);
-        sum += t, squares += t * t;
-        defect = t > defect ? t : defect;
-    }
-    int bad = !(sum < HUGE_VAL);
-    most = defect;
-    for (long i = 0; i < s->rows; i++) {
-        if (s->kind[i] == ABSENT) continue;
-        const double t = fabs(g[i] - (s->kind[i] == INEQUALITY ? slack[i] : s->target[i]));
-        bad |= !(t < HUGE_VAL);
-        sum += t, squares += t * t;
-        most = t > most ? t : most;
-    }
+    violation_t all = {0.0};
+    double defect, logarithms = 0.0;
+
+    for (long i = 0; i < s->N * N_; i++) add_violation(&all, d[i]);
+    defect = all.most;
+    for (long i = 0; i < s->rows; i++)
+        if (s->kind[i] != ABSENT) add_violation(&all, g[i] - (s->kind[i] == INEQUALITY ? slack[i] : s->target[i]));
     for (long k = 0; k <= s->N; k++)
-        for (long i = s->fix[k]; i < s->fix[k + 1]; i++) {
-            const double t = fabs(v[k * N_ + s->fixed[i]] - s->at[i]);
-            bad |= !(t < HUGE_VAL);
-            sum += t, squares += t * t;
-            most = t > most ? t : most;
-        }
+        for (long i = s->fix[k]; i < s->fix[k + 1]; i++) add_violation(&all, v[k * N_ + s->fixed[i]] - s->at[i]);
     for (long i = 0; i < count; i++) {
         const double below = v[i] - s->lower[i], above = s->upper[i] - v[i];
         logarithms += (below < HUGE_VAL ? log(below) : 0.0) + (above < HUGE_VAL ? log(above) : 0.0);
     }
-    out[0] = bad ? NAN : sum, out[1] = bad ? NAN : most, out[2] = defect, out[3] = -logarithms, out[4] = squares;
+    const int bad = !(all.sum < HUGE_VAL);
+    out[0] = bad ? NAN : all.sum, out[1] = bad ? NAN : all.most, out[2] = defect, out[3] = -logarithms, out[4] = all.squares;
 }
 
 /* out: largest entry of the gradient of the Lagrangian, and of the complementarity for mu = 0 and for mu; sum of |lambda|, |y|, |f|, and of z;

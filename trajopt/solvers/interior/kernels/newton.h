@@ -23,8 +23,11 @@ typedef struct {
 /* Build the system at a point, with its settings. */
 EXPORT void ipm_build(ipm_system *o, const ipm_point *p, const ipm_multipliers *z)
 {
-    condense(o->structure, p, z, &o->settings, o->condensed);
-    residuals(o->structure, p->v, p->g, o->rows, o->fixes);
+    const ipm_structure *s = o->structure;
+    long count = 0;
+    barrier_terms(s, p->v, z, &o->settings, o->condensed);
+    for (long k = 0; k <= s->N; k++) condense_knot(s, p, z, &o->settings, o->condensed, &count, k);
+    ipm_residuals(s, p->v, p->g, o->rows, o->fixes);
     o->matrices->A = p->A, o->matrices->B = p->B;
 }
 
@@ -137,21 +140,19 @@ static void reflect_knots(const ipm_condensed *c, long N, long first, long end, 
     }
 }
 
-static long factored(ipm_system *o, double shift, double soft)
+EXPORT long ipm_factor_damped(ipm_system *o, double shift, double soft)
 {
     o->matrices->shift = shift, o->matrices->soft = soft;
     return elq_factor(o->matrices, o->factors);
 }
 
 /* Factor the system with a shift `damping`, and soft dynamics if soft > 0; returns the knot that is not positive definite, or -1. */
-EXPORT long ipm_factor_damped(ipm_system *o, double damping, double soft) { return factored(o, damping, soft); }
-
 /* Factor the system with the first shift of a growing series that makes it positive definite; returns 0 if none does. */
 static int factor_shifted(ipm_system *o)
 {
     const int first = o->last_shift == 0.0;
     o->shift = first ? FIRST_SHIFT : LOWER * o->last_shift > MIN_SHIFT ? LOWER * o->last_shift : MIN_SHIFT;
-    while (factored(o, o->shift, 0.0) >= 0) {
+    while (ipm_factor_damped(o, o->shift, 0.0) >= 0) {
         o->shift *= first ? FASTER : RAISE;
         if (o->shift > MAX_SHIFT) return 0;
     }
@@ -165,7 +166,7 @@ EXPORT int ipm_factor(ipm_system *o, int reflections)
 {
     const lq_size dims = o->structure->size;
     o->shift = 0.0, o->reflected = 0;
-    long top = -1, end = o->structure->N + 1, failed = factored(o, 0.0, 0.0);
+    long top = -1, end = o->structure->N + 1, failed = ipm_factor_damped(o, 0.0, 0.0);
     knot_lanes_t b;
     if (!reflections || failed < 0 || !allocate_lanes(&b, dims)) return failed < 0 || factor_shifted(o);
     while (failed >= 0 && failed < end) {
@@ -262,10 +263,36 @@ EXPORT void ipm_solve(ipm_system *o, const ipm_point *p, const ipm_multipliers *
     recover(o, p, z, rows, tau, to);
 }
 
-/* Recompute the vectors of the system for other residuals, those of a second-order correction. */
-EXPORT void ipm_vectors(ipm_system *o, const ipm_point *p, const ipm_multipliers *z, const double *d, const double *rows, const double *fixes)
+/* Recompute the vectors of the condensed problem for other residuals, those of a second-order correction. */
+EXPORT void ipm_vectors(const ipm_system *system, const ipm_point *p, const ipm_multipliers *z, const double *d, const double *rows,
+                        const double *fixes)
 {
-    vectors(o->structure, p, z, d, rows, fixes, &o->settings, o->condensed);
+    const ipm_structure *s = system->structure;
+    const ipm_settings *o = &system->settings;
+    ipm_condensed *c = system->condensed;
+    const lq_size dims = s->size;
+    const long slack = first_slack(s);
+    long count = 0;
+    memcpy(c->d, d, sizeof(double) * s->N * N_);
+    for (long k = 0; k <= s->N; k++) {
+        double *q = c->q + k * N_, *r = c->r + k * M_;
+        const long u = first_control(s) + k * M_;
+        const double soft = softness(s, o, k);
+        for (int i = 0; i < N_; i++) q[i] = o->scale * p->lx[k * N_ + i] + c->phi[k * N_ + i];
+        for (int i = 0; k < s->N && i < M_; i++) r[i] = s->held[k * M_ + i] ? 0.0 : o->scale * p->lu[k * M_ + i] + c->phi[u + i];
+        for (long i = s->row[k]; i < s->row[k + 1]; i++) {
+            if (s->kind[i] == INEQUALITY)
+                add_gradient(c->Sigma[slack + i] * rows[i] + c->phi[slack + i], p->gx + i * N_, k < s->N ? p->gu + i * M_ : NULL, q, r, dims);
+            else if (s->kind[i] == EQUALITY) {
+                if (soft > 0.0) add_gradient(rows[i] / soft + center(o, z->y[i]), p->gx + i * N_, k < s->N ? p->gu + i * M_ : NULL, q, r, dims);
+                else c->e[count++] = rows[i];
+            }
+        }
+        for (long i = s->fix[k]; i < s->fix[k + 1]; i++) {
+            if (soft > 0.0) q[s->fixed[i]] += fixes[i] / soft + center(o, z->f[i]);
+            else c->e[count++] = fixes[i];
+        }
+    }
 }
 
 /* Set a = a + sigma (b - a). */
@@ -287,7 +314,7 @@ EXPORT void ipm_centered(ipm_system *o, const ipm_point *p, const ipm_multiplier
     ipm_solve(o, p, z, o->rows, aim->tau, to);
     o->settings.mu = aim->mean;
     barrier_gradient(s, o->condensed, aim->mean);
-    vectors(s, p, z, p->d, o->rows, o->fixes, &o->settings, o->condensed);
+    ipm_vectors(o, p, z, p->d, o->rows, o->fixes);
     ipm_solve(o, p, z, o->rows, aim->tau, other);
     fill_bounds(o->condensed, z, to, other, count, &oracle);
     const double sigma = centering(&oracle);

@@ -17,15 +17,6 @@ typedef struct {
     V *H, *Z, *d, *e, *beta;
 } reflecting_t;
 
-static inline V chosen(VI m, V a, V b) { return (V)((m & (VI)a) | (~m & (VI)b)); }
-
-static inline int any_lane(VI m)
-{
-    int any = 0;
-    for (int l = 0; l < LANES; l++) any |= m[l] != 0;
-    return any;
-}
-
 /* Mask of the matrices that are not positive definite, from the pivots of an elimination; L: workspace. */
 static VI indefinite(const V *restrict H, V *restrict L, lq_size dims)
 {
@@ -53,10 +44,10 @@ static void tridiagonal(const reflecting_t *w, lq_size dims)
         if (k + 2 >= W_) continue;
         for (int i = k + 1; i < W_; i++) square += v[i] * v[i];
         const VI turns = square - v[k + 1] * v[k + 1] > 0.0;
-        const V length = v_sqrt(square), first = v[k + 1], end = chosen(first > 0.0, -length, length);
-        w->e[k] = chosen(turns, end, first);
+        const V length = v_sqrt(square), first = v[k + 1], end = either(first > 0.0, -length, length);
+        w->e[k] = either(turns, end, first);
         v[k + 1] = first - end;
-        const V beta = w->beta[k] = chosen(turns, -1.0 / (end * v[k + 1]), ZERO); /* 2 / v'v */
+        const V beta = w->beta[k] = either(turns, -1.0 / (end * v[k + 1]), ZERO); /* 2 / v'v */
         for (int i = k + 1; i < W_; i++) {
             V sum = ZERO;
             for (int j = k + 1; j < W_; j++) sum += UPPER(H, i, j) * v[j];
@@ -93,11 +84,11 @@ static void next_block(const reflecting_t *w, V *restrict low, V *restrict high,
     *low = *high = ZERO;
     for (int j = 0; j + 1 < W_; j++, at += 1.0) {
         const VI little = v_fabs(w->e[j]) <= 1e-15 * (v_fabs(w->d[j]) + v_fabs(w->d[j + 1]));
-        w->e[j] = chosen(little, ZERO, w->e[j]);
-        *high = chosen(little, *high, at);
+        w->e[j] = either(little, ZERO, w->e[j]);
+        *high = either(little, *high, at);
     }
     at = splat(1.0);
-    for (int j = 0; j + 1 < W_; j++, at += 1.0) *low = chosen((w->e[j] == 0.0) & (at < *high), at, *low);
+    for (int j = 0; j + 1 < W_; j++, at += 1.0) *low = either((w->e[j] == 0.0) & (at < *high), at, *low);
 }
 
 /* First rotation of a QR step on the rows low .. high: the vector (x, z), with Wilkinson's shift. */
@@ -109,7 +100,7 @@ static void shifted(const reflecting_t *w, V low, V high, V *restrict x, V *rest
         last[l] = w->d[j][l], before[l] = w->d[j - 1][l], beside[l] = w->e[j - 1][l], first[l] = w->d[i][l], (*z)[l] = w->e[i][l];
     }
     const V half = 0.5 * (before - last), root_ = v_sqrt(half * half + beside * beside);
-    *x = first - (last - beside * beside / (half + chosen(half < 0.0, -root_, root_)));
+    *x = first - (last - beside * beside / (half + either(half < 0.0, -root_, root_)));
 }
 
 /* Perform one QR step on the rows low .. high of T. */
@@ -119,11 +110,11 @@ static void qr_step(const reflecting_t *w, V low, V high, int first, int end, lq
     shifted(w, low, high, &x0, &z0);
     for (int k = first; k < end; k++, at += 1.0) {
         const VI begins = at == low, turns = (at >= low) & (at < high);
-        x = chosen(begins, x0, x), z = chosen(begins, z0, z);
-        const V r = v_sqrt(x * x + z * z), inverse = chosen(r > 0.0, 1.0 / r, ZERO);
-        const V c = chosen(turns & (r > 0.0), x * inverse, splat(1.0)), s = chosen(turns, z * inverse, ZERO);
+        x = either(begins, x0, x), z = either(begins, z0, z);
+        const V r = v_sqrt(x * x + z * z), inverse = either(r > 0.0, 1.0 / r, ZERO);
+        const V c = either(turns & (r > 0.0), x * inverse, splat(1.0)), s = either(turns, z * inverse, ZERO);
         const V a = d[k], b = e[k], next = d[k + 1];
-        if (k > first) e[k - 1] = chosen(turns & ~begins, r, e[k - 1]);
+        if (k > first) e[k - 1] = either(turns & ~begins, r, e[k - 1]);
         d[k] = c * c * a + 2.0 * c * s * b + s * s * next;
         d[k + 1] = s * s * a - 2.0 * c * s * b + c * c * next;
         e[k] = c * s * (next - a) + (c * c - s * s) * b;
@@ -160,10 +151,10 @@ static int reflect(V *restrict H, const reflecting_t *w, lq_size dims)
             unknown += entry * 0.0, size_of_all = v_fmax(v_fabs(entry), size_of_all);
         }
     const VI finite = unknown == 0.0, turned = finite & indefinite(H, w->Z, dims);
-    if (!any_lane(turned)) return 0;
-    const V scale = chosen(size_of_all > 1e-300, 1.0 / size_of_all, ZERO);
+    if (!somewhere(turned)) return 0;
+    const V scale = either(size_of_all > 1e-300, 1.0 / size_of_all, ZERO);
     for (int i = 0; i < W_; i++)
-        for (int j = i; j < W_; j++) w->H[i * W_ + j] = chosen(finite, H[i * W_ + j] * scale, ZERO);
+        for (int j = i; j < W_; j++) w->H[i * W_ + j] = either(finite, H[i * W_ + j] * scale, ZERO);
     tridiagonal(w, dims);
     accumulated(w, dims);
     for (int steps = 0, first, end; steps < MOST_STEPS * W_; steps++) {
@@ -174,8 +165,8 @@ static int reflect(V *restrict H, const reflecting_t *w, lq_size dims)
     for (int i = 0; i < W_; i++) most = v_fmax(v_fabs(w->d[i]), most);
     for (int i = 0; i < W_; i++) {
         const V own = w->d[i], least = REFLECTED_FLOOR * most, size = v_fmax(v_fabs(own), least), *z = w->Z + i * W_;
-        const V more = chosen(turned, size_of_all * (size - own), ZERO);
-        if (!any_lane(more != 0.0)) continue;
+        const V more = either(turned, size_of_all * (size - own), ZERO);
+        if (!somewhere(more != 0.0)) continue;
         for (int a = 0; a < W_; a++) {
             const V f = more * z[a];
             for (int b = a; b < W_; b++) H[a * W_ + b] += f * z[b];

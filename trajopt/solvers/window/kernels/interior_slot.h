@@ -70,8 +70,7 @@ static void write_violation(interior_t *o, const place_t *p, double *answer) { i
 
 static void write_measures(interior_t *o, double mu, double scale)
 {
-    const ipm_point at = to_read(here(o));
-    ipm_measure(&o->structure, &at, &o->z, scale, mu, o->answer);
+    ipm_measure(&o->structure, &here(o)->own, &o->z, scale, mu, o->answer);
 }
 
 /* answer: found, alpha, alpha_z, slope, size, mu, shift, reflected */
@@ -94,7 +93,7 @@ EXPORT void interior_start(interior_t *o, double push)
     const lq_size dims = o->structure.size;
     ipm_structure *s = &o->structure;
     o->since = now(), o->at = 0, o->second_found = 0;
-    const filled_t *p = &here(o)->own;
+    const ipm_point *p = &here(o)->own;
     double *v = p->v;
     s->lower = m->lower, s->upper = m->upper, s->target = m->target, s->at = m->at;
     o->system->structure = s;
@@ -118,12 +117,12 @@ static void estimate(interior_t *o, double scale)
     const lq_size dims = o->structure.size;
     const ipm_structure *s = &o->structure;
     const ipm_multipliers *z = &o->z, *found = &o->steps[0]->z;
-    const ipm_point at = to_read(here(o));
+    const ipm_point *at = &here(o)->own;
     o->system->settings = (ipm_settings){0.0, scale, 0.0, 0.0, ESTIMATE};
-    ipm_build(o->system, &at, z);
+    ipm_build(o->system, at, z);
     memset(o->system->rows, 0, sizeof(double) * s->rows);
     ipm_factor_damped(o->system, 0.0, 0.0);
-    ipm_solve(o->system, &at, z, o->system->rows, 1.0, o->steps[0]);
+    ipm_solve(o->system, at, z, o->system->rows, 1.0, o->steps[0]);
     const double most = largest(found->f, s->fixes, largest(found->y, s->rows, largest(found->lambda, s->N * N_, 0.0)));
     const int bounded = most <= LARGEST_ESTIMATE;
     for (long i = 0; i < s->N * N_; i++) z->lambda[i] = bounded ? found->lambda[i] : 0.0;
@@ -206,13 +205,13 @@ EXPORT void interior_newton(interior_t *o, double scale, int reflect, int differ
                             double dual, double primal, double low, double high)
 {
     const ipm_aim aim = {tau, mean, dual, primal, low, high};
-    const ipm_point at = to_read(here(o));
+    const ipm_point *at = &here(o)->own;
     find_second_here(o, scale);
     o->system->settings = (ipm_settings){mu, scale, 1.0, 0.0, NEWTON};
-    ipm_build(o->system, &at, &o->z);
+    ipm_build(o->system, at, &o->z);
     const int found = ipm_factor(o->system, reflect);
-    if (found && centered) ipm_centered(o->system, &at, &o->z, &aim, o->steps[1], o->steps[0]);
-    else if (found) ipm_solve(o->system, &at, &o->z, o->system->rows, tau, o->steps[0]);
+    if (found && centered) ipm_centered(o->system, at, &o->z, &aim, o->steps[1], o->steps[0]);
+    else if (found) ipm_solve(o->system, at, &o->z, o->system->rows, tau, o->steps[0]);
     write_step(o, found, found && centered ? o->system->mu_of_step : mu);
     lap(o, BACKWARD);
     if (found) try_length(o, o->system->alpha, differentiate, o->answer + TRIAL);
@@ -231,7 +230,7 @@ EXPORT void interior_correct(interior_t *o, double length, int first, double tau
 {
     const lq_size dims = o->structure.size;
     const ipm_structure *s = &o->structure;
-    const ipm_point start = to_read(here(o));
+    const ipm_point *start = &here(o)->own;
     const place_t *end = there(o);
     o->since = now();
     if (first) {
@@ -244,8 +243,8 @@ EXPORT void interior_correct(interior_t *o, double length, int first, double tau
     for (long j = 0; j < s->rows; j++) o->rows[j] = length * o->rows[j] + o->new_rows[j];
     for (long j = 0; j < s->fixes; j++) o->fixes[j] = length * o->fixes[j] + o->new_fixes[j];
     lap(o, ROLLOUT);
-    ipm_vectors(o->system, &start, &o->z, o->d, o->rows, o->fixes);
-    ipm_solve(o->system, &start, &o->z, o->rows, tau, o->steps[1]);
+    ipm_vectors(o->system, start, &o->z, o->d, o->rows, o->fixes);
+    ipm_solve(o->system, start, &o->z, o->rows, tau, o->steps[1]);
     lap(o, BACKWARD);
     o->answer[0] = o->system->alpha, o->answer[1] = o->system->alpha_z;
     o->answer[2] = largest(o->steps[1]->v, numbers(s), 0.0);

@@ -10,7 +10,7 @@ typedef struct {
     long first, last, row, count, exact;
     void (*values)(const stages_t *s, const point_t *at, long first, long last, const values_t *out, void *workspace);
     void (*expand)(const stages_t *s, const point_t *at, long first, long last, const first_t *out, void *workspace);
-    void (*curve)(const stages_t *s, const point_t *at, long first, long last, const curved_t *out, void *workspace);
+    void (*curve)(const stages_t *s, const point_t *at, long first, long last, const second_t *out, void *workspace);
     void *workspace, *curve_workspace;
 } part_t;
 
@@ -22,15 +22,10 @@ typedef struct {
     void *workspace;
 } final_t;
 
-/* Writable arrays of an ipm_point. */
-typedef struct {
-    double *v, *d, *g, *A, *B, *lx, *lu, *gx, *gu, *Q, *S, *R;
-} filled_t;
-
 /* Point with its costs by knot, next states, and states xs (in a vector space those of v); stored: by phase, intermediate values of first
    derivatives that second derivatives reuse. */
 typedef struct {
-    filled_t own;
+    ipm_point own;
     double *cost, *x_next, *xs;
     void **stored;
 } place_t;
@@ -53,12 +48,6 @@ typedef struct {
     void (*moved)(const void *structure, const double *xs, const double *dx, double alpha, long count, double *to);
     void (*carried)(const void *structure, const double *dx, double alpha, long count, double *lambda);
 } program_t;
-
-static ipm_point to_read(const place_t *p)
-{
-    const filled_t *o = &p->own;
-    return (ipm_point){o->v, o->d, o->g, o->A, o->B, o->lx, o->lu, o->gx, o->gu, o->Q, o->S, o->R};
-}
 
 static double total(const double *x, long count)
 {
@@ -112,7 +101,7 @@ static void silence(const program_t *w, const ipm_structure *s, place_t *p)
 static double find_first(const program_t *w, const ipm_structure *s, const problem_t *m, place_t *p)
 {
     const lq_size dims = s->size;
-    const filled_t *to = &p->own;
+    const ipm_point *to = &p->own;
     const long N = s->N;
     for (long i = 0; i < w->count; i++) {
         const part_t *part = w->parts + i;
@@ -139,7 +128,7 @@ static void scaled(double *x, double by, long count)
 static void find_second(const program_t *w, const ipm_structure *s, const problem_t *m, double scale, const ipm_multipliers *z, place_t *p)
 {
     const lq_size dims = s->size;
-    const filled_t *to = &p->own;
+    const ipm_point *to = &p->own;
     const long N = s->N;
     double *end = to->Q + N * N_ * N_;
     for (long i = 0; i < w->count; i++) {
@@ -151,7 +140,7 @@ static void find_second(const program_t *w, const ipm_structure *s, const proble
             continue;
         }
         const point_t at = seen_by(w, s, p, part);
-        const curved_t out = {scale, z->lambda + k * N_, part->count ? z->y + part->row : NULL, p->stored[i], Q, S, R};
+        const second_t out = {scale, z->lambda + k * N_, part->count ? z->y + part->row : NULL, p->stored[i], Q, S, R};
         part->curve(m->stages + i, &at, 0, count, &out, part->curve_workspace);
     }
     if (w->end.exact) w->end.curve(m->end, p->xs + N * w->nx, scale, w->end.count ? z->y + w->end.row : NULL, end, w->end.workspace);

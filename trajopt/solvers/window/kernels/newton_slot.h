@@ -12,7 +12,7 @@
    time steps contracted with costates. */
 typedef struct {
     phase_t exact, plain;
-    void (*curve)(const stages_t *s, const point_t *at, long first, long last, const curved_t *out, void *workspace);
+    void (*curve)(const stages_t *s, const point_t *at, long first, long last, const second_t *out, void *workspace);
     void *curve_workspace;
 } newton_phase_t;
 
@@ -140,7 +140,7 @@ static void newton_curvature(newton_t *o)
         const newton_phase_t *p = o->phases + j;
         const long k = p->exact.first, last = p->exact.last;
         const point_t at = {e->xs + k * nx, e->us + k * m, e->xs + (k + 1) * nx};
-        const curved_t out = {0.0, e->lambda + (k + 1) * n, NULL, NULL, o->cQ + k * n * n, o->cS + k * m * n, o->cR + k * m * m};
+        const second_t out = {0.0, e->lambda + (k + 1) * n, NULL, NULL, o->cQ + k * n * n, o->cS + k * m * n, o->cR + k * m * m};
         p->curve(o->problem->curved + j, &at, 0, last - k, &out, p->curve_workspace);
     }
     if (o->python.curve) o->python.curve(e - o->points);

@@ -138,7 +138,7 @@ static int measure(shooting_t *s, iterate_t *e)
     if (finite) {
         e->defect = largest(e->d, N * n);
         if (e->defect <= GAP_ROUNDING * (1.0 + largest(e->xs, (N + 1) * s->nx))) memset(e->d, 0, sizeof(double) * N * n);
-        lq_adjoint(&lq, e->lambda, e->g);
+        lq_stationarity(&lq, NULL, e->lambda, e->g, NULL);
         note_residuals(s, e);
     }
     s->seconds[BACKWARD] += now() - began;

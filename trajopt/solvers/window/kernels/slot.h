@@ -10,11 +10,3 @@ static double now(void)
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
-
-/* Arguments of second derivatives: second_t of stage.h. */
-typedef struct {
-    double sigma;
-    const double *lam, *y;
-    void *stored;
-    double *xx, *ux, *uu;
-} curved_t;
