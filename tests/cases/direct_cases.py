@@ -10,7 +10,7 @@ from dynamics_backends.registry import make_backend
 from trajopt import OCP, SampledSystem, bounded, control_cost, interpolated_guess, state_bounds, state_cost
 from trajopt.solvers.direct.constraint_derivatives import jacobian_pattern
 from trajopt.solvers.direct.transcription import Transcription
-from trajopt.solvers.qp.blocks.sparse_assembly import Entries
+from trajopt.solvers.qp.blocks.sparse_assembly import Assembly
 
 
 class SparseProgram(Transcription):
@@ -18,24 +18,24 @@ class SparseProgram(Transcription):
 
     @cached_property
     def _jacobian(self):
-        jacobian = Entries()
-        jacobian.add(self._defect_rows, self.ix[1:], np.eye(self.n, dtype=bool))
+        places = []
+        places.append((self._defect_rows, self.ix[1:], np.eye(self.n, dtype=bool)))
         for part in self.parts:
             if part.stepped:
-                jacobian.add(self._defect_rows[part.knots], part.ix)
-                jacobian.add(self._defect_rows[part.knots], part.iu)
+                places.append((self._defect_rows[part.knots], part.ix, True))
+                places.append((self._defect_rows[part.knots], part.iu, True))
             mask = jacobian_pattern(part.constraints, self.n, part.iu.shape[1])
-            jacobian.add(part.rows, part.ix, mask[:, : self.n])
-            jacobian.add(part.rows, part.iu, mask[:, self.n :])
-        return jacobian.assembly((self.rows, self.size))
+            places.append((part.rows, part.ix, mask[:, : self.n]))
+            places.append((part.rows, part.iu, mask[:, self.n :]))
+        return Assembly((self.rows, self.size), *places)
 
     @cached_property
     def _hessian(self):
-        hessian = Entries()
+        places = []
         for part in self.parts:
             for rows, columns in itertools.product((part.ix, part.iu), repeat=2):
-                hessian.add(rows, columns)
-        return hessian.assembly((self.size, self.size))
+                places.append((rows, columns, True))
+        return Assembly((self.size, self.size), *places)
 
     def differentiate(self, w):
         gradient, found = self._linearized(w)

@@ -38,7 +38,7 @@ def scaled_kkt(nlp: Program, w: Array, f: float, g: Array, gradient: Array, J: J
     )
     sizes = sizes_of(nlp, np.abs(gradient) + _absolute_product(J, np.abs(y)) + np.abs(z))
     sizes = np.maximum(sizes, least_with_effect(abs(f), w))
-    lagrangian = np.abs(gradient + J.T @ y + z)
+    lagrangian = np.abs(gradient + y @ J + z)
     relative = lagrangian / sizes
     return max(
         largest(relative), complementary / max(abs(f), np.finfo(float).tiny) if complementary > 0.0 else 0.0, outside

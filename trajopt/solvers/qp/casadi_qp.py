@@ -171,5 +171,5 @@ def _is_infeasible(qp: QP, solution: QPSolution, radius: float) -> bool:
         return False
     bound = np.where(both > 0.0, *reversed(qp.bounds))
     both, bound = np.where(np.isfinite(bound), both, 0.0), np.where(np.isfinite(bound), bound, 0.0)
-    rest = float(np.abs(qp.A.T @ both[:m] + both[m:]).sum())
+    rest = float(np.abs(both[:m] @ qp.A + both[m:]).sum())
     return float(both @ bound) < -rest * radius * (1.0 + largest(solution.w))

@@ -133,7 +133,7 @@ class QPResidual(NamedTuple):
 def kkt_residual(qp: QP, solution: QPSolution) -> QPResidual:
     """Return the residuals of the optimality conditions at a point (Nocedal & Wright, eq. 16.37); see :func:`complementarity`."""
     w, y, z = solution[:3]
-    stationarity = qp.H @ w + qp.g + qp.A.T @ y + z
+    stationarity = qp.H @ w + qp.g + y @ qp.A + z
     rows = violation(qp.A @ w, qp.l, qp.u), violation(w, qp.lb, qp.ub)
     complementary = complementarity(qp.A @ w, qp.l, qp.u, y), complementarity(w, qp.lb, qp.ub, z)
     return QPResidual(largest(stationarity), max(map(largest, rows)), max(map(largest, complementary)))

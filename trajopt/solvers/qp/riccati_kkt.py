@@ -101,7 +101,7 @@ class RiccatiKKT:
         """Return w (n_w,) and the multipliers y of rows and bounds (m + n_w,), by one Riccati sweep without refinement."""
         m, weights = self.rows, self.weights
         pushed = weights * b
-        lq = self._linear(a + self.jacobian.T @ pushed[:m] + pushed[m:], b)
+        lq = self._linear(a + pushed[:m] @ self.jacobian + pushed[m:], b)
         policy = self.lq_solver.solve_riccati(lq)
         if not self.held_x0.all():
             lq = lq._replace(dx0=_first_state(policy.Vx[0], policy.Vxx[0], lq.dx0, ~self.held_x0))
@@ -111,7 +111,7 @@ class RiccatiKKT:
         w[self.places.states], w[self.places.controls] = dx, du
         y = weights * (np.concatenate([self.jacobian @ w, w]) - b)
         y[self.dynamics] = costates[1:, : self.dynamics.shape[1]]
-        force = a - self.hessian @ w - self.jacobian.T @ y[:m]
+        force = a - self.hessian @ w - y[:m] @ self.jacobian
         y[m:] = np.where(self.substituted, force, y[m:])
         return w, y
 
@@ -126,7 +126,7 @@ class RiccatiKKT:
         (w, y), last = self._once(a, b), np.inf
         enough = EXACT * max(largest(a), largest(b))
         for _ in range(REFINEMENTS):
-            rest_a = a - self.hessian @ w - self.jacobian.T @ y[:m] - y[m:]
+            rest_a = a - self.hessian @ w - y[:m] @ self.jacobian - y[m:]
             rest_b = np.where(self.active, b - np.concatenate([self.jacobian @ w, w]), 0.0)
             error = max(largest(rest_a), largest(rest_b))
             if not enough < error < 0.5 * last:

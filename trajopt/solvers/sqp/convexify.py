@@ -137,7 +137,7 @@ def penalized(qp: QP, weights: Array, upper: Array) -> QP:
     m = len(qp.l)
     goal = np.where(upper, *reversed(qp.bounds))
     pull = weights * np.where(weights > 0.0, goal, 0.0)
-    return replace(qp, H=_with_squares(qp, weights), g=qp.g - qp.A.T @ pull[:m] - pull[m:])
+    return replace(qp, H=_with_squares(qp, weights), g=qp.g - pull[:m] @ qp.A - pull[m:])
 
 
 def shifted(qp: QP, delta: float) -> QP:
@@ -154,7 +154,8 @@ def _with_squares(qp: QP, weights: Array) -> Hessian:
     m = len(qp.l)
     if isinstance(qp.H, StageHessian) and isinstance(qp.A, StageJacobian):
         return qp.H.plus(qp.A.squares(weights[:m])).plus_diagonal(weights[m:])
-    return sp.csc_matrix(qp.sparse_H + qp.A.T @ sp.diags(weights[:m]) @ qp.A + sp.diags(weights[m:]))
+    A = qp.sparse_A
+    return sp.csc_matrix(qp.sparse_H + A.T @ sp.diags(weights[:m]) @ A + sp.diags(weights[m:]))
 
 
 def _equal(qp: QP) -> Array:

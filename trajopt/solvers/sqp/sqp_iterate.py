@@ -95,7 +95,7 @@ def measured(at: Iterate, o: SQPOptions) -> Iterate:
     worst = max(largest(outside), largest(violation(at.w, nlp.x_lower, nlp.x_upper)))
     gap_rows = complementarity(at.g, nlp.g_lower, nlp.g_upper, at.y)
     gap_bounds = complementarity(at.w, nlp.x_lower, nlp.x_upper, at.z)
-    gradient = max(map(largest, (at.grad + at.J.T @ at.y + at.z, gap_rows, gap_bounds)))
+    gradient = max(map(largest, (at.grad + at.y @ at.J + at.z, gap_rows, gap_bounds)))
     mean = (np.abs(at.y).sum() + np.abs(at.z).sum()) / max(1, len(at.y) + len(at.z))
     scale = max(MULTIPLIER_SCALE, float(mean)) / MULTIPLIER_SCALE
     stop = max(gradient / (scale * o.gradient_tolerance), worst / o.constraint_tolerance)

@@ -107,7 +107,7 @@ def test_multipliers_satisfy_the_optimality_conditions():
     p = SparseProgram(ocp, guess)
     found = solve_ipopt(p, p.variables(*guess))
     gradient, J = p.differentiate(found.w)
-    residual = gradient + J.T @ found.multipliers + found.bound_multipliers
+    residual = gradient + found.multipliers @ J + found.bound_multipliers
     fixed = p.x_lower == p.x_upper
     assert np.abs(residual[~fixed]).max() <= 1e-7
     above, below = p.x_upper - found.w, found.w - p.x_lower

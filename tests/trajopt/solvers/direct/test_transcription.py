@@ -149,7 +149,7 @@ def test_exact_hessian_of_the_lagrangian(name):
     d, y = rng.standard_normal(p.size), rng.standard_normal(p.rows)
     H = p.hessian(w, 0.7, y)
     sides = [p.differentiate(w + s * h * d) for s in (1.0, -1.0)]
-    forward, backward = (0.7 * gradient + J.T @ y for gradient, J in sides)
+    forward, backward = (0.7 * gradient + y @ J for gradient, J in sides)
     np.testing.assert_allclose(H @ d, (forward - backward) / (2 * h), rtol=0, atol=2e-6 * np.abs(H).max())
     assert abs(H - H.T).max() <= 1e-12 * np.abs(H).max()
 

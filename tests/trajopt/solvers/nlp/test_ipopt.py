@@ -66,7 +66,7 @@ def test_hock_schittkowski_71():
     np.testing.assert_allclose(w, [1.0, 4.7429994, 3.8211503, 1.3794082], atol=1e-6)
     np.testing.assert_allclose(found.constraints, [25.0, 40.0], atol=1e-7)
     gradient, jacobian = program.differentiate(w)
-    np.testing.assert_allclose(gradient + jacobian.T @ y + z, 0.0, atol=1e-7)
+    np.testing.assert_allclose(gradient + y @ jacobian + z, 0.0, atol=1e-7)
     assert y[0] < 0.0 and z[0] < 0.0  # at lower bounds
 
 

@@ -51,7 +51,7 @@ def test_with_the_costates_it_is_the_measure_of_shooting_for_any_unit_of_the_cos
     states = program.ix[1:].ravel()
     y = np.linalg.solve(J.assembled.toarray()[:, states].T, -gradient[states])
     z = np.zeros(program.size)
-    z[program.ix[0]] = -(gradient + J.T @ y)[program.ix[0]]
+    z[program.ix[0]] = -(gradient + y @ J)[program.ix[0]]
     lq = StageEvaluator(ocp).expand(*program.trajectory(w)).lq
     found = _measured(program, w, y, z)
     assert found == pytest.approx(optimality(lq, us, None)[0], rel=1e-9)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from staged_qps import carried_qp, staged_qp, with_terminal_rows
 
-from trajopt.solvers.qp.blocks.sparse_assembly import Entries
+from trajopt.solvers.qp.blocks.sparse_assembly import Assembly
 from trajopt.solvers.qp.qp import QPStatus, kkt_residual, make_qp_solver
 from trajopt.solvers.sqp.convexify import convexified, penalized, shifted
 from trajopt.solvers.sqp.elastic import ElasticInteriorPoint, elastic
@@ -39,7 +39,7 @@ def test_the_operations_of_an_sqp_method_are_those_of_the_jacobian(qp):
     assert J.shape == dense.shape
     w, y = rng.standard_normal(J.shape[1]), rng.standard_normal(J.shape[0])
     np.testing.assert_allclose(J @ w, dense @ w, rtol=0, atol=1e-13)
-    np.testing.assert_allclose(J.T @ y, dense.T @ y, rtol=0, atol=1e-13)
+    np.testing.assert_allclose(y @ J, dense.T @ y, rtol=0, atol=1e-13)
     np.testing.assert_allclose(J.square_lengths(), (dense * dense).sum(axis=1), rtol=1e-14)
     np.testing.assert_allclose(J.absolute_transposed_product(y), np.abs(dense).T @ y, rtol=0, atol=1e-13)
     weights = rng.random(len(y))
@@ -112,17 +112,15 @@ def test_convexity_and_its_remedies_are_those_of_the_matrix():
 @pytest.mark.parametrize("twice", [False, True])
 def test_the_entries_of_a_sparse_matrix_are_those_of_the_matrix(twice):
     """Blocks with a row that is nowhere and an empty column; entries at one place are added up."""
-    rng, entries = np.random.default_rng(4), Entries()
+    rng = np.random.default_rng(4)
     places = [(np.array([[0, 2], [3, -1]]), np.array([[1, 4], [0, 2]]))] * (2 if twice else 1)
-    for rows, columns in places:
-        entries.add(rows, columns)
     blocks = [rng.standard_normal((2, 2, 2)) for _ in places]
     dense = np.zeros((4, 6))
     for (rows, columns), block in zip(places, blocks, strict=True):
         for k, i, j in np.ndindex(2, 2, 2):
             if rows[k, i] >= 0:
                 dense[rows[k, i], columns[k, j]] += block[k, i, j]
-    assembly = entries.assembly((4, 6))
+    assembly = Assembly((4, 6), *((rows, columns, True) for rows, columns in places))
     np.testing.assert_allclose(assembly(blocks).toarray(), dense, rtol=0, atol=1e-15)
     np.testing.assert_allclose(assembly.values(blocks), dense[assembly.indices, assembly.columns], rtol=0, atol=1e-15)
     assert list(zip(assembly.indices, assembly.columns, strict=True)) == sorted(

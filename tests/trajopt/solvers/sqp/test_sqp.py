@@ -47,7 +47,7 @@ def _kkt(solution):
     gradient, J = nlp.differentiate(w)
     _, g = nlp.evaluate(w)
     y, z = solution.multipliers, solution.bound_multipliers
-    stationarity = np.abs(gradient + J.T @ y + z).max()
+    stationarity = np.abs(gradient + y @ J + z).max()
     values, both = np.r_[g, w], np.r_[y, z]
     lower, upper = np.r_[nlp.g_lower, nlp.x_lower], np.r_[nlp.g_upper, nlp.x_upper]
     violation = max(0.0, (lower - values).max(), (values - upper).max())

@@ -18,7 +18,7 @@ from functools import cached_property
 import numpy as np
 
 from dynamics_backends.protocol import Array
-from trajopt.solvers.qp.blocks.sparse_assembly import Assembly, Entries
+from trajopt.solvers.qp.blocks.sparse_assembly import Assembly
 from trajopt.solvers.qp.scipy_sparse import sp
 
 
@@ -65,9 +65,8 @@ class StagePlaces:
     @cached_property
     def assembly(self) -> Assembly:
         """Assembly of blocks (N + 1, n + m, n + m) into a csc matrix."""
-        entries = Entries()
-        entries.add(self.index, self.index, self.present[:, :, None] & self.present[:, None, :])
-        return entries.assembly((self.size, self.size))
+        used = self.present[:, :, None] & self.present[:, None, :]
+        return Assembly((self.size, self.size), (self.index, self.index, used))
 
 
 @dataclass(frozen=True, eq=False)

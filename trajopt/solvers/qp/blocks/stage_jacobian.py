@@ -17,7 +17,7 @@ from functools import cached_property
 import numpy as np
 
 from dynamics_backends.protocol import Array
-from trajopt.solvers.qp.blocks.sparse_assembly import Assembly, Entries
+from trajopt.solvers.qp.blocks.sparse_assembly import Assembly
 from trajopt.solvers.qp.blocks.stage_hessian import StagePlaces
 from trajopt.solvers.qp.scipy_sparse import sp
 
@@ -38,14 +38,15 @@ class RowPlaces:
     @cached_property
     def assembly(self) -> Assembly:
         """Assembly of minus the identity (N, r, r), A, B and G into a csc matrix."""
-        r, rows = self.dynamics.shape[1], self.dynamics
-        entries, states, controls = Entries(), self.stages.states, self.stages.controls
-        entries.add(rows, states[1:, :r], np.eye(r, dtype=bool))
-        entries.add(rows, states[:-1])
-        entries.add(rows, controls)
-        used = (self.within < self.count)[:, :, None] & self.stages.present[:, None, :]
-        entries.add(self.within, self.stages.index, used if self._mask is None else used & self._mask())
-        return entries.assembly((self.count, self.stages.size))
+        r, rows, stages = self.dynamics.shape[1], self.dynamics, self.stages
+        used = (self.within < self.count)[:, :, None] & stages.present[:, None, :]
+        return Assembly(
+            (self.count, stages.size),
+            (rows, stages.states[1:, :r], np.eye(r, dtype=bool)),
+            (rows, stages.states[:-1], True),
+            (rows, stages.controls, True),
+            (self.within, stages.index, used if self._mask is None else used & self._mask()),
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,13 +98,8 @@ class StageJacobian:
         rows[places.dynamics] = (self.A @ z[:-1, :n] + self.B @ z[:-1, n:] - z[1:, :r])[:, :, 0]
         return rows[:-1]
 
-    @property
-    def T(self) -> _Transposed:
-        """Transpose J', which supports products with vectors."""
-        return _Transposed(self)
-
-    def transposed_product(self, y: Array) -> Array:
-        """Return J'y (n_w,) for y (m,)."""
+    def __rmatmul__(self, y: Array) -> Array:
+        """Return y'J (n_w,) for y (m,)."""
         return self._into_stages(self.A, self.B, self.G, -1.0, y)
 
     def absolute_transposed_product(self, y: Array) -> Array:
@@ -135,14 +131,3 @@ class StageJacobian:
         rows[self.places.within] = (self.G * self.G).sum(axis=2)
         rows[self.places.dynamics] = 1.0 + (self.A * self.A).sum(axis=2) + (self.B * self.B).sum(axis=2)
         return rows[:-1]
-
-
-@dataclass(frozen=True, eq=False)
-class _Transposed:
-    """Transpose of a Jacobian in stages, for products with vectors."""
-
-    jacobian: StageJacobian
-
-    def __matmul__(self, y: Array) -> Array:
-        """Return J'y for y (m,)."""
-        return self.jacobian.transposed_product(y)
