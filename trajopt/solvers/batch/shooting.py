@@ -17,7 +17,6 @@ from trajopt.solvers.methods.shooting import ShootingMethod
 from trajopt.solvers.options import SLQOptions
 from trajopt.solvers.problem_batch import Batch
 from trajopt.solvers.window.newton import filtered
-from trajopt.solvers.window.newton_slot import serves
 from trajopt.solvers.window.shooting import corrects_of, models_of
 from trajopt.solvers.window.shooting_slot import ShootingSlot, layout, sizes_of
 from trajopt.solvers.window.shooting_window import ShootingWindow, directions_doubles
@@ -42,13 +41,11 @@ class ShootingBatch(SlotBatch):
         """True for SLQOptions themselves that do not select Newton's method, without constraints and with all stages compiled."""
         if type(options) is not SLQOptions or ocp.constraints() or filtered(ocp, options):
             return False
-        return serves([StageEvaluator(ocp, options.hessian, "auto")], curved=False)
+        return StageEvaluator(ocp, options.hessian, "auto").may_follow
 
     def __init__(self, batch: Batch, guess: tuple[Array, Array], options: SLQOptions, **rest: Any) -> None:
         super().__init__(batch, guess, options, **rest)
         self.evaluator = evaluator = StageEvaluator(self.ocp, options.hessian, "auto")
-        if not serves([evaluator], curved=False):
-            raise ValueError("a part of the problem is evaluated in NumPy; lanes need all stages compiled")
         *stages, end = cast(Any, evaluator.stages)
         phases = np.stack([self.stages(batch, i, s.data) for i, s in enumerate(stages)], axis=1)
         bounds = batch.bounds() or (None, None)

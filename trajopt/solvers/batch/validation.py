@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from dynamics_backends.protocol import Array
 from trajopt.problem.terms import QUATERNION_TOLERANCE, quaternion_errors
-from trajopt.results.solution import Solution
 from trajopt.results.status import Status, StatusCode
 from trajopt.solvers import termination
 from trajopt.solvers.batch.solution import BatchSolution, gathered, guess_of, renumbered, rows_of
+from trajopt.solvers.methods.delegation import not_begun
 from trajopt.solvers.methods.driver import ProgressCallback
 from trajopt.solvers.problem_batch import Batch
 from trajopt.solvers.shooting.penalized import places
@@ -93,13 +94,11 @@ def solve_valid_problems(
     """
     if not flaws:
         return run(batch, guess, on_finished)
-    n, meta, ocp = len(batch), dict[str, Any](how="no problem was solved", seconds=0.0), batch.ocp
+    n, meta = len(batch), dict[str, Any](how="no problem was solved", seconds=0.0)
     valid = [i for i in range(n) if i not in flaws]
-    K, k = np.zeros((ocp.horizon, ocp.nu, ocp.manifold.ndx)), np.zeros((ocp.horizon, ocp.nu))
     whole = {}
     for i, status in flaws.items():
-        (xs,), (us,) = rows_of(guess, [i], n)
-        whole[i] = Solution(xs, us, K, k, status, np.nan, 0, (), ocp.times, {"solve_time": 0.0})
+        whole[i] = replace(not_begun(batch.ocp, guess_of(guess, i, n)), status=status, meta={"solve_time": 0.0})
     if valid:
         report = None if on_finished is None else (lambda done: on_finished(len(flaws) + done))
         found = run(batch.subset(valid), rows_of(guess, valid, n), report)

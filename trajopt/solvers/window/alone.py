@@ -14,21 +14,12 @@ from trajopt.results.solution import Solution
 from trajopt.results.status import Status, StatusCode
 from trajopt.solvers import termination
 from trajopt.solvers.direct.program_parts import may_expand_again
+from trajopt.solvers.methods.delegation import not_begun
 from trajopt.solvers.methods.driver import never, run_alone
 from trajopt.solvers.methods.method import Method
-from trajopt.solvers.methods.requests import Solved
 from trajopt.solvers.options import MethodOptions, SLQOptions
 from trajopt.solvers.window.status import Culprit, failed_expansion, status_of
-from trajopt.stage.engine import is_compiled
 from trajopt.stage.evaluation import StageEvaluator
-
-
-def kernels_serve(ocp: OCP, evaluator: StageEvaluator) -> bool:
-    """True if compiled kernels can answer all requests of a solve.
-
-    At least one phase must request the compiled engine, and all stages of the evaluator must be compiled.
-    """
-    return is_compiled(ocp) and evaluator.may_follow
 
 
 def run_to_end(
@@ -94,17 +85,10 @@ def solve_alone(
                 lambda ended: status_of(ended, options, find_culprit),
                 lambda: may_expand_again(ocp, options.time_limit),
             )
-            found, cost = (slot.solution(), slot.cost) if method.begun else (_unsolved(ocp, guess), float("nan"))
+            found, cost = (slot.solution(), slot.cost) if method.begun else (not_begun(ocp, guess), float("nan"))
             if status.code is StatusCode.INTERRUPTED and not may_expand_again(ocp, options.time_limit):
-                found = _unsolved(ocp, Guess(found.xs, found.us))
+                found = not_begun(ocp, Guess(found.xs, found.us))
             slot.note_times(journal)
     finally:
         slot.close()
     return Solution(found.xs, found.us, found.K, found.k, status, cost, method.iteration, journal.history(), ocp.times)
-
-
-def _unsolved(ocp: OCP, guess: Guess) -> Solved:
-    """Return a copy of a guess as a solution, with zero gains K and zero feedforward steps k."""
-    N, m, n = ocp.horizon, ocp.nu, ocp.manifold.ndx
-    xs, us = map(np.array, guess)
-    return Solved(xs, us, np.zeros((N, m, n)), np.zeros((N, m)))

@@ -29,9 +29,8 @@ from trajopt.solvers.rules.barrier import KAPPA_SIGMA
 from trajopt.solvers.rules.interior_measures import Violation
 from trajopt.solvers.window.memory import PACKAGE
 from trajopt.solvers.window.slots import Slot, new_tuple
-from trajopt.stage.compiled.compiled_end import CompiledEnd
-from trajopt.stage.compiled.compiled_stages import CompiledStages
 from trajopt.stage.compiled.library import StagesData
+from trajopt.stage.engine import may_follow
 
 ANSWER = 16
 """Maximum size of an answer, in numbers."""
@@ -62,13 +61,10 @@ def serves(program: StageProgram) -> bool:
 
     A mixed Hessian, Gauss-Newton plus the curvature of the time steps, excludes them.
     """
-    *stages, end = program.stages
-    if MIXED in program.orders or type(end) is not CompiledEnd:
+    if MIXED in program.orders or not may_follow(program.stages):
         return False
-    if not all(type(s) is CompiledStages and hasattr(s.library, "values") for s in stages):
-        return False
-    kinds = zip(program.stages, program.orders, strict=True)
-    return all(s.library.shape.second for s, order in kinds if order == EXACT)  # type: ignore[attr-defined]
+    kinds = zip(cast(Any, program.stages), program.orders, strict=True)
+    return all(s.library.shape.second for s, order in kinds if order == EXACT)
 
 
 def reused_sizes(program: StageProgram) -> list[int]:
@@ -180,7 +176,7 @@ class InteriorSlot(Slot):
         own, exact = stages.library, self.program.orders[i] == EXACT
         curve = code_of(own.second) if exact else None
         workspace = self._workspace(own.second_workspaces(stages.data.substeps)) if exact else None
-        calls = code_of(own.values), code_of(own.first), curve, self._workspace(own.workspaces), workspace
+        calls = code_of(own.first), curve, self._workspace(own.workspaces), workspace
         return PartData(knots.start, knots.stop, rows.start, count, exact, *calls)
 
     # -- a problem --------------------------------------------------------------------------------------------------------

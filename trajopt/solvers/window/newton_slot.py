@@ -25,8 +25,6 @@ from trajopt.solvers.methods.requests import FRACTIONS, Direction, Point, Trial
 from trajopt.solvers.rules import barrier
 from trajopt.solvers.window.memory import PACKAGE, TRIALS, common_source, trials_together
 from trajopt.solvers.window.slots import ArraySlot, Layout, layout_of, new_tuple, nothing
-from trajopt.stage.compiled.compiled_end import CompiledEnd
-from trajopt.stage.compiled.compiled_stages import CompiledStages
 from trajopt.stage.compiled.library import Library, StagesData
 from trajopt.stage.evaluation import StageEvaluator
 
@@ -97,14 +95,8 @@ def sizes_of(ocp: OCP) -> Sizes:
 
 def serves(evaluators: Sequence[StageEvaluator], curved: bool) -> bool:
     """True if all stages of all evaluators are compiled; curved: also requires compiled second derivatives of the time steps."""
-    return all(_is_compiled(e, curved) for e in evaluators)
-
-
-def _is_compiled(evaluator: StageEvaluator, curved: bool) -> bool:
-    """True if the stages of all phases and of the final knot are compiled; curved: also second derivatives of the time steps."""
-    *stages, end = evaluator.stages
-    whole = all(type(s) is CompiledStages and (not curved or s.second_orders[1]) for s in stages)
-    return whole and type(end) is CompiledEnd
+    phases: Any = [stages for e in evaluators for stages in e.stages[:-1]]
+    return all(e.may_follow for e in evaluators) and not (curved and not all(s.second_orders[1] for s in phases))
 
 
 class NewtonSlot(ArraySlot):

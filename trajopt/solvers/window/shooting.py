@@ -11,7 +11,7 @@ from trajopt.results.solution import Solution
 from trajopt.solvers.methods.shooting import Models, ShootingMethod
 from trajopt.solvers.options import DDPOptions, SLQOptions
 from trajopt.solvers.shooting.ddp_model import Model, PlainModel
-from trajopt.solvers.window.alone import kernels_serve, solve_alone
+from trajopt.solvers.window.alone import solve_alone
 from trajopt.solvers.window.shooting_calling import CallingShootingSlot
 from trajopt.solvers.window.shooting_slot import ShootingSlot
 from trajopt.stage.evaluation import Shooting, StageEvaluator
@@ -38,7 +38,7 @@ def solve_shooting(
     journal = Journal(callback)
     named, corrects = models_of(models, options), corrects_of(ocp, options)
     method = ShootingMethod(named, options, corrects, options.max_iterations)
-    if not models and kernels_serve(ocp, evaluator):
+    if not models and evaluator.may_follow:
         slot = ShootingSlot.reused(cache, ShootingSlot, ocp, evaluator, options)
     else:
         own = tuple(models) or (PlainModel(options.hessian, evaluator),)

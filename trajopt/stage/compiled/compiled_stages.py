@@ -30,7 +30,6 @@ from trajopt.stage.compiled.library import (
     StagesData,
     SweepData,
     TrialsData,
-    ValuesData,
 )
 from trajopt.stage.numpy_stages import NumpyStages
 from trajopt.stage.source.constraint_source import constraint_theta
@@ -102,7 +101,7 @@ class CompiledStages:
         nx, n, _, _, ng = self._sizes
         K, inputs = len(at.x), _contiguous(at)
         out = StageValues(np.empty((K, nx)), np.empty((K, n)), np.empty(K), np.empty((K, ng)))
-        self._evaluate(self.library, self.library.values, inputs, ValuesData(*map(address, out)))
+        self._evaluate(self.library, self.library.first, inputs, FirstData(*map(address, out)))
         return out
 
     def first(self, at: Knots, *, quadratic: bool = True, out: StageDerivatives | None = None) -> StageDerivatives:

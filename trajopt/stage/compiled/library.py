@@ -48,22 +48,19 @@ def _templates() -> list[str]:
     return [prelude(), *headers, kernel_text("trajopt.stage", "functions.h")]
 
 
-StagesData, PointData, ValuesData, FirstData, SecondData, SweepData, TrialsData, PartsData, EndData, EndFirstData = (
-    structs_in(
-        stages_source(),
-        *(
-            "stages_t",
-            "point_t",
-            "values_t",
-            "first_t",
-            "second_t",
-            "sweep_t",
-            "trials_t",
-            "parts_t",
-            "end_t",
-            "end_first_t",
-        ),
-    )
+StagesData, PointData, FirstData, SecondData, SweepData, TrialsData, PartsData, EndData, EndFirstData = structs_in(
+    stages_source(),
+    *(
+        "stages_t",
+        "point_t",
+        "first_t",
+        "second_t",
+        "sweep_t",
+        "trials_t",
+        "parts_t",
+        "end_t",
+        "end_first_t",
+    ),
 )
 
 
@@ -94,7 +91,6 @@ class Library:
         self.structure = at = ctypes.addressof(structure.data)
         self._memory = structure, functions, partials, taped
         stages = kernels()
-        self.values = bound(stages, "stage_values", "pp ll pp")
         self.first = bound(stages, "stage_first", "pp ll pp")
         self.rollout = bound(stages, "stage_rollout", "ppp ll p")
         self.moved, self.carried = stages.stage_moved, stages.stage_carried

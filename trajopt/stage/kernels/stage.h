@@ -136,33 +136,6 @@ static void blocks_of(const structure_t *S, const V *H, hessian_t out)
         for (int j = i; j < NU; j++) out.uu[i * NU + j] = out.uu[j * NU + i] = j < MU ? H[(ND + i) * NW + ND + j] : ZERO;
 }
 
-EXPORT void stage_values(const stages_t *s, const point_t *at, long first, long last, const values_t *out, V *workspace)
-{
-    const structure_t *S = s->structure;
-    V *w = workspace;
-    const knot_t front = carved_knots(S, &w);
-    const int most = blocks_together(S);
-    for (long from = first; from < last; from += most * LANES) {
-        int blocks = 0;
-        for (long n = from; n < last && blocks < most; n += LANES, blocks++) {
-            const knot_t k = nth_block(S, front, blocks);
-            load_knots(S, s, at, n, last, &k);
-        }
-        step_blocks(s, front, blocks, w);
-        knot_t k = front;
-        evaluate_running(S, k, blocks, w);
-        CALL_BLOCKS(S->functions->path_value, blocks, (k.x, k.u, k.t, k.pg), (k.g));
-        for (int j = 0; j < blocks; j++) {
-            const long n = from + j * LANES;
-            const int count = lanes_used(n, last);
-            k = nth_block(S, front, j);
-            store_next(S, &k, count, n, out);
-            STORE(k.l, 1, count, n, out->cost)
-            STORE(k.g, NG, count, n, out->g)
-        }
-    }
-}
-
 /* to <- xs (+) alpha dx for `count` states */
 EXPORT void stage_moved(const structure_t *S, const double *xs, const double *dx, double alpha, long count, double *to)
 {
@@ -208,40 +181,42 @@ static void store_stepped(const structure_t *S, const knot_t *k, int count, long
     if (out->A) store_sensitivities(S, k, count, n, out);
 }
 
-/* Values and first derivatives; terms alone if x_next, d and A are NULL. */
+/* Values and first derivatives, as far as they are requested: without Q and lx, no derivatives; without x_next, d and A, terms alone. */
 EXPORT void stage_first(const stages_t *s, const point_t *at, long first, long last, const first_t *out, V *workspace)
 {
     const structure_t *S = s->structure;
     V *w = workspace;
     const knot_t front = carved_knots(S, &w);
     const ctx_t c = context(s, w);
-    const int most = blocks_together(S), stepped = out->values.x_next || out->values.d, linear = out->A || FORCES;
-    const int together = STEPS_TOGETHER && linear;
+    const int most = blocks_together(S), stepped = out->values.x_next || out->values.d, expanded = out->Q || out->lx;
+    const int linear = out->A || (FORCES && expanded), together = STEPS_TOGETHER && linear;
     for (long from = first; from < last; from += most * LANES) {
         int blocks = 0;
         for (long n = from; n < last && blocks < most; n += LANES, blocks++) {
             const knot_t k = nth_block(S, front, blocks);
             const int count = load_knots(S, s, at, n, last, &k);
-            if (together) continue;
-            if (linear) linearize(S, c, start_of(s, &k), k.next, k.G, k.scratch, stored_from(s, out->stored, n), NULL);
-            else if (stepped) step(S, c, start_of(s, &k), k.next);
+            if (!linear || together) continue;
+            linearize(S, c, start_of(s, &k), k.next, k.G, k.scratch, stored_from(s, out->stored, n), NULL);
             store_stepped(S, &k, count, n, out);
         }
         if (together) {
             const start_t starts = starts_of(s, &front, blocks);
             linearize(S, c, starts, front.next, front.G, front.scratch, stored_from(s, out->stored, from), NULL);
         }
-        for (int j = 0; together && j < blocks; j++) {
-            const knot_t k = nth_block(S, front, j);
-            store_stepped(S, &k, lanes_used(from + j * LANES, last), from + j * LANES, out);
-        }
+        if (!linear && stepped) step_blocks(s, front, blocks, w);
         knot_t k = front;
-        expand_running(S, k, blocks, w);
-        CALL_BLOCKS(S->functions->path_first, blocks, (k.x, k.u, k.t, k.pg), (k.g, k.gx, k.gu));
+        if (expanded) {
+            expand_running(S, k, blocks, w);
+            CALL_BLOCKS(S->functions->path_first, blocks, (k.x, k.u, k.t, k.pg), (k.g, k.gx, k.gu));
+        } else {
+            evaluate_running(S, k, blocks, w);
+            CALL_BLOCKS(S->functions->path_value, blocks, (k.x, k.u, k.t, k.pg), (k.g));
+        }
         for (int j = 0; j < blocks; j++) {
             const long n = from + j * LANES;
             const int count = lanes_used(n, last);
             k = nth_block(S, front, j);
+            if (!linear || together) store_stepped(S, &k, count, n, out);
             if (out->Q) add_forces_curvature(S, context(s, w), &k);
             STORE(k.l, 1, count, n, out->values.cost)
             STORE(k.lx, ND, count, n, out->lx)

@@ -567,9 +567,7 @@ def test_guesses_that_do_not_fit():
         to.solve_batch(ocp)
     with pytest.raises(ValueError, match="a list of problems was given"):
         to.solve_batch([ocp, ocp], values)
-    with pytest.raises(ValueError, match="lanes need all stages compiled"):
-        guess = to.constant_guess(ocp)
-        ShootingBatch(Batch(interpreted(ocp), values), guess, to.SLQOptions(), gains=False, threads=1)
+    assert not ShootingBatch.fits(interpreted(ocp), to.SLQOptions())
     assert to.solve_batch(interpreted(ocp), values, options={"max_iterations": 1}).meta["how"] == "one after the other"
 
 

@@ -16,6 +16,7 @@ from trajopt.solvers.methods.shooting_requests import SolveLQ
 from trajopt.solvers.slq import slq
 from trajopt.solvers.window import shooting
 from trajopt.solvers.window.shooting_slot import ShootingSlot
+from trajopt.stage.evaluation import StageEvaluator
 
 
 @pytest.fixture
@@ -24,7 +25,7 @@ def in_numpy(monkeypatch):
 
     def run(*args, **kwargs):
         with monkeypatch.context() as patched:
-            patched.setattr(shooting, "kernels_serve", lambda *_: False)
+            patched.setattr(StageEvaluator, "may_follow", False)
             patched.setattr(shooting, "CallingShootingSlot", ShootingNumpy)
             return slq(*args, **kwargs)
 
@@ -37,7 +38,7 @@ def in_python(monkeypatch):
 
     def run(*args, **kwargs):
         with monkeypatch.context() as patched:
-            patched.setattr(shooting, "kernels_serve", lambda *_: False)
+            patched.setattr(StageEvaluator, "may_follow", False)
             return slq(*args, **kwargs)
 
     return run

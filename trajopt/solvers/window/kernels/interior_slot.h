@@ -60,7 +60,7 @@ static void lap(interior_t *o, int phase)
 static double evaluate(interior_t *o, place_t *p, int differentiate)
 {
     if (o->python.evaluate) return o->python.evaluate(p - o->places, differentiate);
-    return differentiate ? find_first(PROBLEM(o), p) : find_values(PROBLEM(o), p);
+    return find_first(PROBLEM(o), p, differentiate);
 }
 
 /* -- answers ----------------------------------------------------------------------------------------------------------------------- */
@@ -170,7 +170,7 @@ static void find_second_here(interior_t *o, double scale)
     if (o->python.second) {
         o->python.second(o->at, scale);
     } else {
-        if (o->second_found) find_first(PROBLEM(o), here(o));
+        if (o->second_found) find_first(PROBLEM(o), here(o), 1);
         find_second(PROBLEM(o), scale, &o->z, here(o));
     }
     o->second_found = 1;

@@ -8,7 +8,6 @@
    of the Lagrangian; else first derivatives include the Gauss-Newton Hessian of the cost. */
 typedef struct {
     long first, last, row, count, exact;
-    void (*values)(const stages_t *s, const point_t *at, long first, long last, const values_t *out, void *workspace);
     void (*expand)(const stages_t *s, const point_t *at, long first, long last, const first_t *out, void *workspace);
     void (*curve)(const stages_t *s, const point_t *at, long first, long last, const second_t *out, void *workspace);
     void *workspace, *curve_workspace;
@@ -63,27 +62,6 @@ static point_t seen_by(const program_t *w, const ipm_structure *s, const place_t
     return (point_t){xs, p->own.v + first_control(s) + part->first * M_, xs + w->nx};
 }
 
-static values_t values_at(const program_t *w, const place_t *p, const part_t *part, lq_size dims)
-{
-    const long k = part->first;
-    return (values_t){p->x_next + k * w->nx, p->own.d + k * N_, p->cost + k, p->own.g + part->row};
-}
-
-/* Find the values at a point; returns the objective. */
-static double find_values(const program_t *w, const ipm_structure *s, const problem_t *m, place_t *p)
-{
-    const lq_size dims = s->size;
-    const long N = s->N;
-    for (long i = 0; i < w->count; i++) {
-        const part_t *part = w->parts + i;
-        const point_t at = seen_by(w, s, p, part);
-        const values_t out = values_at(w, p, part, dims);
-        part->values(m->stages + i, &at, 0, part->last - part->first, &out, part->workspace);
-    }
-    w->end.values(m->end, p->xs + N * w->nx, 0, 1, p->cost + N, p->own.g + w->end.row, w->end.workspace);
-    return total(p->cost, N + 1);
-}
-
 /* Set the derivatives of dynamics and constraints with respect to held controls that functions read to zero; those of the cost stay. */
 static void silence(const program_t *w, const ipm_structure *s, place_t *p)
 {
@@ -97,8 +75,8 @@ static void silence(const program_t *w, const ipm_structure *s, place_t *p)
         }
 }
 
-/* Find the values and first derivatives at a point; returns the objective. */
-static double find_first(const program_t *w, const ipm_structure *s, const problem_t *m, place_t *p)
+/* Find the values at a point, and first derivatives if `differentiate`; returns the objective. */
+static double find_first(const program_t *w, const ipm_structure *s, const problem_t *m, place_t *p, int differentiate)
 {
     const lq_size dims = s->size;
     const ipm_point *to = &p->own;
@@ -107,10 +85,17 @@ static double find_first(const program_t *w, const ipm_structure *s, const probl
         const part_t *part = w->parts + i;
         const long k = part->first, r = part->row;
         const point_t at = seen_by(w, s, p, part);
-        first_t out = {values_at(w, p, part, dims), to->A + k * N_ * N_, to->B + k * N_ * M_, to->lx + k * N_,
-                       to->lu + k * M_, to->gx + r * N_, to->gu + r * M_, NULL, NULL, NULL, p->stored[i]};
-        if (!part->exact) out.Q = to->Q + k * N_ * N_, out.S = to->S + k * M_ * N_, out.R = to->R + k * M_ * M_;
+        first_t out = {.values = {p->x_next + k * w->nx, to->d + k * N_, p->cost + k, to->g + r}};
+        if (differentiate) {
+            out.A = to->A + k * N_ * N_, out.B = to->B + k * N_ * M_, out.lx = to->lx + k * N_, out.lu = to->lu + k * M_;
+            out.gx = to->gx + r * N_, out.gu = to->gu + r * M_, out.stored = p->stored[i];
+        }
+        if (differentiate && !part->exact) out.Q = to->Q + k * N_ * N_, out.S = to->S + k * M_ * N_, out.R = to->R + k * M_ * M_;
         part->expand(m->stages + i, &at, 0, part->last - k, &out, part->workspace);
+    }
+    if (!differentiate) {
+        w->end.values(m->end, p->xs + N * w->nx, 0, 1, p->cost + N, to->g + w->end.row, w->end.workspace);
+        return total(p->cost, N + 1);
     }
     const end_first_t out = {p->cost + N, to->g + w->end.row, to->lx + N * N_, to->gx + w->end.row * N_, to->Q + N * N_ * N_};
     w->end.expand(m->end, p->xs + N * w->nx, &out, w->end.workspace);

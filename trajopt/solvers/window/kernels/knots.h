@@ -94,14 +94,16 @@ static void hold_unread(const phase_t *p, long m, double *R)
         for (long a = p->read; a < m; a++) R[(i * m + a) * m + a] = 1.0;
 }
 
-/* Expand a phase about the trajectory of an iterate, into its blocks; nx: numbers of a state. */
+/* Expand a phase about the trajectory of an iterate, into its blocks, or without A into Q, S and R alone; nx: numbers of a state. */
 static void expand_phase(const phase_t *p, const stages_t *stages, lq_size dims, long nx, const iterate_t *e)
 {
     const long k = p->first, n = dims.n, m = dims.m;
     const point_t at = {e->xs + k * nx, e->us + k * m, e->xs + (k + 1) * nx};
-    const first_t out = {{e->x_next + k * nx, e->d + k * n, e->costs + k, NULL},
-                         e->A + k * n * n, e->B + k * n * m, e->q + k * n, e->r + k * m, NULL, NULL,
-                         e->Q + k * n * n, e->S + k * m * n, e->R + k * m * m, NULL};
+    first_t out = {.Q = e->Q + k * n * n, .S = e->S + k * m * n, .R = e->R + k * m * m};
+    if (e->A) {
+        out.values = (values_t){e->x_next + k * nx, e->d + k * n, e->costs + k, NULL};
+        out.A = e->A + k * n * n, out.B = e->B + k * n * m, out.lx = e->q + k * n, out.lu = e->r + k * m;
+    }
     p->expand(stages, &at, 0, p->last - k, &out, p->workspace);
     hold_unread(p, m, e->R);
 }
@@ -110,10 +112,11 @@ static void expand_phase(const phase_t *p, const stages_t *stages, lq_size dims,
 static void expand_end(const final_t *end, const end_t *values, long N, lq_size dims, long nx, iterate_t *e)
 {
     const long n = dims.n;
-    const end_first_t out = {e->costs + N, NULL, e->q + N * n, NULL, e->Q + N * n * n};
+    end_first_t out = {.Q = e->Q + N * n * n};
+    if (e->A) out.cost = e->costs + N, out.lx = e->q + N * n;
     end->expand(values, e->xs + N * nx, &out, end->workspace);
     e->cost = 0.0;
-    for (long i = 0; i <= N; i++) e->cost += e->costs[i];
+    for (long i = 0; e->A && i <= N; i++) e->cost += e->costs[i];
 }
 
 /* List the parts of a phase between shooting nodes (NULL: no nodes), `count` step lengths per part: first knot, last knot, and number of the

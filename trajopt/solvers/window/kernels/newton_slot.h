@@ -88,43 +88,33 @@ static void newton_hold(const newton_t *o, double *B, double *r, double *S, doub
     }
 }
 
+/* Expand about a point with the evaluator `plain` or the other one, into `to`: the point, or Q, S and R alone. */
+static void newton_evaluate(newton_t *o, const iterate_t *point, long plain, iterate_t *to)
+{
+    const stages_t *stages = plain ? o->problem->plain : o->problem->exact;
+    const end_t *end = plain ? o->problem->plain_end : o->problem->end;
+    const double began = now();
+    for (long j = 0; j < o->count; j++) expand_phase(newton_kind(o, j, plain), stages + j, o->dims, o->nx, to);
+    if (o->python.expand) to->cost = o->python.expand(point - o->points, plain, point != to);
+    else expand_end(plain ? &o->plain_end : &o->end, end, o->N, o->dims, o->nx, to);
+    newton_hold(o, to->B, to->r, to->S, to->R);
+    o->seconds[DERIVATIVES] += now() - began;
+}
+
 /* Expand about the trajectory of e; plain: with the Gauss-Newton Hessian of the cost. */
 static void newton_expand(newton_t *o, iterate_t *e, long plain)
 {
-    const stages_t *stages = plain ? o->problem->plain : o->problem->exact;
-    const final_t *end = plain ? &o->plain_end : &o->end;
-    const double began = now();
     e->plain = plain;
-    for (long j = 0; j < o->count; j++) expand_phase(newton_kind(o, j, plain), stages + j, o->dims, o->nx, e);
-    if (o->python.expand) e->cost = o->python.expand(e - o->points, plain, 0);
-    else expand_end(end, plain ? o->problem->plain_end : o->problem->end, o->N, o->dims, o->nx, e);
-    newton_hold(o, e->B, e->r, e->S, e->R);
-    o->seconds[DERIVATIVES] += now() - began;
+    newton_evaluate(o, e, plain, e);
 }
 
 /* Find the Hessian of the cost about the trajectory of e of the kind (exact or Gauss-Newton) that e does not have. */
 static void newton_other(newton_t *o, const iterate_t *e)
 {
+    iterate_t other = {.xs = e->xs, .us = e->us, .Q = o->oQ, .S = o->oS, .R = o->oR};
     if (o->other_known) return;
-    const long plain = !e->plain;
-    const stages_t *stages = plain ? o->problem->plain : o->problem->exact;
-    const final_t *end = plain ? &o->plain_end : &o->end;
-    const double began = now();
-    const long N = o->N, nx = o->nx, n = o->dims.n, m = o->dims.m;
-    for (long j = 0; j < o->count; j++) {
-        const phase_t *p = newton_kind(o, j, plain);
-        const long k = p->first;
-        const point_t at = {e->xs + k * nx, e->us + k * m, e->xs + (k + 1) * nx};
-        const first_t out = {.Q = o->oQ + k * n * n, .S = o->oS + k * m * n, .R = o->oR + k * m * m};
-        p->expand(stages + j, &at, 0, p->last - k, &out, p->workspace);
-        hold_unread(p, m, o->oR);
-    }
-    const end_first_t out = {.Q = o->oQ + N * n * n};
-    if (o->python.expand) o->python.expand(e - o->points, plain, 1);
-    else end->expand(plain ? o->problem->plain_end : o->problem->end, e->xs + N * nx, &out, end->workspace);
-    newton_hold(o, NULL, NULL, o->oS, o->oR);
+    newton_evaluate(o, e, !e->plain, &other);
     o->other_known = 1;
-    o->seconds[DERIVATIVES] += now() - began;
 }
 
 /* Find the Hessian of the Lagrangian at the current iterate. */
