@@ -126,8 +126,7 @@ class InteriorSlot(Slot):
                 ask.Take: ("take", "iddidd", self._sums),
             },
         )
-        self._multipliers = self._answers[ask.Multipliers]
-        self._answers |= {
+        self._answers = {
             ask.Multipliers: self._found_multipliers,
             ask.Restore: self._restored,
             ask.Return: self._returned,
@@ -243,8 +242,8 @@ class InteriorSlot(Slot):
         """Initialize the multipliers at the current iterate, with start GIVEN from those by name; return the error sums."""
         if r.start is MultiplierStart.GIVEN and self._given is not None:
             from_names(self.program, self._given, r.scale, self.z)
-        found: tuple[float, ...] = self._multipliers(r)
-        return found
+        self.calls[ask.Multipliers](r)
+        return self._sums()
 
     def _sums(self) -> tuple[float, ...]:
         """Return the sums of the error measures, from the last answer of the kernels."""

@@ -142,9 +142,7 @@ class NewtonSlot(ArraySlot):
                 ask.Gains: ("gains", "l", nothing),
             },
         )
-        first_gains = self._answers[ask.FirstGains]
-        self._answers[ask.FirstGains] = lambda r: first_gains((-1.0, r.mu) if r.delta is None else r)
-        self._answers[ask.Roll] = self._rolled
+        self._answers = {ask.FirstGains: self._first_gains, ask.Roll: self._rolled}
         self._try = bound(kernels(), "newton_try", "plll", ctypes.c_long)
 
     def _take_stages(self) -> None:
@@ -223,6 +221,11 @@ class NewtonSlot(ArraySlot):
     def _point(self) -> Point:
         """Return the errors of a point, from the last answer of the kernels."""
         return new_tuple(Point, _POINT_ANSWER.unpack_from(self.data, _ANSWER))
+
+    def _first_gains(self, r: ask.FirstGains) -> Point:
+        """Compute the first gains, for delta None none."""
+        self.calls[ask.FirstGains]((-1.0, r.mu) if r.delta is None else r)
+        return self._point()
 
     def _step(self) -> Direction | None:
         """Return a step, from the last answer of the kernels; None if no requested fraction is convex."""

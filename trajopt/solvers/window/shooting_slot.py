@@ -163,11 +163,11 @@ class ShootingSlot(ArraySlot):
         self._bind(
             "shooting",
             {
-                ask.Start: ("start", "", self._point),
+                ask.Start: ("start", "d", self._point),
                 ask.SolveLQ: ("direction", "dll", self._step),
                 ask.Roll: ("roll", "lll", self._trials),
                 ask.Correct: ("correct", "l", lambda: self._trials(1)[0]),
-                ask.Expand: ("expand", "l", self._point),
+                ask.Expand: ("expand", "ld", self._point),
                 ask.Rate: ("rate", "d", self._pair),
                 ask.Swap: ("swap", "", nothing),
                 ask.Go: ("go", "l", nothing),
@@ -202,7 +202,9 @@ class ShootingSlot(ArraySlot):
         """
         stages: Any = self._evaluator.stages[:-1]
         lanes = max(own.library.lanes for own in stages)
-        together = TRIALS_IN_WINDOW if self.sizes.windowed else trials_together(parts, lanes)
+        if self.sizes.windowed:
+            return TRIALS_IN_WINDOW, 1
+        together = trials_together(parts, lanes)
         return together, max(1, min(together, -(-parts // lanes) * lanes // parts))
 
     def serves(self, *given: Any) -> bool:

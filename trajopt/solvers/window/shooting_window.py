@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import ctypes
 from collections import deque
-from collections.abc import Callable
 from typing import Any, cast
 
 from dynamics_backends.compiled.loops.kernel import kernel_text
 from dynamics_backends.compiled.runtime.memory import address, aligned, bound, code_of, structs_in
 from dynamics_backends.machine.library import kernels, lanes as lanes_in_use
 from trajopt.problem.ocp import OCP
-from trajopt.solvers.methods import shooting_requests as ask
 from trajopt.solvers.methods.driver import WAIT
 from trajopt.solvers.options import SLQOptions
 from trajopt.solvers.window.memory import PACKAGE
@@ -38,7 +36,6 @@ class ShootingWindow:
 
     def __init__(self, ocp: OCP, evaluator: StageEvaluator, options: SLQOptions, count: int) -> None:
         *stages, end = cast(Any, evaluator.stages)
-        library = kernels()
         workspace = aligned(max(s.library.workspaces.doubles for s in (*stages, end)))
         directions_workspace = aligned(directions_doubles(ocp, options))
         self.slots = [ShootingSlot(ocp, evaluator, options, workspace=workspace) for _ in range(count)]
@@ -56,29 +53,10 @@ class ShootingWindow:
         self.busy, self.all = [0, 0], [0, 0]
         self._group_of = (ctypes.c_void_p * self.lanes)()
         self._group_address = ctypes.addressof(self._group_of)
-        self._bind(library)
-
-    def _bind(self, library: ctypes.CDLL) -> None:
-        """Bind the kernels, and map request types to functions that start them.
-
-        Each returns the number of the operation that the slot must wait for, or DONE if the answer is ready.
-        """
-        at = ctypes.addressof(self._data)
-
-        def asking(name: str, codes: str) -> Callable[[ShootingSlot, Any], int]:
-            """Bind a kernel whose last arguments are the first fields of the request."""
-            kernel, count = bound(library, f"shooting_window_{name}", f"pp{codes}", ctypes.c_long), len(codes)
-            return lambda slot, request: kernel(at, slot.address, *request[:count])
-
-        self._asks = {
-            ask.Start: asking("start", "d"),
-            ask.SolveLQ: asking("direction", "dll"),
-            ask.Roll: asking("roll", "ll"),
-            ask.Correct: asking("correct", "l"),
-            ask.Expand: asking("expand", "ld"),
-        }
-        serve = bound(library, "shooting_window_serve", "ppll")
+        at, serve = ctypes.addressof(self._data), bound(kernels(), "shooting_window_serve", "ppll")
         self._serve = lambda kind, count: serve(at, self._group_address, count, kind)
+        for slot in self.slots:
+            slot.data.window = at
 
     @property
     def active(self) -> int:
@@ -95,14 +73,9 @@ class ShootingWindow:
         self._data.active = count
 
     def ask(self, slot: ShootingSlot, request: Any) -> Any:
-        """Return the answer to the request of a slot; or queue it for an operation shared with other problems and return WAIT.
-
-        A request of a type without such operations is answered by the slot alone.
-        """
-        own = self._asks.get(type(request))
-        if own is None:
-            return slot.answer(request)
-        kind = own(slot, request)
+        """Return the answer to the request of a slot; or queue it for an operation shared with other problems and return WAIT."""
+        slot.calls[type(request)](request)
+        kind = slot.data.waits
         if kind == DONE:
             return slot.readers[type(request)]()
         slot.request, slot.since = request, self._turn

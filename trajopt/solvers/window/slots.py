@@ -77,8 +77,10 @@ class Slot:
     may_follow: bool
     """True if another solve can reuse the slot: its evaluator or program can load other problems."""
     _put: Callable[[int], None]
-    _answers: dict[type, Callable[[Any], Any]]
-    """Function that answers each type of request."""
+    _answers: Mapping[type, Callable[[Any], Any]] = {}
+    """Functions that answer requests which no kernel answers alone."""
+    calls: dict[type, Callable[[Any], None]]
+    """Function that calls the kernel of each type of request."""
     readers: dict[type, Callable[[], Any]]
     """Function that reads the answer of the kernels to each type of request."""
 
@@ -100,8 +102,12 @@ class Slot:
         return address(memory)
 
     def answer(self, request: Any) -> Any:
-        """Call the function for this type of request; return its answer."""
-        return self._answers[type(request)](request)
+        """Return the answer to a request: of the function for its type, if there is one, else of its kernel."""
+        kind = type(request)
+        if kind in self._answers:
+            return self._answers[kind](request)
+        self.calls[kind](request)
+        return self.readers[kind]()
 
     def _bind(self, prefix: str, table: Mapping[type, tuple[str, str, Callable[[], Any]]]) -> None:
         """Answer requests by kernels.
@@ -110,21 +116,13 @@ class Slot:
         which the first fields of the request give, and the function that reads the answer.
         """
         self._put = bound(kernels(), f"{prefix}_put", "p")
-        self._answers = {
-            kind: self._answer_by(f"{prefix}_{name}", codes, read) for kind, (name, codes, read) in table.items()
-        }
+        self.calls = {kind: self._call(f"{prefix}_{name}", codes) for kind, (name, codes, _) in table.items()}
         self.readers = {kind: read for kind, (*_, read) in table.items()}
 
-    def _answer_by(self, name: str, codes: str, read: Callable[[], Any]) -> Callable[[Any], Any]:
-        """Return a function that calls a kernel with fields of a request, and reads the answer."""
+    def _call(self, name: str, codes: str) -> Callable[[Any], None]:
+        """Return a function that calls a kernel with the first fields of a request."""
         kernel, count = bound(kernels(), name, f"p{codes}"), len(codes)
-
-        def answer(request: Any) -> Any:
-            """Answer a request."""
-            kernel(self.address, *request[:count])
-            return read()
-
-        return answer
+        return lambda request: kernel(self.address, *request[:count])
 
     @classmethod
     def reused(cls, cache: SolverCache | None, make: Callable[..., Self], *given: Any) -> Self:

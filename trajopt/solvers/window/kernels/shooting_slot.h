@@ -55,8 +55,8 @@ typedef struct {
    one.  nodes: number of shooting nodes; together: step lengths tried together; in_lanes: step lengths
    that take no longer than one; on_state: 1 if mu is added to V'xx, else to Quu; shared: 1 if iterates share the memory of their blocks, which
    then hold those of iterate `holder`; row: row of the first trial in the last answer; known_from, known: rows known_from .. known - 1 are trials
-   of the lengths 2^-row of the last direction; kkt: KKT error answered with the last direction.  request, rolled, mu: current request in a window;
-   waits: operation that it waits for.  answer: last answer; seconds: time in derivatives, sweeps and rollouts. */
+   of the lengths 2^-row of the last direction; kkt: KKT error answered with the last direction.  window: that of the slot, or NULL; request, rolled, mu: current
+   request; waits: operation of the window that it waits for.  answer: last answer; seconds: time in derivatives, sweeps and rollouts. */
 typedef struct {
     long N, nx, count, nonlinear, nodes, together, in_lanes, on_state, shared, holder, row, known_from, known;
     phase_t *phases;
@@ -77,6 +77,7 @@ typedef struct {
     double kkt;
     early_direction_t early;
     rolling_t rolling;
+    const void *window;
     long request, rolled, waits;
     double mu;
     double seconds[3], answer[ANSWER];
@@ -279,12 +280,6 @@ static void roll_all(shooting_t *s)
     s->seconds[ROLLOUT] += now() - began;
 }
 
-static void roll(shooting_t *s, const double *K, lq_step step, long nonlinear, long first, long count)
-{
-    roll_begin(s, K, step, nonlinear, first, count);
-    roll_all(s);
-}
-
 /* Answer `count` trials, whose trajectories are the rows from s->row on. */
 static void answer_trials(const shooting_t *s, long count, double *to)
 {
@@ -298,7 +293,8 @@ static void answer_trials(const shooting_t *s, long count, double *to)
 /* Roll out the guess with the spare gains, from its states at the nodes; returns the cost. */
 static double roll_guess(shooting_t *s)
 {
-    roll(s, s->spare_K, s->step, 0, 0, 1);
+    roll_begin(s, s->spare_K, s->step, 0, 0, 1);
+    roll_all(s);
     return s->cost[0];
 }
 
@@ -485,60 +481,7 @@ static void take_row(shooting_t *s, long row)
     if (s->early.of == e) s->early.of = NULL;
 }
 
-/* -- requests --------------------------------------------------------------------------------------------------------------- */
-
-EXPORT void shooting_start(shooting_t *s)
-{
-    take(s);
-    roll_guess(s);
-    start_from(s);
-    answer_point(s, here(s), measure(s, here(s)));
-}
-
-EXPORT void shooting_direction(shooting_t *s, double mu, long going, long rolled)
-{
-    go(s, going);
-    solve_direction(s, mu);
-    s->row = s->known_from = s->known = s->bent = 0;
-    if (s->answer[0] < 0.0 && s->python.bend) s->bent = s->python.bend(s->at, s->step.dx, s->step.du, s->policy.K) > 0.0;
-    if (s->answer[0] >= 0.0 || !rolled) return;
-    s->known = s->in_lanes;
-    roll(s, s->policy.K, s->step, s->nonlinear, 0, s->known);
-    answer_trials(s, 1, s->answer + 5);
-}
-
-/* Roll out up to `count` step lengths from 2^-first on, or answer those that were rolled out with the direction; rolling.count is their number.  parabolic:
-   along the parabola; 0 step lengths if there is none. */
-EXPORT void shooting_roll(shooting_t *s, long first, long count, long parabolic)
-{
-    if (parabolic && !s->bent) count = 0;
-    else if (!parabolic && first >= s->known_from && first < s->known) {
-        s->row = first;
-        count = count < s->known - first ? count : s->known - first;
-    } else {
-        s->row = s->known = 0;
-        count = count < s->together ? count : s->together;
-        roll_begin(s, s->policy.K, s->step, s->nonlinear, first, count);
-        if (parabolic) s->rolling.trials.ddx = s->bend.dx, s->rolling.trials.ddu = s->bend.du;
-        roll_all(s);
-    }
-    s->rolling.count = count;
-    answer_trials(s, count, s->answer);
-}
-
-EXPORT void shooting_correct(shooting_t *s, long again)
-{
-    correct(s, again);
-    roll(s, s->policy.K, s->current, s->nonlinear, 0, 1);
-    s->row = 0, s->known_from = 1;
-    answer_trials(s, 1, s->answer);
-}
-
-EXPORT void shooting_expand(shooting_t *s, long row)
-{
-    take_row(s, row);
-    answer_point(s, next_of(s), measure(s, next_of(s)));
-}
+/* -- requests; those for rollouts, expansions and directions are in shooting_window.h ----------------------------------------------- */
 
 EXPORT void shooting_rate(shooting_t *s, double alpha)
 {

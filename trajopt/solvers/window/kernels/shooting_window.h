@@ -24,7 +24,14 @@ typedef struct {
     long active;
 } shooting_window_t;
 
-/* -- requests: each function returns the operation that the slot waits for ----------------------------------------------------- */
+/* -- requests; a slot without a window waits for nothing -------------------------------------------------------------------------- */
+
+/* Whether expansions hold a problem in each lane: if problems without bounds on the controls fill most lanes. */
+static int looks_wait(const shooting_t *s)
+{
+    const shooting_window_t *w = s->window;
+    return w && !s->lower && w->active > LANES / 2;
+}
 
 /* Wait for the expansion of an iterate with its direction for the damping mu; gaps: defects of its trajectory. */
 static long wait_for_look(shooting_t *s, iterate_t *e, const double *gaps, double mu)
@@ -40,40 +47,48 @@ static long wait_for_look(shooting_t *s, iterate_t *e, const double *gaps, doubl
 }
 
 /* Request the expansion and the residuals of an iterate, with the direction if lanes hold problems. */
-static long look(const shooting_window_t *w, shooting_t *s, iterate_t *e, const double *gaps)
+static long look(shooting_t *s, iterate_t *e, const double *gaps)
 {
-    if (!s->lower && w->active > LANES / 2) return wait_for_look(s, e, gaps, s->mu);
+    if (looks_wait(s)) return wait_for_look(s, e, gaps, s->mu);
     answer_point(s, e, measure(s, e));
     return s->waits = DONE;
 }
 
-static long rolled_out(const shooting_window_t *w, shooting_t *s)
+static long rolled_out(shooting_t *s)
 {
+    const int with_direction = s->request == DIRECTION_ASKED;
     if (s->request == START_ASKED) {
         start_from(s);
-        return look(w, s, here(s), s->D);
+        return look(s, here(s), s->D);
     }
-    answer_trials(s, s->rolling.count, s->request == DIRECTION_ASKED ? s->answer + 5 : s->answer);
+    answer_trials(s, with_direction ? 1 : s->rolling.count, with_direction ? s->answer + 5 : s->answer);
     return s->waits = DONE;
 }
 
-/* Roll out the remaining phases: immediately if the parts of a phase fill the lanes, else wait. */
-static long roll_phases(const shooting_window_t *w, shooting_t *s)
+/* Roll out the remaining phases: in a window wait for those whose parts do not fill the lanes. */
+static long roll_phases(shooting_t *s)
 {
     const rolling_t *r = &s->rolling;
+    if (!s->window) {
+        roll_all(s);
+        return rolled_out(s);
+    }
     do {
         if (r->tasks < LANES) return s->waits = ROLLS + 2 * r->phase + (r->trials.nonlinear != 0);
         roll_here(s);
     } while (roll_on(s));
-    return rolled_out(w, s);
+    return rolled_out(s);
 }
 
-/* Continue after a direction: roll out its full step if requested. */
-static long directed(const shooting_window_t *w, shooting_t *s)
+/* Continue after a direction: roll out its full step if requested, and as many shorter ones as take no longer. */
+static long directed(shooting_t *s)
 {
+    s->row = s->known_from = s->known = s->bent = 0;
+    if (s->answer[0] < 0.0 && s->python.bend) s->bent = s->python.bend(s->at, s->step.dx, s->step.du, s->policy.K) > 0.0;
     if (s->answer[0] >= 0.0 || !s->rolled) return s->waits = DONE;
-    roll_begin(s, s->policy.K, s->step, s->nonlinear, 0, 1);
-    return roll_phases(w, s);
+    s->known = s->in_lanes;
+    roll_begin(s, s->policy.K, s->step, s->nonlinear, 0, s->known);
+    return roll_phases(s);
 }
 
 /* Make the direction that was found with the expansion the last one, and answer it. */
@@ -94,54 +109,62 @@ static void take_look(shooting_t *s)
     copy(s->answer, answer, 5);
 }
 
-static long direct(const shooting_window_t *w, shooting_t *s)
+static long direct(shooting_t *s)
 {
     const early_direction_t *a = &s->early;
-    if (a->of == here(s) && a->to.found && a->mu == s->mu) {
-        take_look(s);
-        return directed(w, s);
-    }
-    solve_direction(s, s->mu);
-    return directed(w, s);
+    if (a->of == here(s) && a->to.found && a->mu == s->mu) take_look(s);
+    else solve_direction(s, s->mu);
+    return directed(s);
 }
 
-EXPORT long shooting_window_start(const shooting_window_t *w, shooting_t *s, double mu)
+EXPORT void shooting_start(shooting_t *s, double mu)
 {
     take(s);
     s->request = START_ASKED, s->mu = mu;
     roll_begin(s, s->spare_K, s->step, 0, 0, 1);
-    return roll_phases(w, s);
+    roll_phases(s);
 }
 
-EXPORT long shooting_window_direction(const shooting_window_t *w, shooting_t *s, double mu, long going, long rolled)
+EXPORT void shooting_direction(shooting_t *s, double mu, long going, long rolled)
 {
     go(s, going);
     s->request = DIRECTION_ASKED, s->mu = mu, s->rolled = rolled;
     const int known = s->holder == s->at || (s->early.of == here(s) && s->early.mu == mu);
-    if (!s->lower && !known && w->active > LANES / 2) return wait_for_look(s, here(s), here(s)->d, mu);
-    return direct(w, s);
+    if (!known && looks_wait(s)) wait_for_look(s, here(s), here(s)->d, mu);
+    else direct(s);
 }
 
-EXPORT long shooting_window_roll(const shooting_window_t *w, shooting_t *s, long first, long count)
+/* Roll out up to `count` step lengths from 2^-first on, or answer those that were rolled out with the direction; rolling.count is their number.
+   parabolic: along the parabola; 0 step lengths if there is none. */
+EXPORT void shooting_roll(shooting_t *s, long first, long count, long parabolic)
 {
+    const int known = !parabolic && first >= s->known_from && first < s->known;
     s->request = TRIALS_ASKED;
+    if (known || (parabolic && !s->bent)) {
+        if (known) s->row = first;
+        s->rolling.count = !known ? 0 : count < s->known - first ? count : s->known - first;
+        rolled_out(s);
+        return;
+    }
+    s->row = s->known = 0;
     roll_begin(s, s->policy.K, s->step, s->nonlinear, first, count < s->together ? count : s->together);
-    return roll_phases(w, s);
+    if (parabolic) s->rolling.trials.ddx = s->bend.dx, s->rolling.trials.ddu = s->bend.du;
+    roll_phases(s);
 }
 
-EXPORT long shooting_window_correct(const shooting_window_t *w, shooting_t *s, long again)
+EXPORT void shooting_correct(shooting_t *s, long again)
 {
-    s->request = TRIALS_ASKED;
     correct(s, again);
+    s->request = TRIALS_ASKED, s->row = 0, s->known_from = 1;
     roll_begin(s, s->policy.K, s->current, s->nonlinear, 0, 1);
-    return roll_phases(w, s);
+    roll_phases(s);
 }
 
-EXPORT long shooting_window_expand(const shooting_window_t *w, shooting_t *s, long row, double mu)
+EXPORT void shooting_expand(shooting_t *s, long row, double mu)
 {
     s->request = POINT_ASKED, s->mu = mu;
     take_row(s, row);
-    return look(w, s, next_of(s), s->D + row * s->N * s->dims.n);
+    look(s, next_of(s), s->D + (s->row + row) * s->N * s->dims.n);
 }
 
 /* -- kernels ------------------------------------------------------------------------------------------------------------------- */
@@ -196,12 +219,12 @@ static int note_look(shooting_t *s, iterate_t *e)
     return 1;
 }
 
-static void looked(const shooting_window_t *w, shooting_t *s)
+static void looked(shooting_t *s)
 {
     iterate_t *e = s->request == POINT_ASKED ? next_of(s) : here(s);
     const int found = note_look(s, e);
     if (s->request == DIRECTION_ASKED) {
-        direct(w, s);
+        direct(s);
         return;
     }
     answer_point(s, e, found || measure(s, e));
@@ -220,7 +243,7 @@ static void serve_looks(const shooting_window_t *w, shooting_t *const *slots, lo
     lq_directions(lanes, slots[0]->dims, slots[0]->N, expand_lanes, &at, w->directions_workspace);
     for (int l = 0; l < count; l++) {
         slots[l]->early.to = lanes[l];
-        looked(w, slots[l]);
+        looked(slots[l]);
     }
 }
 
@@ -239,8 +262,8 @@ static void serve_rolls(const shooting_window_t *w, shooting_t *const *slots, lo
     }
     w->phases[phase].rolled(of, parts, w->workspace);
     for (long l = 0; l < found; l++)
-        if (roll_on(rolled[l])) roll_phases(w, rolled[l]);
-        else rolled_out(w, rolled[l]);
+        if (roll_on(rolled[l])) roll_phases(rolled[l]);
+        else rolled_out(rolled[l]);
 }
 
 /* Run operation `kind` for `count` waiting slots, at most LANES. */
