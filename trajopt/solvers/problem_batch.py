@@ -340,19 +340,22 @@ def _stacked(rows: list[Array]) -> Array:
     return np.array(rows) if any(row is not rows[0] for row in rows) else np.array(rows[:1])
 
 
+def named_values(ocp: OCP) -> Iterator[tuple[str, str, Any]]:
+    """Yield owner, name and array of all values of cost terms, constraints and dynamics in which problems of a batch may differ."""
+    for term in ocp.terms():
+        yield from ((term.name, key, value) for key, value in {"weight": term.weight, **term.parameters}.items())
+    for c in ocp.constraints():
+        yield from ((c.name, key, value) for key, value in {"lower": c.lower, "upper": c.upper, **c.parameters}.items())
+    for phase in ocp.phases:
+        yield from ((DYNAMICS, key, value) for key, value in phase.parameters.items())
+
+
 def _owners(ocp: OCP, name: str) -> list[tuple[str, str, int]]:
     """Return (owner, key, size) of all values that a name of a batch refers to, such as "goal.reference" or a bare parameter name.
 
     Raises UnknownName for a name that refers to nothing, such as a bare "weight".
     """
-    known: dict[tuple[str, str], int] = {}
-    for t in ocp.terms():
-        known |= {(t.name, key): np.shape(v)[-1] for key, v in (("weight", t.weight), *t.parameters.items())}
-    for c in ocp.constraints():
-        values = (("lower", c.lower), ("upper", c.upper), *c.parameters.items())
-        known |= {(c.name, key): np.shape(v)[-1] for key, v in values}
-    for phase in ocp.phases:
-        known |= {(DYNAMICS, key): np.shape(v)[-1] for key, v in phase.parameters.items()}
+    known = {(owner, key): np.shape(value)[-1] for owner, key, value in named_values(ocp)}
     owner, _, key = name.rpartition(".")
     if owner:
         found = [(*pair, size) for pair, size in known.items() if pair == (owner, key)]

@@ -183,25 +183,12 @@ def explained(ocp: OCP, phase: int, reason: Exception) -> str:
     of = next((group for key, group in groups.items() if key in text), ())
     if len(of) == 0:
         return text
-    longest = max(of, key=operations)
-    return f"{text}; the largest part is {longest.name!r}, whose residual takes {operations(longest)}"
+    longest = max(of, key=lambda part: operations(part) or 0)
+    return f"{text}; the largest part is {longest.name!r}, whose residual takes {operations(longest) or 0}"
 
 
-def works_on_symbols(part: CostTerm | Constraint) -> bool:
-    """True if the residual of a term or constraint can be traced with CasADi symbols."""
-    return _operations(part) is not None
-
-
-def operations(part: CostTerm | Constraint) -> int:
-    """Return the number of scalar operations of the value of a part's residual; 0 if it cannot be traced."""
-    return _operations(part) or 0
-
-
-def _operations(part: CostTerm | Constraint) -> int | None:
-    """Return the number of scalar operations of a part's residual, cached by residual and parameter sizes.
-
-    Returns None if it is not traceable.
-    """
+def operations(part: CostTerm | Constraint) -> int | None:
+    """Return the number of scalar operations of the residual of a term or constraint; None if CasADi symbols cannot trace it."""
     residual: Any = part.residual
     return _count(residual, tuple((name, value.shape[-1]) for name, value in part.parameters.items()))
 

@@ -10,7 +10,7 @@ from scipy.special import expit
 import trajopt as to
 from dynamics_backends.rigid_body.model.sample_models import chain
 from dynamics_backends.systems.bodies.free_body import FreeBody
-from trajopt.stage.not_compiled import works_on_symbols
+from trajopt.stage.not_compiled import operations
 from trajopt.validation.validation import InvalidProblem
 
 MASS = to.FunctionMap(lambda x, u, t, p: [x[2], x[3], u[0], u[1]], 4, 2, second_order=True)
@@ -121,7 +121,7 @@ def test_a_branch_on_a_value_is_reported_in_one_sentence_with_its_line(caplog):
 def test_functions_of_numpy_within_a_selection_can_be_traced(condition):
     ocp = problem(lambda x, u, t, p: [to.select(condition(x), np.sqrt(np.abs(x[1]) + 1.0), x[1])])
     assert to.validate(ocp) == []
-    assert works_on_symbols(ocp.phases[0].terms[-1])
+    assert operations(ocp.phases[0].terms[-1])
 
 
 @pytest.mark.parametrize("solver", ["slq", "ipm"])

@@ -9,11 +9,11 @@ from dataclasses import replace
 import numpy as np
 
 from dynamics_backends.protocol import Array
-from trajopt.problem.ocp import DYNAMICS, OCP
+from trajopt.problem.ocp import OCP
 from trajopt.results.status import Status, StatusCode
 from trajopt.solvers import termination
 from trajopt.solvers.batch.solution import BatchSolution
-from trajopt.solvers.problem_batch import Batch
+from trajopt.solvers.problem_batch import Batch, named_values
 from trajopt.validation.evaluation_warnings import explained
 
 UNLIMITED = ("u_lower", "u_upper", "lower", "upper")
@@ -101,10 +101,6 @@ def _values(ocp: OCP) -> Iterator[tuple[str, Array]]:
     yield "start", np.asarray(ocp.start, float)
     yield from (("dt", phase.dt) for phase in ocp.phases)
     yield from ((key, bound) for key in UNLIMITED[:2] if (bound := getattr(ocp, key)) is not None)
-    for t in ocp.terms():
-        yield from ((f"{t.name}.{key}", np.asarray(value, float)) for key, value in t.parameters.items())
-    for c in ocp.constraints():
-        given = {**c.parameters, "lower": c.lower, "upper": c.upper}
-        yield from ((f"{c.name}.{key}", np.asarray(value, float)) for key, value in given.items())
-    for phase in ocp.phases:
-        yield from ((f"{DYNAMICS}.{key}", np.asarray(value, float)) for key, value in phase.parameters.items())
+    for owner, key, value in named_values(ocp):
+        if key != "weight":
+            yield f"{owner}.{key}", np.asarray(value, float)

@@ -17,7 +17,7 @@ from trajopt.stage.compiled.bare_stages import BareStages
 from trajopt.stage.compiled.compiled_end import CompiledEnd
 from trajopt.stage.compiled.compiled_stages import CompiledStages
 from trajopt.stage.compiled.library import Library, library_of
-from trajopt.stage.not_compiled import SECOND, by_differences, report_not_compiled, works_on_symbols
+from trajopt.stage.not_compiled import SECOND, by_differences, operations, report_not_compiled
 from trajopt.stage.numpy_stages import NumpyStages
 from trajopt.stage.source.term_source import StageShape, TermShape
 from trajopt.stage.stages import Stages
@@ -89,7 +89,7 @@ class CompiledChoice:
         """
         plain, end, long = self._plain, self._end, isinstance(reason, TooLong)
         everything: list[CostTerm | Constraint] = [*plain.terms, *plain.constraints, *end.terms, *end.constraints]
-        untraceable = [part for part in everything if not works_on_symbols(part)]
+        untraceable = [part for part in everything if operations(part) is None]
 
         def compiled(parts: Sequence[Any]) -> bool:
             """True if all parts can be traced, and the reason is another one than their length."""
