@@ -48,20 +48,21 @@ def constraint_source(
 
     if not constraints:
         return TermSource([])
-    size, n = sum(size for c in constraints for _, size in c.parameters), manifold.ndx
-    x, u, t, theta = ca.SX.sym("x", manifold.nx), ca.SX.sym("u", nu), ca.SX.sym("t"), ca.SX.sym("theta", size)
+    sizes, n = [sum(size for _, size in c.parameters) for c in constraints], manifold.ndx
+    x, u, t, theta = ca.SX.sym("x", manifold.nx), ca.SX.sym("u", nu), ca.SX.sym("t"), ca.SX.sym("theta", sum(sizes))
     dx = x if manifold.is_flat else ca.SX.sym("dx", n)
     moved, w = x if manifold.is_flat else manifold.integrate(x, dx), ca.vertcat(dx, u)
-    shapes = [
-        (c, p, _value(c, moved, u, t, p)) for c, p in zip(constraints, _parameters(constraints, theta), strict=True)
-    ]
+    named = [c.named(theta, sum(sizes[:i])) for i, c in enumerate(constraints)]
+    shapes = [(c, p, _value(c, moved, u, t, p)) for c, p in zip(constraints, named, strict=True)]
     y = ca.SX.sym("y", sum(value.numel() for *_, value in shapes))
     inputs = {"x": x, "u": u, "t": t, "theta": theta} if running else {"x": x, "t": t, "theta": theta}
     functions: dict[str, tuple[dict, dict]] = {}
     if "value" in orders:
         functions["value"] = inputs, {"g": ca.vertcat(ca.SX(0, 1), *(value for *_, value in shapes))}
     if "first" in orders:
-        functions["first"] = inputs, _firsts(shapes, x, u, t, w)
+        values, jacobians = zip(*(_first(c, x, u, t, p, value, w) for c, p, value in shapes), strict=True)
+        J = ca.vertcat(ca.SX(0, w.numel()), *jacobians)
+        functions["first"] = inputs, {"g": ca.vertcat(ca.SX(0, 1), *values), "gx": J[:, :n], "gu": J[:, n:]}
     if "second" in orders:
         H = _hessian(shapes, x, u, t, y, w)
         functions["second"] = inputs | {"y": y}, {"hxx": H[:n, :n], "hux": H[n:, :n], "huu": H[n:, n:]}
@@ -75,30 +76,6 @@ def constraint_source(
         trace = short_enough(f"the {name} constraints", trace_expressions(list(symbols.values()), columns))
         traced.append(TracedFunction(f"{name}_{kind}", trace, arguments, list(results)))
     return TermSource(traced)
-
-
-def _firsts(shapes, x, u, t, w) -> dict[str, Any]:
-    """Return stacked values g of all residuals, and their Jacobians gx, gu, by name.
-
-    shapes: (constraint, parameters, value) of each.
-    """
-    import casadi as ca
-
-    n = w.numel() - u.numel()
-    result = [_first(c, x, u, t, p, value, w) for c, p, value in shapes]
-    J = ca.vertcat(ca.SX(0, w.numel()), *(J for _, J in result))
-    return {"g": ca.vertcat(ca.SX(0, 1), *(value for value, _ in result)), "gx": J[:, :n], "gu": J[:, n:]}
-
-
-def _parameters(constraints: Sequence[TermShape], theta) -> list[dict[str, Any]]:
-    """Return the parameters of each constraint by name, as slices of the symbolic vector theta."""
-    result, at = [], 0
-    for c in constraints:
-        p = {}
-        for key, size in c.parameters:
-            p[key], at = theta[at : at + size], at + size
-        result.append(p)
-    return result
 
 
 def _value(c: TermShape, x, u, t, p):
@@ -128,7 +105,10 @@ def _calls(c: TermShape) -> AbstractContextManager[None]:
 
 
 def _hessian(shapes, x, u, t, y, w):
-    """Return the Hessian of y'g in w: analytic contractions where residuals define both derivatives, CasADi's for the others."""
+    """Return the Hessian of y'g in w: analytic contractions where residuals define both derivatives, CasADi's for the others.
+
+    shapes: (constraint, parameters, value) of each.
+    """
     import casadi as ca
 
     n, rest, at = w.numel() - u.numel(), ca.SX(0), 0

@@ -9,7 +9,7 @@ parameters of all terms of a stage, so a changed reference, weight or goal is a 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -54,6 +54,13 @@ class TermShape(NamedTuple):
     def theta(self) -> int:
         """Number of entries of theta per knot of a cost term: one weight for each output of the residual, and the parameters."""
         return self.residual.n_out + sum(size for _, size in self.parameters)
+
+    def named(self, theta: Any, first: int) -> dict[str, Any]:
+        """Return the parameters by name, as slices of the symbolic vector theta from entry ``first`` on."""
+        result = {}
+        for name, size in self.parameters:
+            result[name], first = theta[first : first + size], first + size
+        return result
 
 
 class StageShape(NamedTuple):
@@ -166,10 +173,8 @@ def _sum_of(terms, manifold, x, u, t, theta, scale, hessian, forces):
     at = 0
     for term in terms:
         residual = term.residual
-        weight, at = theta[at : at + residual.n_out], at + residual.n_out
-        p = {}
-        for key, size in term.parameters:
-            p[key], at = theta[at : at + size], at + size
+        weight, p = theta[at : at + residual.n_out], term.named(theta, at + residual.n_out)
+        at += term.theta
         if term.squared and forces is not None and forces.serve(residual):
             total += forces.add(residual, p, scale * weight)
             continue
