@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dynamics_backends.protocol import IMPLICIT_STEP, Array, Batch, HasOutputs, NeedsScheme, unwrapped
+from dynamics_backends.protocol import IMPLICIT_STEP, Array, Batch, HasOutputs, NeedsScheme
 from dynamics_backends.rigid_body.spatial.spatial import Vec
 from dynamics_backends.systems.contact.contact_law import LOADED as LOADED
 from dynamics_backends.systems.contact.stepped_contact import SteppedContact
@@ -148,8 +148,7 @@ def contact_forces(ocp: OCP, xs: Array, us: Array) -> dict[str, Array]:
     """
     found: dict[str, Array] = {}
     for phase, knots in zip(ocp.phases, ocp.phase_slices, strict=True):
-        sampling = phase.dynamics.sampling
-        system: Any = None if sampling is None else unwrapped(sampling.backend.map)
+        system = phase.system
         if not isinstance(system, HasOutputs):
             continue
         values = parameters_at(phase.parameters, slice(phase.knots))
@@ -191,8 +190,7 @@ def _resting(ocp: OCP, places: Array) -> tuple[Array, Array]:
     those (N,) of a resting point that just touches, elsewhere 0."""
     resting, touching = np.full(places.shape[:2], np.inf), np.zeros(ocp.horizon)
     for phase, knots in zip(ocp.phases, ocp.phase_slices, strict=True):
-        sampling = phase.dynamics.sampling
-        system = None if sampling is None else unwrapped(sampling.backend.map)
+        system = phase.system
         if not isinstance(system, SteppedContact):
             continue
         p = {k: v.T if v.ndim == 2 else v[:, None] for k, v in phase.parameters.items()}

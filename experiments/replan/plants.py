@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from dynamics_backends.names import unknown_name
-from dynamics_backends.protocol import Array, unwrapped
+from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.batched import inverse_dynamics
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.rigid_body.robots import is_path, robot_path
@@ -68,7 +68,7 @@ def plants_of(task: Task, settings: Settings, backend: BackendFactory, robot: st
     Raises ValueError for other dynamics, and for constraints and joint friction in MuJoCo; UnknownName for an unknown joint;
     ModuleNotFoundError without mujoco.
     """
-    model, system = task.ocp.model, _system(task.ocp)
+    model, system = task.ocp.model, task.ocp.phases[0].system
     if isinstance(system, AlongPath) and model is not None:
         return _beside_path(model, system.map, task.ocp, settings, backend, robot)
     if model is None or not isinstance(system, ActuatedBody) or len(task.ocp.phases) > 1:
@@ -135,12 +135,6 @@ def _robot(
         at_rest = np.r_[x0[: model.nq], np.zeros(model.nv)]  # friction is stiffest at rest
         substeps = stable_substeps(body, scheme, at_rest, ELSEWHERE * s.step)
     return partial(SampledPlant, SampledSystem(backend(body), scheme, substeps), x0, s.step, **common)
-
-
-def _system(ocp: OCP) -> Any:
-    """Return the continuous dynamics, or None if there are none."""
-    sampling = ocp.phases[0].dynamics.sampling
-    return None if sampling is None else unwrapped(sampling.backend.map)
 
 
 def _limit(ocp: OCP) -> Array | float:

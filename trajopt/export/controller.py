@@ -158,7 +158,7 @@ def _exportable(ocp: OCP, removed_by: Mapping[str, str] | None) -> Sampling:
                 f"its derivatives are by {sampling.backend.name}: set backend = 'analytic' or 'casadi_ad' "
                 "(to.make_backend(system, 'analytic') in a script)"
             )
-        elif isinstance(unwrapped(sampling.backend.map), NeedsScheme):
+        elif isinstance(phase.system, NeedsScheme):
             reasons.append(
                 "its time steps are solved by iterations, which an export does not contain: choose contact = 'soft'"
             )

@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from dynamics_backends.protocol import Array, unwrapped
+from dynamics_backends.protocol import Array
 from dynamics_backends.stretched_map import Durations
 from trajopt.guesses.position_directions import position_directions
 from trajopt.lq.lq_solver import shared_lq
@@ -53,8 +53,7 @@ def constant_guess(ocp: OCP, u: Array | float = 0.0) -> Guess:
 
 def without_durations(ocp: OCP) -> int:
     """Return the number of entries of the state before its free durations, the last ones, that the first stage sets."""
-    sampling = ocp.phases[0].dynamics.sampling
-    first = None if sampling is None else unwrapped(sampling.backend.map)
+    first = ocp.phases[0].system
     return ocp.manifold.nx - (first.nu if isinstance(first, Durations) else 0)
 
 

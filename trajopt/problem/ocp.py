@@ -149,6 +149,12 @@ class Phase:
         return len(self.dt)
 
     @property
+    def system(self) -> Any:
+        """Continuous dynamics or jump that the time steps are taken of, without wrappers; None for a user-defined map."""
+        sampling = self.dynamics.sampling
+        return None if sampling is None else unwrapped(sampling.backend.map)
+
+    @property
     def weights(self) -> Array:
         """Weights (N,) of the running cost at each knot: dt, or 1 for dynamics without duration, such as an impact."""
         return self.dt if self.dynamics.takes_time else np.ones(self.knots)
@@ -359,7 +365,7 @@ class OCP:
     @cached_property
     def in_scaled_time(self) -> bool:
         """True if any phase has a free duration, which is then part of the state (:mod:`dynamics_backends.stretched_map`)."""
-        return any(isinstance(_system(phase), InScaledTime) for phase in self.phases)
+        return any(isinstance(phase.system, InScaledTime) for phase in self.phases)
 
     @cached_property
     def phase_slices(self) -> tuple[slice, ...]:
@@ -516,13 +522,7 @@ def fitting(ocp: OCP, xs: Array, us: Array, several: bool = False) -> tuple[Arra
     return xs, us
 
 
-def _system(phase: Phase) -> Any:
-    """Continuous dynamics or jump of a phase, without wrappers; None for a user-defined map."""
-    sampling = phase.dynamics.sampling
-    return None if sampling is None else unwrapped(sampling.backend.map)
-
-
 def _stretch(phase: Phase, xs: Array) -> Array | float:
     """Factors (K,) on a phase's time steps: its free duration in the states xs (K, nx) over the nominal one; 1 if it is fixed."""
-    system = _system(phase)
+    system = phase.system
     return xs[:, system.place] / system.nominal if isinstance(system, InScaledTime) else 1.0

@@ -29,7 +29,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from dynamics_backends.protocol import IMPLICIT_STEP, Array, Batch, HasOutputs, NeedsScheme, unwrapped
+from dynamics_backends.protocol import IMPLICIT_STEP, Array, Batch, HasOutputs, NeedsScheme
 from dynamics_backends.rigid_body.algorithms.kinematics import frame_velocity, point_positions
 from dynamics_backends.rigid_body.batched import inverse_dynamics, inverse_dynamics_derivatives
 from dynamics_backends.rigid_body.model.model import Model
@@ -200,8 +200,7 @@ def _forces(ocp: OCP, plan: Plan, ks: Array, xs: Array) -> dict[str, Array]:
     """Contact forces (M, 3) or (M, 6) by name at states xs (M, nx) after knots ks (M,); zero in phases without the contact."""
     forces: dict[str, Array] = {}
     for phase, knots in zip(ocp.phases, ocp.phase_slices, strict=True):
-        sampling = phase.dynamics.sampling
-        system: Any = None if sampling is None else unwrapped(sampling.backend.map)
+        system = phase.system
         if not isinstance(system, HasOutputs):
             continue
         here = np.flatnonzero((ks >= knots.start) & (ks < knots.stop))

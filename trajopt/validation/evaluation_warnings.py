@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -134,7 +134,7 @@ def unread_parameters(ocp: OCP) -> Iterator[str]:
     for phase in ocp.phases:
         if not phase.parameters:
             continue
-        map: Any = None if phase.dynamics.sampling is None else unwrapped(phase.dynamics.sampling.backend.map)
+        map = phase.system
         map = map.map if isinstance(map, InScaledTime) and hasattr(map, "map") else map
         function = next_state_of(map) or unwrapped(map)
         if not isinstance(function, FunctionMap) or type(function).__call__ is not FunctionMap.__call__:
@@ -208,9 +208,8 @@ def _maps(ocp: OCP) -> Iterator[tuple[str, Map, Parameters]]:
     Dynamics that are user-defined discrete maps are left out.
     """
     for i, phase in enumerate(ocp.phases):
-        if phase.dynamics.sampling is not None:
-            map: Any = unwrapped(phase.dynamics.sampling.backend.map)
-            yield f"dynamics of phase {i}", next_state_of(map) or map, parameters_at(phase.parameters, 0)
+        if (system := phase.system) is not None:
+            yield f"dynamics of phase {i}", next_state_of(system) or system, parameters_at(phase.parameters, 0)
     for kind, parts in (("term", ocp.terms()), ("constraint", ocp.constraints())):
         for part in parts:
             yield f"{kind} {part.name!r}", part.residual, parameters_at(part.parameters, 0)

@@ -6,15 +6,16 @@ steps add drift; gains (kp, kd) reduce both.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
-from dynamics_backends.protocol import Array, HasConstraints, unwrapped
+from dynamics_backends.protocol import Array, HasConstraints
 from trajopt.problem.expansion import residual_batch, residual_jacobians
 from trajopt.problem.impact_stage import ImpactStage
 from trajopt.problem.ocp import OCP, Phase
+from trajopt.problem.terms import parameters_at
 
 UNMET, MOVING = 1e-4, 1e-3
 """Position errors [m or rad], and velocities of constraint rows [m/s or rad/s], of x0 above which a warning reports them."""
@@ -26,9 +27,7 @@ NOTABLE_ERROR, LARGEST_ERROR = 1e-3, 1e-2
 
 def constrained_system(phase: Phase) -> HasConstraints | None:
     """Return the system of a phase if its dynamics satisfy constraints, else None."""
-    sampling = phase.dynamics.sampling
-    system = None if sampling is None else unwrapped(sampling.backend.map)
-    return system if isinstance(system, HasConstraints) else None
+    return phase.system if isinstance(phase.system, HasConstraints) else None
 
 
 def unmet_at_start(ocp: OCP) -> Iterator[str]:
@@ -40,7 +39,8 @@ def unmet_at_start(ocp: OCP) -> Iterator[str]:
     system = constrained_system(phase)
     if system is None:
         return
-    p, x0, remedy = _first_rows(phase), _states(system, ocp.x0), "pass to.closed_state(system.constraints, x0)"
+    p, x0 = parameters_at(phase.parameters, 0), _states(system, ocp.x0)
+    remedy = "pass to.closed_state(system.constraints, x0)"
     for name, (error,) in system.position_errors(x0[None], p).items():
         if error > UNMET:
             yield f"x0 does not meet constraint {name!r} of the dynamics: its error is {error:.3g} m or rad; {remedy}"
@@ -64,7 +64,7 @@ def open_constraints(ocp: OCP, xs: Array, least: float = NOTABLE_ERROR) -> Itera
             begun = begun if isinstance(phase.dynamics, ImpactStage) else {}
             continue
         own = _states(system, xs[knots.start : knots.stop + 1])
-        found = system.position_errors(own, _first_rows(phase))
+        found = system.position_errors(own, parameters_at(phase.parameters, 0))
         begun = {name: begun.get(name, float(e[0]) if knots.start else 0.0) for name, e in found.items()}
         for name, errors in found.items():
             counted = np.where(errors > LARGEST_ERROR, errors, errors - begun[name])
@@ -84,8 +84,8 @@ def redundancy_notes(ocp: OCP) -> Iterator[str]:
     Redundant rows that agree do no harm, but in states nearby they nearly contradict each other, which causes huge forces.
     """
     for phase in ocp.phases:
-        system = constrained_system(phase)
-        if system is not None and (rows := system.redundant_rows(_states(system, ocp.x0), _first_rows(phase))):
+        system, p = constrained_system(phase), parameters_at(phase.parameters, 0)
+        if system is not None and (rows := system.redundant_rows(_states(system, ocp.x0), p)):
             yield (
                 f"constraint rows are redundant at x0 ({', '.join(rows)}), and nearly so around it, which causes huge forces: "
                 "remove them, or let them yield by damping_ratio = 1e-3 of to.Holonomic"
@@ -103,11 +103,11 @@ def repeated_at_end(ocp: OCP) -> Iterator[str]:
     system = constrained_system(phase)
     if system is None or ocp.model is None or not ocp.terminal_constraints:
         return
-    n, x = ocp.model.nv, ocp.x0.copy()
+    n, x, p = ocp.model.nv, ocp.x0.copy(), parameters_at(phase.parameters, 0)
     x[ocp.model.nq : ocp.model.nq + n] = 0.0
-    J = system.jacobian(_states(system, x), _first_rows(phase))
+    J = system.jacobian(_states(system, x), p)
     beside = ocp.manifold.integrate(x[:, None], np.full((ocp.manifold.ndx, 1), BESIDE))[:, 0]
-    if np.abs(system.jacobian(_states(system, beside), _first_rows(phase)) - J).max(initial=0.0) <= SAME:
+    if np.abs(system.jacobian(_states(system, beside), p) - J).max(initial=0.0) <= SAME:
         return
     tangent = np.zeros((2 * len(J), ocp.manifold.ndx))
     tangent[: len(J), :n] = tangent[len(J) :, n : 2 * n] = J
@@ -139,8 +139,3 @@ def repeated_at_end(ocp: OCP) -> Iterator[str]:
 def _states(system: Any, x: Array) -> Array:
     """Return the entries of states (..., nx) that belong to a system, without durations."""
     return x[..., : system.manifold.nx]
-
-
-def _first_rows(phase: Phase) -> Mapping[str, Array]:
-    """Return the parameters of a phase at its first knot."""
-    return {key: value if value.ndim == 1 else value[0] for key, value in phase.parameters.items()}

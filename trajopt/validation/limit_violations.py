@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dynamics_backends.protocol import Array, Batch, HasActuators, HasOutputs, unwrapped
+from dynamics_backends.protocol import Array, Batch, HasActuators, HasOutputs
 from dynamics_backends.rigid_body.batched import inverse_dynamics
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.stretched_map import Durations
@@ -350,8 +350,7 @@ def _torques(ocp: OCP, us: Array) -> Iterator[LimitViolation]:
     Only phases whose controls are all joint forces are checked.
     """
     for phase, knots in zip(ocp.phases, ocp.phase_slices, strict=True):
-        sampling = phase.dynamics.sampling
-        system = None if sampling is None else unwrapped(sampling.backend.map)
+        system = phase.system
         driven = system.actuated if isinstance(system, HasActuators) else ()
         if not driven or len(driven) != phase.dynamics.nu:
             continue
@@ -455,8 +454,7 @@ def weak_postures(ocp: OCP, xs: Array) -> Iterator[str]:
     For a robot with fixed base, a motor in each joint, and no contacts: the joint forces against gravity, springs included, exceed
     the bounds on the controls of the last knot, or without bounds the robot's effort limits.
     """
-    model, sampling = ocp.model, ocp.phases[-1].dynamics.sampling
-    system = None if sampling is None else unwrapped(sampling.backend.map)
+    model, system = ocp.model, ocp.phases[-1].system
     if model is None or model.floating_base or not isinstance(system, HasActuators) or isinstance(system, HasOutputs):
         return
     v = xs[[0, -1], model.nq : model.nq + model.nv]
@@ -493,9 +491,7 @@ def durations_at_bounds(ocp: OCP, xs: Array, *, beyond_only: bool = False) -> li
     beyond_only: leave out those at their bounds, which an iterate that is no solution may reach by chance. Durations whose
     bounds are equal are ignored. Empty for a problem without free durations or control bounds.
     """
-    sampling = ocp.phases[0].dynamics.sampling
-    chooses = sampling is not None and isinstance(unwrapped(sampling.backend.map), Durations)
-    if not chooses or ocp.control_bounds is None or not np.isfinite(xs[-1]).all():
+    if not isinstance(ocp.phases[0].system, Durations) or ocp.control_bounds is None or not np.isfinite(xs[-1]).all():
         return []
     count, (lower, upper) = ocp.phases[0].dynamics.nu, ocp.control_bounds
     names, times = ocp.manifold.tangent_names[-count:], ocp.times_of(xs)

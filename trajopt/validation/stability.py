@@ -27,10 +27,10 @@ from dynamics_backends.protocol import (
     Map,
     is_generic,
     is_second_order,
-    unwrapped,
 )
 from dynamics_backends.registry import METHODS, make_backend
 from trajopt.problem.impact_stage import JUMP
+from trajopt.problem.terms import parameters_at
 from trajopt.step.integrators import RUNGE_KUTTA, SEMI_IMPLICIT_EULER, stage_map
 from trajopt.step.sensitivities import MAX_SUBSTEPS
 
@@ -103,12 +103,12 @@ def _stability_warning(phase: Any, x0: Array, u: Array, where: str) -> str | Non
     sampling = phase.dynamics.sampling
     if sampling is None or sampling.scheme == JUMP:
         return None
-    scheme, substeps, system = sampling.scheme, sampling.substeps, unwrapped(sampling.backend.map)
+    scheme, substeps, system = sampling.scheme, sampling.substeps, phase.system
     known = isinstance(system, HasPartials) or not is_generic(system) or sampling.backend.name in METHODS
     if not known:
         return None
     method = "analytic" if isinstance(system, HasPartials) else sampling.backend.name
-    p = {k: v if v.ndim == 1 else v[:1] for k, v in phase.parameters.items()}
+    p = parameters_at(phase.parameters, slice(1))
     at = _linearization(system, method, x0, u, p) if is_generic(system) else _linearize_by(sampling.called, x0, u, p)
     step = float(phase.dt.max()) / substeps
     if not np.isfinite(at.total).all():

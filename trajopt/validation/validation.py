@@ -9,12 +9,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dynamics_backends.protocol import Array, FunctionMap, HasWarnings, unwrapped
+from dynamics_backends.protocol import Array, FunctionMap, HasWarnings
 from trajopt.problem.constraints import Constraint, violations_at
 from trajopt.problem.guess import Guess
 from trajopt.problem.impact_stage import ImpactStage
 from trajopt.problem.ocp import OCP, Phase
-from trajopt.problem.terms import QUATERNION_TOLERANCE, CostTerm, quaternion_error, velocities_hint
+from trajopt.problem.terms import QUATERNION_TOLERANCE, CostTerm, parameters_at, quaternion_error, velocities_hint
 from trajopt.stage.solver_cache import borrowed
 from trajopt.step.time_dependence import map_reads_time
 from trajopt.validation.evaluation_warnings import (
@@ -495,7 +495,5 @@ TINY = 100.0
 def system_warnings(ocp: Any) -> Iterator[str]:
     """Yield warnings of the first phase's dynamics about x0, if that system issues any, such as about stiff contacts."""
     phase = ocp.phases[0]
-    sampling = phase.dynamics.sampling
-    system: Any = None if sampling is None else unwrapped(sampling.backend.map)
-    if isinstance(system, HasWarnings):
-        yield from system.state_warnings(ocp.x0, {k: v if v.ndim == 1 else v[0] for k, v in phase.parameters.items()})
+    if isinstance(phase.system, HasWarnings):
+        yield from phase.system.state_warnings(ocp.x0, parameters_at(phase.parameters, 0))

@@ -38,7 +38,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import trajopt as to
-from dynamics_backends.protocol import Array, unwrapped
+from dynamics_backends.protocol import Array
 from experiments.benchmarks.generic import COLUMN, GenericProcess, build_notes
 from experiments.benchmarks.solvers.benchmark_dms import CONFIGS, _casadi_program, _compile, _settings, _write_code
 from experiments.benchmarks.solvers.crocoddyl_peer import FOLDER, environment
@@ -185,7 +185,7 @@ def kinova(n: int) -> tuple[to.Batch, to.Guess, dict[str, Any]]:
     """Return the problems, guesses that hold the posture, and the problem's data."""
     p = PROBLEMS["kinova reach"]()
     ocp, rng = our_problem(p), np.random.default_rng(0)
-    system: Any = unwrapped(ocp.phases[0].dynamics.sampling.backend.map)  # type: ignore[union-attr]
+    system = ocp.phases[0].system
     x0 = np.tile(ocp.x0, (n, 1))
     nv = x0.shape[1] // 2
     x0[:, :nv] += SPREAD_POSTURE * rng.standard_normal((n, nv))
