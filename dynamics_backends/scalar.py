@@ -192,7 +192,7 @@ def copied(x: Rows) -> Rows:
 
 def zeros_of(like: Rows, shape: tuple[int, ...]) -> Rows:
     """Zeros of the same number type as the array ``like``."""
-    return like.zeros(shape) if hasattr(like, "zeros") else np.zeros(shape, dtype=like.dtype)
+    return like.zeros(shape) if hasattr(like, "zeros") else np.zeros(shape).astype(like.dtype, copy=False)
 
 
 def rows_of(x: Rows) -> list[Scalar]:

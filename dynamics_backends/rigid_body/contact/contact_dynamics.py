@@ -147,4 +147,5 @@ def finished(
     CONTACT_START, without the factor of the mass matrix and the constants of the model, updated by those of the program.
     """
     carried = {k: x for k, x in fields.items() if k not in TABLES and k != "factor"}
-    return {**carried, **driver(program, model, {**carried, **arguments})}
+    given = {**carried, **arguments}
+    return {**carried, **driver(program, model, {name: given[name] for name in program.arguments})}

@@ -2,16 +2,16 @@
 
 ``rows``    arrays and number types over them, all rows of a pass as one array, the batch last; passes along the tree go level by
         level.
-``unroll``  any scalar, one row at a time; with CasADi symbols this traces the algorithm to straight-line expressions.
+``unroll``  CasADi symbols: ``rows`` on arrays of objects, which traces the algorithm to straight-line expressions.
 library     :mod:`dynamics_backends.tape.driver`: loops in C, made from the same programs.
 
-All accept and return fields by name: DoF and q fields as rows (n, N) or lists of scalars, matrix fields as (nv, nv, N) or nested
+All accept and return fields by name: DoF and q fields as rows (n, N) or lists of symbols, matrix fields as (nv, nv, N) or nested
 lists.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -31,154 +31,8 @@ from dynamics_backends.rigid_body.passes.passes import (
     set_rows,
     take,
 )
-from dynamics_backends.rigid_body.spatial.spatial import build, leaves, size
-from dynamics_backends.scalar import copied, zeros_of
-
-
-def unroll(program: Program, model: Model, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Evaluate a program one row at a time on lists of scalars; with symbols the result is straight-line expressions."""
-    state = _Unrolled(layout(model), arguments)
-    for p in program.passes:
-        getattr(state, "entries" if p.by_entry else p.kind)(p)
-    return state.fields
-
-
-class _Unrolled:
-    """Fields of the unrolling driver, with one method for each kind of pass."""
-
-    def __init__(self, lay: Layout, arguments: Mapping[str, Any]) -> None:
-        self.layout = lay
-        m = lay.model
-        self.fields: dict[str, Any] = {
-            k: [_number(take(t, i)) for i in range(len(leaves(t)[0]))] for k, t in lay.tables.items()
-        }
-        self.fields.update(
-            {k: [v[i] for i in range(len(v) if isinstance(v, list) else v.shape[0])] for k, v in arguments.items()}
-        )
-        self.count = {Axis.BODY: m.nb, Axis.DOF: m.nv}
-
-    def down(self, p: Pass) -> None:
-        """Run a pass over bodies one by one, from the root to the leaves."""
-        self._over_bodies(p, range(self.layout.model.nb))
-
-    body = down
-
-    def up(self, p: Pass) -> None:
-        """Run a pass from the leaves to the root, which adds results to the parents' rows; without a step, subtree sums."""
-        parent = self.layout.model.parent
-        for name in p.outputs[p.own :]:
-            self.fields[name] = list(self.fields[name])
-        self._allocate(p.outputs[: p.own])
-        for b in reversed(range(len(parent))):
-            results = p.results(*self._arguments(p, b)) if p.step else tuple(self.fields[n][b] for n in p.outputs)
-            self._store(p.outputs[: p.own], results[: p.own], b)
-            if parent[b] >= 0:
-                for name, result in zip(p.outputs[p.own :], results[p.own :], strict=True):
-                    self.fields[name][parent[b]] = self.fields[name][parent[b]] + result
-
-    def dof(self, p: Pass) -> None:
-        """Run a pass over all DoFs."""
-        self._allocate(p.outputs)
-        for d in range(self.layout.model.nv):
-            body = int(self.layout.dof_body[d])
-            results = p.results(*(self._row(n, body=body, d=d) for n in p.inputs))
-            for name, result in zip(p.outputs, results, strict=True):
-                self.fields[name][d] = result
-
-    def entries(self, p: Pass) -> None:
-        """Run a pass that writes entries of matrices or tensors, which are zero elsewhere."""
-        for output in p.outputs:
-            if base_name(output) not in self.fields:
-                self.fields[base_name(output)] = _zeros(self.layout.model.nv, len(entry(output)))
-        for at, results in self._at_entries(p):
-            for output, result in zip(p.outputs, results, strict=True):
-                *rows, last = (at[letter] for letter in entry(output))
-                target = self.fields[base_name(output)]
-                for i in rows:
-                    target = target[i]
-                target[last] = result
-
-    def path(self, p: Pass) -> None:
-        """Run a pass over all pairs of a DoF and a DoF at or above it; its fields have a row for each pair."""
-        results = [r for _, r in self._at_entries(p)]
-        self.fields.update(zip(p.outputs, map(list, zip(*results, strict=True)), strict=True))
-
-    def _at_entries(self, p: Pass) -> Iterator[tuple[dict[str, int], tuple[Any, ...]]]:
-        """DoFs of each pair or triple by letter, in triples also "path", the index of the pair (d, j), and the step's results."""
-        index = self.layout.indices(p.kind)
-        for numbers in zip(*index.values(), strict=True):
-            at = dict(zip(index, map(int, numbers), strict=True))
-            body = int(self.layout.dof_body[at["d"]])
-            yield at, p.results(*(self._row(n, body=body, **at) for n in p.inputs))
-
-    def whole(self, p: Pass) -> None:
-        """Run a linear algebra pass on whole fields."""
-        results = p.results(*(self.layout.model if n == "model" else self.fields[n] for n in p.inputs))
-        self.fields.update(zip(p.outputs, results, strict=True))
-
-    def _over_bodies(self, p: Pass, bodies: range) -> None:
-        """Run the step of a pass for these bodies in order, and store its results."""
-        self._allocate(p.outputs)
-        for b in bodies:
-            self._store(p.outputs, p.results(*self._arguments(p, b)), b)
-
-    def _arguments(self, p: Pass, b: int) -> list[Any]:
-        """Arguments of a step over bodies at body b."""
-        m = self.layout.model
-        joint = self.layout.joints[b]
-        arguments: list[Any] = []
-        for name in p.inputs:
-            axis = None if name == "joint" else FIELDS[base_name(name)].axis
-            if axis is None:
-                arguments.append(joint)
-            elif axis is Axis.Q:
-                arguments.append([self.fields["q"][m.q_index[b] + j] for j in range(joint.nq)])
-            elif axis is Axis.DOF:
-                arguments.append([self.fields[name][d] for d in m.dofs(b)])
-            else:
-                arguments.append(self._row(name, body=b))
-        return arguments
-
-    def _row(self, name: str, *, body: int, path: int = -1, **dofs: int) -> Any:
-        """Row that a parameter of a step reads, selected by its suffix.
-
-        _p: the parent's (the ground's at the root); _b: the body's; _d, _j, _k: that of this DoF in ``dofs``; none: the row of
-        the body, of the DoF d, or of the pair ``path``, by the field's axis.
-        """
-        base = base_name(name)
-        suffix = "" if name == base else name[-2:]
-        if suffix == "_p":
-            parent = int(self.layout.model.parent[body])
-            return self.fields[base][parent] if parent >= 0 else self.layout.ground[base]
-        if suffix:
-            return self.fields[base][body if suffix == "_b" else dofs[suffix[1]]]
-        return self.fields[base][{Axis.BODY: body, Axis.PAIR: path}.get(FIELDS[base].axis, dofs.get("d", -1))]
-
-    def _allocate(self, names: tuple[str, ...]) -> None:
-        """Create the fields of the outputs of a pass, rows None; existing fields are copied."""
-        for name in names:
-            previous = self.fields.get(name)  # a pass may update a field
-            self.fields[name] = list(previous) if previous else [None] * self.count[FIELDS[name].axis]
-
-    def _store(self, outputs: tuple[str, ...], results: tuple[Any, ...], b: int) -> None:
-        """Store the results of a step at body b; those of DoFs at each DoF of its joint."""
-        for name, result in zip(outputs, results, strict=True):
-            if FIELDS[name].axis is Axis.BODY:
-                self.fields[name][b] = result
-            else:
-                for d, value in zip(self.layout.model.dofs(b), result, strict=True):
-                    self.fields[name][d] = value
-
-
-def _zeros(n: int, order: int) -> list[Any]:
-    """Nested lists of zeros with n entries in each of ``order`` dimensions."""
-    return [0.0] * n if order == 1 else [_zeros(n, order - 1) for _ in range(n)]
-
-
-def _number(x: Any) -> Any:
-    """Convert a row of a struct of columns to a struct of Python floats."""
-    return mapped(x, lambda leaf: float(np.asarray(leaf).reshape(-1)[0]))
-
+from dynamics_backends.rigid_body.spatial.spatial import Struct, build, leaves, size
+from dynamics_backends.scalar import copied, rows_of, zeros_of
 
 Fields = dict[str, Any]
 
@@ -224,30 +78,41 @@ class WithInertias:
 
 def run(program: Program, model: Model, arguments: Mapping[str, Any]) -> Fields:
     """Evaluate a program by :func:`unroll` if an argument has symbols, else by :func:`rows`."""
-    symbolic = any(hasattr(leaf, "is_symbolic") for value in arguments.values() for leaf in _samples(value))
-    return unroll(program, model, arguments) if symbolic else rows(program, model, arguments)
+    return rows(program, model, arguments) if _symbol(arguments) is None else unroll(program, model, arguments)
 
 
-def _samples(value: Any) -> list[Any]:
-    """Values that determine the scalar type of an argument: the components of a list or tuple, else the argument itself."""
-    return list(value) if isinstance(value, (list, tuple)) else [value]
+def _symbol(arguments: Mapping[str, Any]) -> type | None:
+    """Type of the symbols among arguments and the components of lists or tuples; None without symbols."""
+    listed = (value if isinstance(value, (list, tuple)) else [value] for value in arguments.values())
+    return next((type(leaf) for leaves in listed for leaf in leaves if hasattr(leaf, "is_symbolic")), None)
 
 
 def rows(program: Program, model: Model, arguments: Mapping[str, Any]) -> Fields:
     """Evaluate a program on arrays (rows, N) of float64, complex128 or a number type (:mod:`dynamics_backends.scalar`)."""
-    state = _Rows(layout(model), dict(arguments))
-    for p in program.passes:
-        getattr(state, "entries" if p.by_entry else p.kind)(p)
-    return state.fields
+    return _Rows(layout(model), arguments).after(program)
+
+
+def unroll(program: Program, model: Model, arguments: Mapping[str, Any]) -> Fields:
+    """Outputs of a program on symbols, as straight-line expressions: a list over the rows of each field, nested for a matrix."""
+    kind = _symbol(arguments)
+    columns = {name: _column(value, kind) for name, value in arguments.items()}
+    fields = _Symbols(layout(model), columns).after(program)
+    return {name: _listed(fields[name]) for name in program.outputs}
 
 
 class _Rows:
     """Fields of the row driver, with one method for each kind of pass."""
 
-    def __init__(self, lay: Layout, arguments: Fields) -> None:
+    def __init__(self, lay: Layout, arguments: Mapping[str, Any]) -> None:
         self.layout = lay
         self.fields: Fields = {**lay.tables, **arguments}
         self.sample = _widest([leaf for value in arguments.values() for leaf in leaves(value)])
+
+    def after(self, program: Program) -> Fields:
+        """Run the passes of a program in order and return the fields."""
+        for p in program.passes:
+            getattr(self, "entries" if p.by_entry else p.kind)(p)
+        return self.fields
 
     # -- kinds of passes --------------------------------------------------------------------------------------------
     def down(self, p: Pass) -> None:
@@ -323,7 +188,11 @@ class _Rows:
 
     def whole(self, p: Pass) -> None:
         """Run a linear algebra pass on whole fields."""
-        self._put(p, p.results(*(self.layout.model if n == "model" else self.fields[n] for n in p.inputs)))
+        self._put(p, p.results(*(self.layout.model if n == "model" else self._whole(n) for n in p.inputs)))
+
+    def _whole(self, name: str) -> Any:
+        """Field as linear algebra passes read it."""
+        return self.fields[name]
 
     # -- access to rows ---------------------------------------------------------------------------------------------
     def _put(self, p: Pass, results: tuple[Any, ...]) -> None:
@@ -408,6 +277,45 @@ class _Rows:
         full = self._zeros((self.layout.model.nb,))
         full[:] = leaf
         return full
+
+
+class _Symbols(_Rows):
+    """Fields of the row driver as arrays (n, 1) of symbols; linear algebra passes read and write lists of them.
+
+    A row of a matrix is then a column of symbols, on which CasADi operates at once.
+    """
+
+    def whole(self, p: Pass) -> None:
+        """Run a linear algebra pass on whole fields; vectors among its results become arrays, which other passes read."""
+        super().whole(p)
+        for name in p.outputs:
+            if FIELDS[name].axis is Axis.DOF:
+                self.fields[name] = _column(self.fields[name], type(self.sample[0, 0]))
+
+    def _whole(self, name: str) -> Any:
+        """Field as lists of symbols."""
+        return _listed(self.fields[name])
+
+
+def _column(value: Any, kind: Any) -> Any:
+    """Symbols and numbers as an array (n, 1) of symbols; a list of structs, or a struct, as a struct of such arrays.
+
+    kind: type of the symbols.
+    """
+    if isinstance(value, Struct):
+        return mapped(value, lambda leaf: _column(leaf, kind))
+    entries = rows_of(value)
+    if entries and isinstance(entries[0], Struct):
+        return entries[0].build(*(_column(column, kind) for column in zip(*map(leaves, entries), strict=True)))
+    return np.fromiter(map(kind, entries), object, len(entries))[:, None]
+
+
+def _listed(field: Any) -> Any:
+    """Lists of symbols and numbers, or of structs of them, from arrays (n, 1) or (n, n, 1); other fields are unchanged."""
+    if isinstance(field, Struct):
+        columns = map(_listed, np.broadcast_arrays(*leaves(field)))
+        return [field.build(*row) for row in zip(*columns, strict=True)]
+    return field[..., 0].tolist() if isinstance(field, np.ndarray) else field
 
 
 def _widest(arguments: list[Any]) -> Any:
