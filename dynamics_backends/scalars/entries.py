@@ -222,11 +222,7 @@ def _each(rule: Callable[..., Any], inputs: Sequence[Any]) -> Any:
     """Apply a rule to every element, with NumPy's broadcasting."""
     if all(isinstance(x, Entry) or is_number(x) for x in inputs):
         return rule(*inputs)
-    arrays = np.broadcast_arrays(*map(_objects, inputs))
-    result = np.empty(arrays[0].shape, dtype=object)
-    for index in np.ndindex(result.shape):
-        result[index] = rule(*[x[index] for x in arrays])
-    return wrapped(result)
+    return wrapped(np.frompyfunc(rule, len(inputs), 1)(*map(_objects, inputs)))
 
 
 def _reduced(
