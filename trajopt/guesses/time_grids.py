@@ -27,7 +27,7 @@ from trajopt.problem.constraints import Constraint
 from trajopt.problem.guess import Guess
 from trajopt.problem.impact_stage import has_fixed_steps
 from trajopt.problem.ocp import OCP, Phase, fitting
-from trajopt.problem.terms import QUADRATURE, CostTerm, trapezoidal_factors
+from trajopt.problem.terms import QUADRATURE, CostTerm, next_rows, parameters_at, rows_at, trapezoidal_factors
 from trajopt.results.solution import LAST_CONTROL, Solution
 from trajopt.step.sensitivities import SampledSystem
 
@@ -39,25 +39,16 @@ class _Grid(NamedTuple):
     fraction: Array
     dt: Array
 
-    def repeated(self, rows: Array) -> Array:
-        """Rows (M, n) of the new steps: those of the old steps, rows (K, n), that contain their starts."""
-        return rows[self.at]
-
     def between(self, rows: Array) -> Array:
         """Rows (M, n), interpolated between rows (K, n) of the old knots."""
-        return rows[self.at] + self.fraction[:, None] * (_next_rows(rows)[self.at] - rows[self.at])
+        return rows[self.at] + self.fraction[:, None] * (next_rows(rows)[self.at] - rows[self.at])
 
     def looser(self, rows: Array, combine: Any) -> Array:
         """Bounds (M, n) from those of the old knots: unchanged there, combined with the next knot's in between.
 
         combine: np.minimum for lower, np.maximum for upper bounds.
         """
-        return np.where(self.fraction[:, None] > 0.0, combine(rows, _next_rows(rows))[self.at], rows[self.at])
-
-
-def _next_rows(rows: Array) -> Array:
-    """Rows of the next knots; the last row is repeated."""
-    return np.vstack([rows[1:], rows[-1:]])
+        return np.where(self.fraction[:, None] > 0.0, combine(rows, next_rows(rows))[self.at], rows[self.at])
 
 
 def refine(solution: Solution, factor: int = 2, ocp: OCP | None = None) -> tuple[OCP, Guess]:
@@ -164,26 +155,21 @@ def regridded(ocp: OCP, grid_of: Any, substeps: int = 1) -> OCP:
                 d,
                 grid.dt,
                 tuple(_term(term, grid) for term in phase.terms),
-                {key: grid.repeated(v) if v.ndim == 2 else v for key, v in phase.parameters.items()},
+                parameters_at(phase.parameters, grid.at),
                 tuple(_constraint(c, grid, first=first) for c in phase.constraints),
             )
         )
         first = first and not phase.dynamics.takes_time
     places = np.concatenate([s.start + grid.at for s, grid in zip(ocp.phase_slices, grids, strict=True)])
-    bounds = (None if b is None or b.ndim < 2 else b[places] for b in (ocp.u_lower, ocp.u_upper))
-    lower, upper = (old if new is None else new for new, old in zip(bounds, (ocp.u_lower, ocp.u_upper), strict=True))
     terminal = tuple(_at_end(term, grids[-1].dt) for term in ocp.terminal)
-    return replace(ocp, phases=tuple(phases), u_lower=lower, u_upper=upper, terminal=terminal)
+    return ocp.with_phases(phases, places, terminal=terminal)
 
 
 def _term(term: CostTerm, grid: _Grid) -> CostTerm:
     """Running term on the new grid: weights by knot and their parameters are repeated, other parameters are interpolated."""
-    weight, values = term.weight, term.parameters
-    if weight.ndim == 2:
-        return replace(
-            term, weight=grid.repeated(weight), parameters=_quadrature(term, _repeated(values, grid), grid.dt)
-        )
-    return replace(term, parameters=_quadrature(term, _between(term.residual, values, grid), grid.dt))
+    by_knot, values = term.weight.ndim == 2, term.parameters
+    own = parameters_at(values, grid.at) if by_knot else _between(term.residual, values, grid)
+    return replace(term, weight=rows_at(term.weight, grid.at), parameters=_quadrature(term, own, grid.dt))
 
 
 def _quadrature(term: CostTerm, values: dict[str, Array], dt: Array) -> dict[str, Array]:
@@ -205,11 +191,6 @@ def _at_end(term: CostTerm, dt: Array) -> CostTerm:
     return replace(term, parameters={**term.parameters, QUADRATURE: np.sqrt(half) if term.squared else half})
 
 
-def _repeated(values: Mapping[str, Array], grid: _Grid) -> dict[str, Array]:
-    """Parameters with rows by knot constant over the old time steps."""
-    return {key: grid.repeated(v) if v.ndim == 2 else v for key, v in values.items()}
-
-
 def _between(residual: Any, values: Mapping[str, Array], grid: _Grid) -> dict[str, Array]:
     """Interpolate parameters by knot; state references on geodesics of their manifold."""
     result = {}
@@ -220,7 +201,7 @@ def _between(residual: Any, values: Mapping[str, Array], grid: _Grid) -> dict[st
             result[key] = rows
         elif state:
             manifold = function.args[0]  # type: ignore[union-attr]
-            here, there = rows[grid.at].T, _next_rows(rows)[grid.at].T
+            here, there = rows[grid.at].T, next_rows(rows)[grid.at].T
             result[key] = manifold.integrate(here, grid.fraction * manifold.difference(here, there)).T
         else:
             result[key] = grid.between(rows)
@@ -235,8 +216,7 @@ def _constraint(c: Constraint, grid: _Grid, *, first: bool) -> Constraint:
     those of the other knots, they do not widen those of new knots in the first old step.
     """
     if c.residual.nu:
-        low, high = (grid.repeated(b) if b.ndim == 2 else b for b in (c.lower, c.upper))
-        return replace(c, lower=low, upper=high, parameters=_repeated(c.parameters, grid))
+        return c.at_knots(grid.at)
     bounds = []
     for rows, combine in ((c.lower, np.minimum), (c.upper, np.maximum)):
         if rows.ndim == 2:

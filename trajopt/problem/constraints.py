@@ -36,6 +36,7 @@ from trajopt.problem.terms import (
     last_axis,
     parameters_at,
     require_state_of_model,
+    rows_at,
 )
 
 INFINITE = 1e20
@@ -114,6 +115,11 @@ class Constraint:
         )
         changed = changed_parameters(f"constraint {self.name!r}", self.parameters, parameters)
         return replace(self, lower=low, upper=high, parameters=changed)
+
+    def at_knots(self, knots: int | slice | Array) -> Constraint:
+        """Copy of this constraint with its bounds and parameters at knots of its phase; constant ones are unchanged."""
+        lower, upper = rows_at(self.lower, knots), rows_at(self.upper, knots)
+        return replace(self, lower=lower, upper=upper, parameters=parameters_at(self.parameters, knots))
 
     def bounds(self, knots: int) -> tuple[Array, Array]:
         """Lower and upper bounds, each (knots, nr), with constant bounds repeated for each knot."""

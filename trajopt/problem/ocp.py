@@ -27,7 +27,7 @@ from trajopt.problem.annotations import Annotations
 from trajopt.problem.constraints import Constraint, final_constraints
 from trajopt.problem.expansion import phase_cost
 from trajopt.problem.goals import Goal
-from trajopt.problem.terms import CostTerm, Values, changed_parameters, trapezoidal
+from trajopt.problem.terms import CostTerm, Values, changed_parameters, parameters_at, rows_at, trapezoidal
 
 
 class LinearizedStep(NamedTuple):
@@ -142,6 +142,12 @@ class Phase:
         """
         own = {key: value for key, value in parameters.items() if key in self.parameters}
         return replace(self, parameters=changed_parameters("the dynamics", self.parameters, own)) if own else self
+
+    def at_knots(self, knots: Array, dt: Array) -> Phase:
+        """Copy of this phase with its values at some of its knots (K,), and other time steps dt (K,) [s]."""
+        terms, constraints = (tuple(part.at_knots(knots) for part in own) for own in (self.terms, self.constraints))
+        parameters = parameters_at(self.parameters, knots)
+        return replace(self, dt=dt, terms=terms, parameters=parameters, constraints=constraints)
 
     @property
     def knots(self) -> int:
@@ -450,6 +456,11 @@ class OCP:
             raise ValueError(f"no cost term or constraint is named {name!r}; known: {known}{hint}")
         return [*named]
 
+    def with_phases(self, phases: Iterable[Phase], knots: Array, **changes: Any) -> OCP:
+        """Copy of this problem with other phases, the control bounds of its knots ``knots`` (K,), and further changes by name."""
+        lower, upper = (None if b is None else rows_at(b, knots) for b in (self.u_lower, self.u_upper))
+        return replace(self, phases=tuple(phases), u_lower=lower, u_upper=upper, **changes)
+
     def require_rows(self, name: str, key: str, value: Values, *knots: int) -> None:
         """Raise ValueError unless a value is a number, one row, or has N, N + 1 or one of ``knots`` rows; name, key: its names."""
         shape = np.shape(value)
@@ -472,13 +483,13 @@ class OCP:
         for key, value in changes.items():
             self.require_rows(name, key, value, *(own if len(own) == 1 else ()))
 
-        def rows_at(at: slice | int) -> dict[str, Any]:
+        def changes_at(at: slice | int) -> dict[str, Any]:
             """Changes with the rows of some knots."""
             return {key: _rows_at(value, at, self.horizon) for key, value in changes.items()}
 
         def change(parts: tuple[Any, ...], at: slice | int) -> tuple[Any, ...]:
             """Parts with the changes in those with this name."""
-            return tuple(part.updated(**rows_at(at)) if part.name == name else part for part in parts)
+            return tuple(part.updated(**changes_at(at)) if part.name == name else part for part in parts)
 
         both = list(zip(self.phases, self.phase_slices, strict=True))
         if isinstance(named[0], Phase):
@@ -486,7 +497,7 @@ class OCP:
             for key in changes:
                 if key not in known:
                     raise ValueError(f"the dynamics have no parameter {key!r}; they have: {', '.join(known)}")
-            return replace(self, phases=tuple(phase.updated(**rows_at(knots)) for phase, knots in both))
+            return replace(self, phases=tuple(phase.updated(**changes_at(knots)) for phase, knots in both))
         phases = tuple(
             replace(phase, terms=change(phase.terms, knots), constraints=change(phase.constraints, knots))
             for phase, knots in both

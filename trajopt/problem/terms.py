@@ -40,6 +40,11 @@ def rows_at(value: Array, knots: int | slice | Array) -> Array:
     return value[knots] if value.ndim == 2 else value
 
 
+def next_rows(rows: Array) -> Array:
+    """Return the rows of the next knots; the last row is repeated."""
+    return np.vstack([rows[1:], rows[-1:]])
+
+
 def parameters_at(parameters: Mapping[str, Array], knots: int | slice | Array) -> dict[str, Array]:
     """Return the parameters by name at knots of their phase; see :func:`rows_at`."""
     return {name: rows_at(value, knots) for name, value in parameters.items()}
@@ -92,6 +97,10 @@ class CostTerm:
         new_weight = self.weight if weight is None else np.asarray(weight, dtype=float)
         changed = changed_parameters(f"term {self.name!r}", self.parameters, parameters)
         return replace(self, weight=new_weight, parameters=changed)
+
+    def at_knots(self, knots: int | slice | Array) -> CostTerm:
+        """Copy of this term with its weight and parameters at knots of its phase; constant ones are unchanged."""
+        return replace(self, weight=rows_at(self.weight, knots), parameters=parameters_at(self.parameters, knots))
 
 
 def residual_cost(
@@ -231,8 +240,7 @@ def trapezoidal(running: Sequence[CostTerm], dt: Array) -> tuple[list[CostTerm],
             result.append(term)
             continue
         result.append(_scaled_term(term, factors[:, None]))
-        last = replace(term, weight=rows_at(term.weight, -1), parameters=parameters_at(term.parameters, -1))
-        end.append(_scaled_term(last, np.array([0.5 * dt[-1]])))
+        end.append(_scaled_term(term.at_knots(-1), np.array([0.5 * dt[-1]])))
     return result, end
 
 

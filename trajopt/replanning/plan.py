@@ -22,7 +22,7 @@ from dynamics_backends.protocol import Array
 from trajopt.guesses.guesses import WarmStart, reached_knots, resampled_guess, times_in
 from trajopt.problem.impact_stage import has_fixed_steps
 from trajopt.problem.ocp import OCP, Phase
-from trajopt.problem.terms import CostTerm, parameters_at
+from trajopt.problem.terms import parameters_at
 from trajopt.replanning.workers import SAME_TIME
 from trajopt.results.solution import LAST_CONTROL, Solution
 from trajopt.results.status import StatusCode
@@ -316,12 +316,7 @@ class ResampledHorizon:
             return None
         dt = np.full(N, left / N)
         at = np.searchsorted(ocp.times, t + dt * np.arange(N) + SAME_TIME, side="right") - 1
-        (phase,) = ocp.phases
-        terms, constraints = (tuple(_part_at(part, at) for part in kind) for kind in (phase.terms, phase.constraints))
-        parameters = {key: _rows_at(value, at) for key, value in phase.parameters.items()}
-        cut = replace(phase, dt=dt, terms=terms, parameters=parameters, constraints=constraints)
-        bounds = {key: _rows_at(getattr(ocp, key), at) for key in ("u_lower", "u_upper")}
-        return replace(ocp, phases=(cut,), start=ocp.start + t, **bounds)
+        return ocp.with_phases([ocp.phases[0].at_knots(at, dt)], at, start=ocp.start + t)
 
 
 def remaining(ocp: OCP, elapsed: float) -> OCP | None:
@@ -340,8 +335,7 @@ def remaining(ocp: OCP, elapsed: float) -> OCP | None:
     if not phases:
         return None
     dropped = ocp.horizon - sum(phase.knots for phase in phases)
-    bounds = {key: _rows_at(getattr(ocp, key), np.arange(dropped, ocp.horizon)) for key in ("u_lower", "u_upper")}
-    return replace(ocp, phases=tuple(phases), start=ocp.start + elapsed, **bounds)
+    return ocp.with_phases(phases, np.arange(dropped, ocp.horizon), start=ocp.start + elapsed)
 
 
 def _remaining_phase(phase: Phase, elapsed: float) -> Phase | None:
@@ -360,19 +354,4 @@ def _remaining_phase(phase: Phase, elapsed: float) -> Phase | None:
     if dt[0] < MIN_STEP * phase.dt[first] and len(dt) > 1:
         dt[1] += dt[0]
         dt, first = dt[1:], first + 1
-    at = np.arange(first, phase.knots)
-    terms, constraints = (tuple(_part_at(part, at) for part in kind) for kind in (phase.terms, phase.constraints))
-    parameters = {key: _rows_at(value, at) for key, value in phase.parameters.items()}
-    return replace(phase, dt=dt, terms=terms, parameters=parameters, constraints=constraints)
-
-
-def _part_at(part: Any, at: Array) -> Any:
-    """Cost term or constraint with the rows of some knots only; constant weights, bounds and parameters are unchanged."""
-    keys = ("weight",) if isinstance(part, CostTerm) else ("lower", "upper")
-    own = {key: _rows_at(getattr(part, key), at) for key in keys}
-    return replace(part, parameters={k: _rows_at(v, at) for k, v in part.parameters.items()}, **own)
-
-
-def _rows_at(value: Any, at: Array) -> Any:
-    """Rows of a value at some knots; a value that is constant, or None, is returned unchanged."""
-    return value[at] if np.ndim(value) == 2 else value
+    return phase.at_knots(np.arange(first, phase.knots), dt)

@@ -17,6 +17,7 @@ from dynamics_backends.protocol import Array, MeetsInSteps
 from trajopt.problem.constraints import Constraint
 from trajopt.problem.expansion import residual_batch
 from trajopt.problem.ocp import OCP, Phase
+from trajopt.problem.terms import next_rows
 from trajopt.stage.evaluation import StageEvaluator
 from trajopt.step.sensitivities import SampledSystem
 
@@ -126,7 +127,7 @@ class _Inequality:
     def __init__(self, c: Constraint, us: Array, t: Array, dt: Array) -> None:
         self.c, self.us, self.t, self.dt = c, us, t, dt
         lower, upper = c.bounds(len(t))
-        self._low, self._high = np.minimum(lower, _next_rows(lower)), np.maximum(upper, _next_rows(upper))
+        self._low, self._high = np.minimum(lower, next_rows(lower)), np.maximum(upper, next_rows(upper))
         self._imposed = lower < upper
         bounds = [np.where(np.isfinite(b), np.abs(b), 0.0) for b in (self._low, self._high)]
         self.limits = np.maximum(*bounds)
@@ -172,7 +173,7 @@ class _Inequality:
         Zero for equations, and for values that are not finite.
         """
         c, share = self.c, fractions[:, None]
-        p = {key: v[k] + share * (_next_rows(v) - v)[k] if v.ndim == 2 else v for key, v in c.parameters.items()}
+        p = {key: v[k] + share * (next_rows(v) - v)[k] if v.ndim == 2 else v for key, v in c.parameters.items()}
         with np.errstate(all="ignore"):
             batch = residual_batch(c.residual, x, self.us[k], self.t[k] + fractions * self.dt[k], p)
             g = np.asarray(c.residual(*batch)).T
@@ -231,8 +232,3 @@ def _is_watched(phase: Phase, c: Constraint) -> bool:
     if not isinstance(d, SampledSystem) or isinstance(d.system, MeetsInSteps):
         return False
     return c.between_knots and bool((c.lower < c.upper).any())
-
-
-def _next_rows(rows: Array) -> Array:
-    """Rows of the next knots; the last row is repeated."""
-    return np.vstack([rows[1:], rows[-1:]])

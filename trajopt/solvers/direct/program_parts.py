@@ -11,7 +11,6 @@ import numpy as np
 from dynamics_backends.protocol import Array, MissingCapability
 from trajopt.problem.constraints import Constraint, chosen_coordinates
 from trajopt.problem.ocp import OCP, Phase
-from trajopt.problem.terms import CostTerm, parameters_at, rows_at
 from trajopt.solvers.time_limits import has_passed
 from trajopt.stage.engine import Engine, StageOperations, hessian_runs_in_numpy, is_compiled, may_follow, stages_of
 from trajopt.stage.numpy_stages import NumpyStages
@@ -187,13 +186,8 @@ def _at_end(ocp: OCP, i: int, width: int, kind: str) -> Stages:
     Weights and parameters of the terms are those of the last knot of the phase. width: number of controls.
     """
     phase, stop = ocp.phases[i], ocp.phase_slices[i].stop
-
-    def last(term: CostTerm) -> CostTerm:
-        """Return a cost term with the weight and parameters of its last knot."""
-        end = slice(-1, None)
-        return replace(term, weight=rows_at(term.weight, end), parameters=parameters_at(term.parameters, end))
-
-    terms, hessian = tuple(last(term) for term in phase.terms), "exact" if kind == "exact" else "gauss_newton"
+    terms = tuple(term.at_knots(slice(-1, None)) for term in phase.terms)
+    hessian = "exact" if kind == "exact" else "gauss_newton"
     t, half = ocp.t[stop : stop + 1], 0.5 * phase.dt[-1:]
     return NumpyStages(ocp.manifold, None, terms, (), t, half, width, start=stop, hessian=hessian)
 
