@@ -6,21 +6,22 @@ not available, since a call has the value NaN for CasADi; the trace is for value
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Mapping
 from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from dynamics_backends.compiled.loops.kernel_data import double_tables, int_tables, shapes_of
+from dynamics_backends.compiled.loops.kernel_data import double_tables, factor_of, int_tables, shapes_of
 from dynamics_backends.compiled.loops.sparsity import zero_masks
 from dynamics_backends.compiled.loops.unrolled import argument_sizes, column_of
 from dynamics_backends.machine import library as machine
-from dynamics_backends.rigid_body.algorithms import ltl
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.rigid_body.passes.drivers import run
 from dynamics_backends.rigid_body.passes.passes import FIELDS, Axis, Program
-from dynamics_backends.rigid_body.spatial.spatial import build, leaves
+from dynamics_backends.rigid_body.spatial.spatial import leaves
+from dynamics_backends.scalar import rows_of
 from dynamics_backends.symbols import ca
 from dynamics_backends.tape.constrained_kernel import directions_by_kernel
 from dynamics_backends.tape.stepped_kernel import solved_by_kernel
@@ -50,9 +51,10 @@ class _KernelDriver:
         if program.name not in known:
             known[program.name] = symbolic(program_kernel(program, model))
         numbers = known[program.name](ca.vertcat(*map(column_of, values)))
-        scalars = iter([numbers[i] for i in range(numbers.numel())])
-        zeros = zero_masks(program, model)
-        return {name: _field(name, model, scalars, zeros.get(name)) for name in program.outputs}
+        shapes, scalars, zeros = shapes_of(program, model), iter(rows_of(numbers)), zero_masks(program, model)
+        parts = (np.fromiter(scalars, object, math.prod(shape)).reshape(shape) for shape in shapes)
+        named = zip(program.outputs, parts, strict=True)
+        return {name: _field(name, model, part, zeros.get(name)) for name, part in named}
 
 
 kernel_driver = _KernelDriver()
@@ -69,28 +71,23 @@ def program_kernel(program: Program, model: Model) -> Kernel:
     """Kernel of a program with the tables of a model, which are cached."""
     if model not in _tables:
         _tables[model] = int_tables(model), double_tables(model)
-    numbers = sum(int(np.prod(shape)) for shape in shapes_of(program, model))
+    numbers = sum(map(math.prod, shapes_of(program, model)))
     return Kernel(program.name, _tables[model], sum(argument_sizes(program, model)), numbers)
 
 
-def _field(name: str, model: Model, scalars: Iterator[Any], zeros: np.ndarray | None) -> Any:
-    """Field of this name, with components from the iterator ``scalars``, which is advanced.
+def _field(name: str, model: Model, numbers: np.ndarray, zeros: np.ndarray | None) -> Any:
+    """Field of this name from symbols, an array of its shape.
 
     Fields of bodies or DoFs are lists of structs or scalars; a matrix is a list of its rows, each a column of symbols; the factor
     of a mass matrix is an ltl.Factor. zeros: mask of the entries of a matrix that are replaced by zeros; None replaces none.
     Raises ValueError for a tensor.
     """
-    axis, kind, n = FIELDS[name].axis, FIELDS[name].kind, model.nv
+    axis, kind = FIELDS[name].axis, FIELDS[name].kind
     if axis is Axis.WHOLE:
-        L = [[next(scalars) for _ in range(n)] for _ in range(n)]
-        ancestors = ltl.ancestor_lists(model.dof_parent.tolist())
-        rows = [{i: L[k][i] for i in above} for k, above in enumerate(ancestors)]
-        return ltl.Factor(rows, [next(scalars) for _ in range(n)], ancestors)
+        return factor_of(model, numbers)
     if axis is Axis.MATRIX:
-        entries = [next(scalars) for _ in range(n * n)]
-        if zeros is not None:
-            entries = [0.0 if zero else x for x, zero in zip(entries, zeros.ravel(), strict=True)]
-        return [ca.vertcat(*entries[i * n : (i + 1) * n]) for i in range(n)]
+        entries = numbers if zeros is None else np.where(zeros, 0.0, numbers)
+        return [ca.vertcat(*row) for row in entries]
     if axis is Axis.TENSOR:
         raise ValueError(f"{name}: tensors are not results of kernels in traces")
-    return [build(kind, scalars) for _ in range(model.nb if axis is Axis.BODY else n)]
+    return list(numbers) if kind is None else [kind.build(*row) for row in numbers]

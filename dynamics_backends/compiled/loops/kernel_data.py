@@ -164,15 +164,15 @@ def field_of(name: str, model: Model, rows: Any) -> Any:
     """
     f = FIELDS[name]
     if f.axis is Axis.WHOLE:
-        return _factor(model, rows)
+        return factor_of(model, rows)
     if f.kind is None:
         return rows
     rows = np.ascontiguousarray(rows)
     return build(f.kind, iter([rows[:, i] for i in range(size(f.kind))]))
 
 
-def _factor(model: Model, rows: np.ndarray) -> ltl.Factor:
-    """Factor of a mass matrix from its numbers (nv (nv + 1), N)."""
+def factor_of(model: Model, rows: np.ndarray) -> ltl.Factor:
+    """Factor of a mass matrix from its numbers (nv (nv + 1), N), or symbols (nv (nv + 1),)."""
     n, rows = model.nv, np.ascontiguousarray(rows)
     ancestors = ltl.ancestor_lists(model.dof_parent.tolist())
     L = [{i: rows[k * n + i] for i in above} for k, above in enumerate(ancestors)]
