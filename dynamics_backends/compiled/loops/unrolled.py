@@ -42,9 +42,9 @@ def _rows(name: str, symbols: Any) -> list[Any]:
 
 
 def column_of(field: Any) -> Any:
-    """Field as one column of expressions, matrices by rows."""
+    """Field as one column of expressions, matrices and structs by rows."""
     if isinstance(field, Struct):
-        return ca.vertcat(*[ca.SX(x) for x in leaves(field)])
+        return ca.vec(ca.horzcat(*map(ca.SX, leaves(field))).T)
     if isinstance(field, list) and field and not hasattr(field[0], "is_symbolic") and not isinstance(field[0], float):
         return ca.vertcat(*[column_of(r) for r in field])
     return ca.vertcat(*[ca.SX(x) for x in field]) if isinstance(field, list) else field

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from dynamics_backends import scalar as sm
 from dynamics_backends.rigid_body.algorithms import kinematics
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.rigid_body.passes.drivers import run
-from dynamics_backends.rigid_body.passes.passes import row
-from dynamics_backends.rigid_body.spatial.spatial import Force, Transform, Vec, leaves
-from dynamics_backends.scalar import Rows, Scalar
+from dynamics_backends.rigid_body.passes.passes import field_of, row
+from dynamics_backends.rigid_body.spatial.spatial import Force, Transform, Vec
+from dynamics_backends.scalar import Rows
 
 
 class Wrench(NamedTuple):
@@ -26,7 +25,7 @@ class Wrench(NamedTuple):
     reference: str = "LOCAL"
 
 
-def body_forces(model: Model, q: Rows, wrenches: Sequence[Wrench]) -> Force | list[Force]:
+def body_forces(model: Model, q: Rows, wrenches: Sequence[Wrench]) -> Force:
     """Sum of the wrenches on each body, in body frames: the argument ``f_ext`` of the dynamics.
 
     Raises ValueError for an unknown reference; a wrench on a frame of the world has no effect.
@@ -41,15 +40,7 @@ def body_forces(model: Model, q: Rows, wrenches: Sequence[Wrench]) -> Force | li
         body = model.frames[wrench.frame].body
         if body >= 0:
             total[body] = total[body] + _body_force(model, row(poses, body), wrench)
-    return force_field(total, zero)
-
-
-def force_field(total: list[Force], zero: Scalar) -> Force | list[Force]:
-    """Field of the forces on all bodies in order: a list if ``zero`` is a symbol, else one struct of rows (nb, N)."""
-    if hasattr(zero, "is_symbolic"):
-        return total
-    columns = [sm.stack([leaves(f)[i] for f in total]) for i in range(6)]
-    return Force(Vec(*columns[:3]), Vec(*columns[3:]))
+    return field_of(total)
 
 
 def _body_force(model: Model, pose: Transform, wrench: Wrench) -> Force:

@@ -21,9 +21,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dynamics_backends.rigid_body.algorithms.external_forces import force_field
 from dynamics_backends.rigid_body.model.model import Model
-from dynamics_backends.rigid_body.passes.passes import row
+from dynamics_backends.rigid_body.passes.passes import field_of, row
 from dynamics_backends.rigid_body.spatial.spatial import Force, Motion, Vec
 from dynamics_backends.scalar import Scalar
 
@@ -128,16 +127,16 @@ def add_joint_forces(tau: list[Scalar], model: Model, S: Any, forces: Sequence[t
         tau[j] = tau[j] + row(S, j).dot(total)
 
 
-def ground_forces(model: Model, forces: Sequence[tuple[int, Force]], zero: Scalar) -> Force | list[Force]:
+def ground_forces(model: Model, forces: Sequence[tuple[int, Force]], zero: Scalar) -> Force:
     """Field ``f_ground``: on each body, the sum of forces about the working origin in world axes; zero where there are none.
 
-    forces: pairs (body, force). zero: a zero scalar of the kind of the forces; the field is a list for symbols.
+    forces: pairs (body, force). zero: a zero scalar of the kind of the forces.
     """
     null = Force(Vec(zero, zero, zero), Vec(zero, zero, zero))
     total = [null] * model.nb
     for body, force in forces:
         total[body] = total[body] + force
-    return force_field(total, zero)
+    return field_of(total)
 
 
 def force_at(p: Vec, force: Vec) -> Force:

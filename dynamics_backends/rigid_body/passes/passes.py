@@ -59,6 +59,12 @@ def as_rows(field: Any) -> Any:
     return stack(field) if isinstance(field, list) else field
 
 
+def field_of(values: Sequence[Any]) -> Any:
+    """Field of structs or scalars, given row by row: a struct, or rows (n, N), or a column of symbols."""
+    columns = [stack(list(column)) for column in zip(*map(leaves, values), strict=True)]
+    return values[0].build(*columns) if isinstance(values[0], Struct) else columns[0]
+
+
 def row(field: Any, index: int) -> Any:
     """One row of a body or DoF field of a driver's result, as a struct of scalars, or a scalar."""
     return field[index] if isinstance(field, list) else take(field, index)

@@ -21,8 +21,8 @@ from dynamics_backends.rigid_body.derivatives.fd_second_order import fd_second_o
 from dynamics_backends.rigid_body.model.mass_properties import inertias_about_origin
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.rigid_body.passes.drivers import Driver, WithInertias
-from dynamics_backends.rigid_body.passes.passes import FIELDS
-from dynamics_backends.rigid_body.spatial.spatial import Struct, build, leaves, point_inertia
+from dynamics_backends.rigid_body.passes.passes import FIELDS, field_of
+from dynamics_backends.rigid_body.spatial.spatial import build, leaves, point_inertia
 from dynamics_backends.scalar import Rows, Scalar
 from dynamics_backends.systems.bodies.actuated_body import ActuatedBody
 from dynamics_backends.systems.bodies.rigid_body_map import WholeMap
@@ -130,12 +130,4 @@ def tables(parameters: Rows, nb: int) -> dict[str, Any]:
         central: Any = build(FIELDS["central"].kind, iter([J - moved for J, moved in about_com]))
         for name, value in zip(rows, (own[0], com, central, inertia), strict=True):
             rows[name].append(value)
-    return {name: _field(values) for name, values in rows.items()}
-
-
-def _field(values: list[Any]) -> Any:
-    """Field of values by body: a list for symbols, else one struct, or array, of rows over the bodies."""
-    if hasattr(leaves(values[0])[0], "is_symbolic"):
-        return values
-    columns = [sm.stack(list(column)) for column in zip(*map(leaves, values), strict=True)]
-    return values[0].build(*columns) if isinstance(values[0], Struct) else columns[0]
+    return {name: field_of(values) for name, values in rows.items()}
