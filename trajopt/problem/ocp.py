@@ -145,7 +145,8 @@ class Phase:
 
     def at_knots(self, knots: Array, dt: Array) -> Phase:
         """Copy of this phase with its values at some of its knots (K,), and other time steps dt (K,) [s]."""
-        terms, constraints = (tuple(part.at_knots(knots) for part in own) for own in (self.terms, self.constraints))
+        terms = tuple(term.at_knots(knots) for term in self.terms)
+        constraints = tuple(c.at_knots(knots) for c in self.constraints)
         parameters = parameters_at(self.parameters, knots)
         return replace(self, dt=dt, terms=terms, parameters=parameters, constraints=constraints)
 
