@@ -11,6 +11,8 @@ import pytest
 import scipy.sparse as sp
 from click.testing import CliRunner
 
+from dynamics_backends.machine.library import instruction_sets
+from dynamics_backends.machine.library import lanes as library_lanes
 from experiments.baselines.cart_pendulum import CartPendulum
 from experiments.cli.main import main
 from experiments.papers import published, registry, report
@@ -385,6 +387,12 @@ def test_the_crossover_is_the_least_size_from_which_on_the_recursion_is_faster()
     ]
     assert tensor_products.crossover(rows, "inner", "AVX on") == 8
     assert tensor_products.crossover(rows[:-1] + [{**rows[-1], "microseconds": 10.0}], "inner", "AVX on") is None
+
+
+@pytest.mark.skipif(len(instruction_sets()) == 1, reason="AVX is of x86-64 processors")
+def test_recursions_without_avx_run_in_two_lanes(quick_outcome):
+    lanes = {row["AVX"]: row["lanes"] for row in quick_outcome("tensor-products").rows}
+    assert lanes["AVX off"] == 2 and lanes["AVX on"] == library_lanes()
 
 
 # -- published figures ---------------------------------------------------------------------------------------

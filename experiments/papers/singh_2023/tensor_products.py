@@ -5,8 +5,8 @@ The second derivatives of forward dynamics need A(F) = M_q F for three matrices 
 articulated-body algorithm for each column of T. All methods are compiled and run on one thread for one point: products
 by BLAS (dgemm), recursions with several columns in the lanes of a block. Robots are chains of rods; the binary trees of
 fig. 14 are omitted. Each measurement runs in a separate process whose BLAS has one thread. "AVX on": all vector
-instructions of the processor (AVX-2 in the paper). "AVX off": code compiled with -mno-avx (two lanes by SSE2), and BLAS
-restricted to a processor without AVX.
+instructions of the processor (AVX-2 in the paper). "AVX off": the C library for any x86-64 processor (SSE2, two lanes),
+and BLAS restricted to a processor without AVX. data.csv has the number of lanes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from typing import Any
 
 import numpy as np
 
-from dynamics_backends.environment import compiler_command
+from dynamics_backends.environment import MARCH
+from dynamics_backends.machine.library import X86_64, lanes
 from dynamics_backends.rigid_body.algorithms.aba import ABA
 from dynamics_backends.rigid_body.derivatives.rnea_derivatives import IDSVA
 from dynamics_backends.rigid_body.model.sample_models import chain
@@ -55,7 +56,7 @@ def measure(sizes: Sequence[int], rounds: int) -> list[dict[str, Any]]:
     for n in sizes:
         names, calls = zip(*_calls(n).items(), strict=True)
         for (term, method), t in zip(names, medians(calls, rounds), strict=True):
-            rows.append({"bodies": n, "term": term, "method": method, "microseconds": 1e6 * t})
+            rows.append({"bodies": n, "term": term, "method": method, "lanes": lanes(), "microseconds": 1e6 * t})
     return rows
 
 
@@ -64,8 +65,7 @@ def measure_in_process(sizes: Sequence[int], rounds: int, *, avx: bool) -> list[
     code = f"import json; from {__name__} import measure; print(json.dumps(measure({tuple(sizes)}, {rounds})))"
     environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
     if not avx:
-        compiler = " ".join((*compiler_command(), "-mno-avx"))
-        environment |= {"CC": compiler, "OPENBLAS_CORETYPE": OLD_PROCESSOR}
+        environment |= {MARCH: X86_64[0], "OPENBLAS_CORETYPE": OLD_PROCESSOR}
     process = subprocess.run(
         [sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=LIMIT, check=True
     )
