@@ -22,7 +22,7 @@ from experiments.replan.run import configured_run, distances, setup, simulate, s
 from problems.robots import erd_names
 from trajopt.config.config import ConfigError, load_config, read_config
 from trajopt.config.scenario import MotionSettings, Settings, objects_of, planned
-from trajopt.config.task import SettingsError
+from trajopt.config.task import CLEARANCE, SettingsError
 from trajopt.replanning.real_time import RealTimeSLQ
 from trajopt.replanning.run_log import EventKind, RunLog
 from trajopt.results.status import Status, StatusCode
@@ -293,6 +293,17 @@ def test_derivatives_of_plans_around_an_obstacle_are_a_setting(method):
         logs.append(simulate(setup(config)))
     assert all(solve.success for log in logs for solve in log.solves)
     np.testing.assert_allclose(logs[0].us, logs[1].us, rtol=1e-6, atol=1e-6)
+
+
+def test_the_first_plan_is_not_judged_by_the_place_that_a_moving_obstacle_has_in_the_settings():
+    """The sphere of the settings is in the way; the moving one is far away."""
+    overrides = ["engine='numpy'", "problem.horizon=8", "problem.substeps=1"]
+    config = load_config(CONFIGS / "irb4600_replan.toml", overrides)
+    far = replace(config.replan.obstacle, center=(2.0, 0.0, -3.0))
+    start = setup(replace(config, replan=replace(config.replan, obstacle=far)))
+    plan, goals = start.first_plan, {goal.name: goal for goal in start.task.goals}
+    assert goals[CLEARANCE].missed(plan.xs, plan.times)
+    assert plan.status.code is not StatusCode.GOAL_MISSED
 
 
 @pytest.mark.slow

@@ -56,6 +56,10 @@ class Nearness(NamedTuple):
     warnings: tuple[str, ...] = ()
 
 
+CLEARANCE = "clearance"
+"""Name of the goal to avoid the obstacles of the settings."""
+
+
 def empty_nearness(xs: Array) -> Nearness:
     """Return an empty report, for tasks without obstacles."""
     return Nearness()
@@ -178,7 +182,7 @@ class Task:
         nearness = CachedEvaluation(self.nearness)
         return (
             Goal("end", partial(_end_missed, self.missed), partial(_end_report, self.outcome, self.commands)),
-            Goal("clearance", partial(_penetrations, nearness), partial(_distances, nearness)),
+            Goal(CLEARANCE, partial(_penetrations, nearness), partial(_distances, nearness)),
             Goal("no fall", self.fallen),
         )
 
