@@ -11,8 +11,7 @@ import pytest
 import scipy.sparse as sp
 from click.testing import CliRunner
 
-from dynamics_backends.machine.library import instruction_sets
-from dynamics_backends.machine.library import lanes as library_lanes
+from dynamics_backends.machine.library import instruction_sets, lanes as library_lanes
 from experiments.baselines.cart_pendulum import CartPendulum
 from experiments.cli.main import main
 from experiments.papers import published, registry, report
@@ -25,11 +24,12 @@ from experiments.papers.giftthaler_2017 import (
     slq_gaits,
     torque_derivative,
 )
-from experiments.papers.kudruss_2019 import lifting_convergence
+from experiments.papers.kudruss_2019 import directions_cost, lifting_convergence
 from experiments.papers.method import Method, WrongMethod, ran
 from experiments.papers.singh_2023 import second_order_errors, second_order_growth, tensor_products
 from experiments.papers.study import Claim, Comparison, Outcome, Study
 from problems.robots import load_robot
+from problems.robots.textbook import multi_pendulum
 from trajopt import Status, StatusCode, solve
 from trajopt.solvers.qp.casadi_qp import ActiveSet
 from trajopt.solvers.qp.qp import QP, QPStatus
@@ -299,6 +299,18 @@ def test_constrained_dynamics_by_hand_keep_the_cart_on_its_rail():
 
 
 # -- results of experiments ------------------------------------------------------------------------------------
+
+
+def test_dual_numbers_and_structured_sweeps_are_timed_in_numpy(monkeypatch):
+    """The compiled engine has the same kernel for both."""
+    backends, original = [], directions_cost.make_backend
+    monkeypatch.setattr(
+        directions_cost, "make_backend", lambda *a, **named: backends.append(original(*a, **named)) or backends[-1]
+    )
+    found = directions_cost.derivative_times(multi_pendulum(2), 4, 1)
+    assert {b.name for b in backends} == set(directions_cost.TIMED.values())
+    assert {b.engine for b in backends} == {"numpy"}
+    assert all(set(times) == set(directions_cost.TIMED) for _, times in found.values())
 
 
 def test_inverses_in_loops_are_those_of_the_mass_matrix():
