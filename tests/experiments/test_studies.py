@@ -11,6 +11,7 @@ import pytest
 import scipy.sparse as sp
 from click.testing import CliRunner
 
+from dynamics_backends import environment
 from dynamics_backends.machine.library import instruction_sets, lanes as library_lanes
 from experiments.baselines.cart_pendulum import CartPendulum
 from experiments.cli.main import main
@@ -299,6 +300,20 @@ def test_constrained_dynamics_by_hand_keep_the_cart_on_its_rail():
 
 
 # -- results of experiments ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("module", "name"), [(slq_gaits, "_solve"), (derivative_modes, "_rows")])
+def test_single_thread_experiments_run_on_one_thread(module, name, monkeypatch):
+    monkeypatch.setenv("TRAJOPT_THREADS", "2")
+    threads, original = [], getattr(module, name)
+
+    def noted(*given):
+        threads.append(environment.threads())
+        return original(*given)
+
+    monkeypatch.setattr(module, name, noted)
+    module.run(True)
+    assert set(threads) == {1} and environment.threads() == 2
 
 
 def test_dual_numbers_and_structured_sweeps_are_timed_in_numpy(monkeypatch):

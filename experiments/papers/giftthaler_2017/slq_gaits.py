@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import problems
+from experiments.analysis.environment import with_variable
 from experiments.papers.giftthaler_2017 import DERIVATIVES
 from experiments.papers.method import Method, ran
 from experiments.papers.study import GIFTTHALER, Claim, Comparison, Outcome, times
@@ -48,10 +49,11 @@ SHARES = (0.1, 0.01)
 def run(quick: bool) -> Outcome:
     """Run all solves, one row per iteration. Quick runs: one time step, not divided, with NumPy."""
     rows, ends = [], {}
-    for task in TASKS:
-        for method in METHODS:
-            ends[task] = _solve(task, method, quick)
-            rows += _rows(task, method, ends[task])  # the last method, the closed form, runs to convergence
+    with with_variable("TRAJOPT_THREADS", 1):
+        for task in TASKS:
+            for method in METHODS:
+                ends[task] = _solve(task, method, quick)
+                rows += _rows(task, method, ends[task])  # the last method, the closed form, runs to convergence
     lines = [*_comparisons(rows), *(_convergence(t, s) for t, s in ends.items())]
     clock = "Times are wall-clock times, one method after the other; they include interference from other programs."
     return Outcome(rows, lines, partial(_draw, rows), [f"All: {METHODS['closed form']}. {clock}"])
