@@ -328,6 +328,23 @@ def test_dual_numbers_and_structured_sweeps_are_timed_in_numpy(monkeypatch):
     assert all(set(times) == set(directions_cost.TIMED) for _, times in found.values())
 
 
+def test_planning_methods_take_turns_in_each_scenario(monkeypatch):
+    """Load of other programs then affects all methods."""
+    order = []
+
+    def plans(method, obstacle, threads, seed, quick, replans):
+        order.append(method)
+        row = {"method": method, "obstacle": obstacle, "threads": threads, "seed": seed, "stage": "planning"}
+        return [{**row, "milliseconds": 2.0, "derivatives [ms]": 1.0, "iterations": 3, "solved": method != "Num-Diff"}]
+
+    monkeypatch.setattr(replanning_times, "_plans", plans)
+    outcome = replanning_times.run(False)
+    methods = list(replanning_times.METHODS)
+    assert order == methods * (len(order) // len(methods))
+    assert "80 of 80 (Num-Diff), 0 of 80 (Auto-Diff codegen)" in outcome.remarks[0]
+    assert "derivatives take 1.0, 1.0, 1.0 ms" in outcome.comparisons[0].why
+
+
 def test_inverses_in_loops_are_those_of_the_mass_matrix():
     """Branch-sparse L'L and dense L L' as C loops."""
     model, rng = load_robot("hyq"), np.random.default_rng(6)
