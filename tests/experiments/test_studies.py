@@ -28,7 +28,7 @@ from experiments.papers.giftthaler_2017 import (
 from experiments.papers.kudruss_2019 import directions_cost, lifting_convergence
 from experiments.papers.method import Method, WrongMethod, ran
 from experiments.papers.singh_2023 import second_order_errors, second_order_growth, tensor_products
-from experiments.papers.study import Claim, Comparison, Outcome, Study
+from experiments.papers.study import LANES, Claim, Comparison, Outcome, Study
 from problems.robots import load_robot
 from problems.robots.textbook import multi_pendulum
 from trajopt import Status, StatusCode, solve
@@ -326,6 +326,11 @@ def test_dual_numbers_and_structured_sweeps_are_timed_in_numpy(monkeypatch):
     assert {b.name for b in backends} == set(directions_cost.TIMED.values())
     assert {b.engine for b in backends} == {"numpy"}
     assert all(set(times) == set(directions_cost.TIMED) for _, times in found.values())
+
+
+@pytest.mark.parametrize("name", ["second-order-robots", "jacobian-times", "hessian-times", "derivative-modes"])
+def test_reports_of_times_in_lanes_say_so(name, quick_outcome):
+    assert LANES in quick_outcome(name).remarks
 
 
 def test_planning_methods_take_turns_in_each_scenario(monkeypatch):

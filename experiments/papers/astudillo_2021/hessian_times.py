@@ -27,7 +27,7 @@ from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.trace import trace_expressions
 from experiments.analysis.timing import joined_samples, medians, program_call
 from experiments.baselines.generated_code import generated, matrix
-from experiments.papers.study import ASTUDILLO, Claim, Comparison, Outcome
+from experiments.papers.study import ASTUDILLO, LANES, Claim, Comparison, Outcome
 from problems.robots import load_robot
 
 ca = deferred("casadi")
@@ -49,7 +49,7 @@ def run(quick: bool) -> Outcome:
     """Measure times [us] and count operations. Quick runs: double pendulum."""
     model = load_robot("double_pendulum" if quick else "gen3")
     rows = [row for kind in KINDS for row in _rows(model, kind, quick)]
-    return Outcome(rows, [] if quick else _comparisons(rows), partial(_draw, rows, model.name), [_remark(rows)])
+    return Outcome(rows, [] if quick else _comparisons(rows), partial(_draw, rows, model.name), [_remark(rows), LANES])
 
 
 def _rows(model: Model, kind: str, quick: bool) -> list[dict[str, Any]]:

@@ -25,7 +25,7 @@ from dynamics_backends.rigid_body.model.state import PinocchioConverter
 from dynamics_backends.rigid_body.urdf.loader import URDFWarning
 from experiments.analysis.timing import joined_samples, medians, program_call, samples
 from experiments.baselines.generated_code import generated, interpreted_call
-from experiments.papers.study import ASTUDILLO, Claim, Comparison, Outcome, times
+from experiments.papers.study import ASTUDILLO, LANES, Claim, Comparison, Outcome, times
 from problems.robots import load_robot, robot_path
 
 ca = deferred("casadi")
@@ -62,7 +62,7 @@ def run(quick: bool) -> Outcome:
             seconds = medians([call for call, _ in calls.values()], 3 if quick else 9)
             for (name, (_, knots)), t in zip(calls.items(), seconds, strict=True):
                 rows.append({"robot": ROBOTS[robot], "function": kind, "method": name, "microseconds": 1e6 * t / knots})
-    return Outcome(rows, _comparisons(rows), partial(_draw, rows))
+    return Outcome(rows, _comparisons(rows), partial(_draw, rows), [LANES])
 
 
 def _calls(robot: str, model: Model, kind: str) -> dict[str, tuple[Callable[[], Any], int]]:

@@ -1,6 +1,6 @@
 """Derivative of HyQ's joint accelerations in the joint torques by five methods (Giftthaler et al. 2017, fig. 1).
 
-The lower right 12 x 12 block of M^-1. Num-Diff: forward differences of the articulated-body algorithm, 13 evaluations.
+The lower right 12 x 12 block of M^-1. Num-Diff: 13 times the time of the articulated-body algorithm, as forward differences take.
 Auto-Diff at run time: CasADi's virtual machine on the forward-mode graph. Auto-Diff codegen: the same as C code.
 Analytic, L'L: CRBA and the branch-sparse factor, inverted. Analytic, naive: CRBA and the inverse by a dense L L'.
 

@@ -23,7 +23,7 @@ from dynamics_backends.rigid_body.urdf.loader import URDFWarning
 from experiments.analysis.timing import joined_samples, medians, program_call
 from experiments.baselines.casadi_second_order import first_order_function, second_order_function
 from experiments.baselines.generated_code import generated, interpreted_call
-from experiments.papers.study import SINGH, Claim, Comparison, Outcome, times
+from experiments.papers.study import LANES, SINGH, Claim, Comparison, Outcome, times
 from problems.robots import load_robot
 
 SOURCE = f"{SINGH}, fig. 10 and 19"
@@ -69,7 +69,7 @@ ANOTHER_ROBOT = "another robot: no comparison"
 def run(quick: bool) -> Outcome:
     """Measure all times [us]."""
     rows = [row for name in (QUICK if quick else ROBOTS) for row in _rows(name, quick)]
-    return Outcome(rows, [_comparison(row) for row in rows], partial(_draw, rows), [_remark(rows)])
+    return Outcome(rows, [_comparison(row) for row in rows], partial(_draw, rows), [_remark(rows), LANES])
 
 
 def _rows(name: str, quick: bool) -> list[dict[str, Any]]:
