@@ -13,6 +13,7 @@ from click.testing import CliRunner
 
 from dynamics_backends import environment
 from dynamics_backends.machine.library import instruction_sets, lanes as library_lanes
+from dynamics_backends.protocol import HasPartials
 from experiments.baselines.cart_pendulum import CartPendulum
 from experiments.cli.main import main
 from experiments.papers import published, registry, report
@@ -32,6 +33,8 @@ from experiments.papers.study import LANES, Claim, Comparison, Outcome, Study
 from problems.robots import load_robot
 from problems.robots.textbook import multi_pendulum
 from trajopt import Status, StatusCode, solve
+from trajopt.config.build import build_task
+from trajopt.config.config import load_config
 from trajopt.solvers.qp.casadi_qp import ActiveSet
 from trajopt.solvers.qp.qp import QP, QPStatus
 
@@ -331,6 +334,19 @@ def test_dual_numbers_and_structured_sweeps_are_timed_in_numpy(monkeypatch):
 @pytest.mark.parametrize("name", ["second-order-robots", "jacobian-times", "hessian-times", "derivative-modes"])
 def test_reports_of_times_in_lanes_say_so(name, quick_outcome):
     assert LANES in quick_outcome(name).remarks
+
+
+def test_inverse_dynamics_have_closed_derivatives_in_the_contour_experiment_with_that_method():
+    """The residual of a constraint does not depend on the backend: the experiment replaces it."""
+    config = load_config(contour_times.CONFIGS / "gen3_contour_id.toml", contour_times.QUICK).with_engine("numpy")
+    task = build_task(config)
+    by_ad, closed = (contour_times.with_inverse_dynamics(task, d).ocp.constraints() for d in ("AD", "analytic"))
+    name, rng = contour_times.TORQUES, np.random.default_rng(2)
+    one, other = (next(c.residual for c in found if c.name == name) for found in (by_ad, closed))
+    assert isinstance(other, HasPartials) and not isinstance(one, HasPartials)
+    x, u = rng.standard_normal((16, 1)), rng.standard_normal((8, 1))
+    expected = np.stack(one(x, u, 0.0, {}))
+    np.testing.assert_allclose(other(x[:14], u[:7], 0.0, {}), expected, rtol=0.0, atol=EXACT * np.abs(expected).max())
 
 
 def test_planning_methods_take_turns_in_each_scenario(monkeypatch):

@@ -1,10 +1,11 @@
 """Contour following by NMPC: OCP-FD and OCP-ID with AD and with closed derivatives (Astudillo et al. 2021, fig. 2).
 
 The Kinova Gen3 follows a curve within 1 cm, 16 steps of RK4; controls are torques (OCP-FD) or accelerations with torques bounded
-through inverse dynamics (OCP-ID). SQP with the Hessian of convex-over-nonlinear functions (SCQP), cold start, compiled code on
-one thread, the same QPs for all methods. AD: CasADi's AD of the discrete map. QP solvers: QRQP, CasADi's active-set method, which
-the paper uses; and the interior point of this library, where SQP first tries the active set of the last QP by Newton's method.
-The report has the number of QPs that QRQP solved.
+through inverse dynamics (OCP-ID). SQP with the Hessian of convex-over-nonlinear functions (SCQP), cold start, compiled engine on
+one thread, the same QPs for all methods. AD: CasADi's AD of forward or inverse dynamics, evaluated by this library's tapes; the
+paper has C code. In OCP-ID, inverse dynamics are a constraint, whose derivatives do not depend on the backend: the experiment gives
+it the closed form. QP solvers: QRQP, CasADi's active-set method, which the paper uses; and the interior point of this library,
+where SQP first tries the active set of the last QP by Newton's method. The report has the number of QPs that QRQP solved.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -20,6 +22,8 @@ from typing import Any
 import numpy as np
 
 import problems
+from dynamics_backends.registry import make_backend
+from dynamics_backends.systems.bodies.rigid_body_map import InverseDynamics
 from experiments.analysis.environment import with_variable
 from experiments.analysis.timing import medians
 from experiments.papers.method import Method, ran
@@ -27,6 +31,7 @@ from experiments.papers.study import ASTUDILLO, Claim, Comparison, Outcome
 from trajopt import OCP, Solution
 from trajopt.config.build import build_task, make_ready, solve_task, uncut
 from trajopt.config.config import load_config
+from trajopt.config.task import Task
 from trajopt.solvers.qp.casadi_qp import ActiveSet
 from trajopt.solvers.qp.qp import QP, QPSolution, QPStatus
 
@@ -40,6 +45,8 @@ QUICK = ["problem.horizon=2", "solver.max_iterations=2"]
 PUBLISHED = {"OCP-FD": 1.29, "OCP-ID": 1.09}
 """Published ratio: time with AD / time with closed forms."""
 REPEATS, STAGES = 15, 4
+TORQUES = "torque limits"
+"""Name of the constraint of OCP-ID on the torques."""
 SAME = 1e-6
 """Relative cost difference up to which two optima count as equal."""
 
@@ -87,7 +94,7 @@ def _row(form: str, derivatives: str, qp_solver: str, quick: bool) -> dict[str, 
     overrides = [*own.overrides(), *DEFINITION, *(QUICK if quick else [])]
     config = load_config(CONFIGS / f"{FORMS[form]}.toml", overrides)
     config = config.with_engine("numpy") if quick else config
-    task = build_task(config)
+    task = with_inverse_dynamics(build_task(config), derivatives)
     if not quick:
         make_ready(config, task)
     seconds = []
@@ -102,7 +109,7 @@ def _row(form: str, derivatives: str, qp_solver: str, quick: bool) -> dict[str, 
         "QP solver": solution.meta["options"]["qp_solver"],
         "method": derivatives,
         "milliseconds": 1e3 * median(seconds),
-        "dynamics [us]": 1e6 * _dynamics(task.ocp, solution, 1 if quick else REPEATS),
+        "dynamics [us]": 1e6 * _dynamics(task.ocp, solution, derivatives, 1 if quick else REPEATS),
         "iterations": solution.iterations,
         "QPs by active sets": sum(status is QPStatus.SOLVED for status in results),
         "cost": solution.cost,
@@ -111,12 +118,37 @@ def _row(form: str, derivatives: str, qp_solver: str, quick: bool) -> dict[str, 
     }
 
 
-def _dynamics(ocp: OCP, solution: Solution, turns: int) -> float:
-    """Processor time [s] of the dynamics derivatives at the four stages of RK4 in all time steps."""
+def with_inverse_dynamics(task: Task, derivatives: str) -> Task:
+    """Return the task with torque limits whose residual has closed-form derivatives, for the method "analytic" and OCP-ID.
+
+    The residual of the task is differentiated by AD.
+    """
+    if derivatives != "analytic" or not any(c.name == TORQUES for c in task.ocp.constraints()):
+        return task
+    assert task.ocp.model is not None
+    closed = InverseDynamics(task.ocp.model)
+    phases = tuple(
+        replace(p, constraints=tuple(replace(c, residual=closed) if c.name == TORQUES else c for c in p.constraints))
+        for p in task.ocp.phases
+    )
+    return replace(task, ocp=replace(task.ocp, phases=phases))
+
+
+def _dynamics(ocp: OCP, solution: Solution, derivatives: str, turns: int) -> float:
+    """Processor time [s] of the derivatives of forward or inverse dynamics in an iteration.
+
+    OCP-FD: at the four stages of RK4 in all time steps. OCP-ID: at all knots.
+    """
     sampling = ocp.phases[0].dynamics.sampling
-    assert sampling is not None  # both forms sample a system
-    xs, us = np.repeat(solution.xs[:-1], STAGES, axis=0), np.repeat(solution.us, STAGES, axis=0)
-    return medians([partial(sampling.backend.jacobians, xs, us)], turns)[0]
+    assert sampling is not None and ocp.model is not None  # both forms sample a system of a robot
+    xs, us, backend = solution.xs[:-1], solution.us, sampling.backend
+    if any(c.name == TORQUES for c in ocp.constraints()):
+        n = ocp.model.nv
+        backend = make_backend(InverseDynamics(ocp.model), DERIVATIVES[derivatives], engine=backend.engine)
+        xs, us = xs[:, : 2 * n], us[:, :n]
+    else:
+        xs, us = np.repeat(xs, STAGES, axis=0), np.repeat(us, STAGES, axis=0)
+    return medians([partial(backend.jacobians, xs, us)], turns)[0]
 
 
 def _comparison(rows: list[dict[str, Any]], form: str, qp_solver: str) -> Comparison:
