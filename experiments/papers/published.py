@@ -132,7 +132,7 @@ def _giftthaler() -> Iterable[Figure]:
         yield Figure(paper, f"{task}: iterations of SLQ", "15 to 50", "slq-gaits")
     yield Figure(paper, "planning, 1 threads: Num-Diff / Auto-Diff", "2 x", "replanning-times")
     yield Figure(paper, "IPOPT iterations of replanning", "13 to 15", "replanning-times")
-    yield Figure(paper, "replanning with generated derivatives, longest", "below 50 ms", "replanning-times")
+    yield Figure(paper, "replanning with exact derivatives, longest", "below 50 ms", "replanning-times")
     yield Figure(paper, "the arm keeps clear of the sphere", "shown on the robot", "avoiding-arm")
     why = "another robot and processor, horizon of 0.5 s; our replanning rates: python -m experiments.benchmark_replanning"
     yield Figure(paper, "NMPC of a later paper (Neunert 2018)", "up to 190 Hz", None, why)

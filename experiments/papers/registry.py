@@ -30,7 +30,7 @@ PAPERS = {
     "giftthaler_2017": {
         "torque-derivative": "derivative of HyQ's accelerations in the torques by five methods (Giftthaler 2017, fig. 1)",
         "derivative-modes": "HyQ's derivatives by differences, forward and reverse AD (Giftthaler 2017, fig. 2, eq. 12-15)",
-        "slq-gaits": "SLQ on HyQ's trot and gallop with numeric and generated derivatives (Giftthaler 2017, fig. 3)",
+        "slq-gaits": "SLQ on HyQ's trot and gallop with numeric, automatic and closed-form derivatives (Giftthaler 2017, fig. 3)",
         "replanning-times": "planning and replanning of an arm by multiple shooting (Giftthaler 2017, fig. 5)",
         "avoiding-arm": "images of an arm that avoids a moving sphere (Giftthaler 2017, fig. 6)",
     },

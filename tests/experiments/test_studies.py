@@ -362,7 +362,7 @@ def test_planning_methods_take_turns_in_each_scenario(monkeypatch):
     outcome = replanning_times.run(False)
     methods = list(replanning_times.METHODS)
     assert order == methods * (len(order) // len(methods))
-    assert "80 of 80 (Num-Diff), 0 of 80 (Auto-Diff codegen)" in outcome.remarks[0]
+    assert "80 of 80 (Num-Diff), 0 of 80 (Auto-Diff)" in outcome.remarks[0]
     assert "derivatives take 1.0, 1.0, 1.0 ms" in outcome.comparisons[0].why
 
 

@@ -2,10 +2,10 @@
 
 DERIVATIVES = {
     "Num-Diff": "forward_difference",
-    "Auto-Diff codegen": "casadi_ad",
+    "Auto-Diff": "casadi_ad",
     "closed form": "analytic",
 }
-"""The paper's names of derivative methods -> backends of this library."""
+"""Derivative method -> backend of this library. Auto-Diff is C code in the paper, and a tape in this library."""
 QUICK_REPLANNING = [
     "problem.horizon=2",
     "problem.substeps=1",

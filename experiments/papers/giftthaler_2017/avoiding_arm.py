@@ -34,7 +34,7 @@ METHOD = Method(
     "casadi_ad",
     {"max_iterations": 200, "gradient_tolerance": 1e-4, "constraint_tolerance": 1e-5},
 )
-"""IPOPT with first derivatives by generated AD code, as in the paper, which does not name its Hessian; ours has the closed form."""
+"""IPOPT with first derivatives by AD, as in the paper, which does not name its Hessian; ours has the closed form."""
 DEFINITION = [
     "problem.horizon=20",
     "problem.dt=0.25",

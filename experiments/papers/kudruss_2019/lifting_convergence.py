@@ -1,7 +1,7 @@
 """SQP on the lifting problem with exact and finite-difference derivatives (Kudruss, Manns, Kirches 2019, fig. 3).
 
 A human bends to a box and lifts it, with loads of 0, 5 and 15 kg. The plot shows the distance of each iterate from the last,
-|x_k - x*|_2 over states and controls of all knots. AD: dual numbers; FD: forward differences, both for first derivatives. Second
+|x_k - x*|_2 over states and controls of all knots. AD: forward mode; FD: forward differences, both for first derivatives. Second
 derivatives of the Lagrangian are the closed form in both. Iterate k is the start of iteration k. The paper's text names neither the
 loads, the Hessian nor the tolerances of its SQP method. Its human model is not public; ours merges published body segments. Quick
 runs: a short motion with few knots and few iterations.
