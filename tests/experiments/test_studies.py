@@ -18,7 +18,7 @@ from experiments.baselines.cart_pendulum import CartPendulum
 from experiments.cli.main import main
 from experiments.papers import published, registry, report
 from experiments.papers.astudillo_2021 import contour_times
-from experiments.papers.beyond import local_convergence, peer_solves, peers
+from experiments.papers.beyond import local_convergence, peer_solves, peers, solver_matrix
 from experiments.papers.giftthaler_2017 import (
     avoiding_arm,
     derivative_modes,
@@ -347,6 +347,15 @@ def test_inverse_dynamics_have_closed_derivatives_in_the_contour_experiment_with
     x, u = rng.standard_normal((16, 1)), rng.standard_normal((8, 1))
     expected = np.stack(one(x, u, 0.0, {}))
     np.testing.assert_allclose(other(x[:14], u[:7], 0.0, {}), expected, rtol=0.0, atol=EXACT * np.abs(expected).max())
+
+
+def test_the_solver_matrix_names_hessians_of_steps_only():
+    common = {"problem": "p", "solver": "sqp", "engine": "compiled", "solved": True, "milliseconds": 1.0, "cost": 1.0}
+    rows = [
+        {**common, "derivatives": "analytic", "hessian": "exact", "iterations": 5},
+        {**common, "derivatives": "central_difference", "hessian": "auto", "iterations": 0},
+    ]
+    assert not any("Hessian" in remark for remark in solver_matrix._remarks(rows))
 
 
 def test_planning_methods_take_turns_in_each_scenario(monkeypatch):

@@ -115,7 +115,8 @@ def _remarks(rows: list[dict[str, Any]]) -> list[str]:
             + (f"; not converged: {short}." if short else ".")
         )
     for solver in dict.fromkeys(r["solver"] for r in ran_rows):
-        found = {r["derivatives"]: r["hessian"] for r in ran_rows if r["solver"] == solver}
+        stepped = (r for r in ran_rows if r["solver"] == solver and r["iterations"])  # the Hessian of no step is unknown
+        found = {r["derivatives"]: r["hessian"] for r in stepped}
         if len(set(found.values())) > 1:
             by_hessian = [
                 f"{h} with {', '.join(d for d in found if found[d] == h)}" for h in dict.fromkeys(found.values())
