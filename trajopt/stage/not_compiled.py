@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache, wraps
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
-from dynamics_backends.protocol import DynamicsBackend, MissingCapability
+from dynamics_backends.protocol import DynamicsBackend, HasPartials, MissingCapability, unwrapped
 from trajopt.problem.constraints import Constraint
 from trajopt.problem.ocp import OCP
 from trajopt.problem.terms import CostTerm
@@ -169,7 +169,19 @@ def _log_once(text: str) -> None:
 def explanation(ocp: OCP, phase: int, reason: Exception, what: str = "") -> NotCompiled:
     """Return the report on a phase, or its part ``what``, that is not compiled, with the reason and a remedy ("" if not known)."""
     part = f"{what or WHOLE} of phase {phase} of {ocp.name!r}"
-    return NotCompiled(part, explained(ocp, phase, reason), _REMEDIES.get(type(reason).__name__, ""))
+    remedy = _REMEDIES.get(type(reason).__name__, "")
+    if remedy and _is_of_closed_dynamics(ocp, phase, str(reason)):
+        remedy = "choose backend = 'analytic': these dynamics have closed-form derivatives"
+    return NotCompiled(part, explained(ocp, phase, reason), remedy)
+
+
+def _is_of_closed_dynamics(ocp: OCP, phase: int, text: str) -> bool:
+    """True if a text is about dynamics that have analytic derivatives and another backend."""
+    sampling = ocp.phases[phase].dynamics.sampling
+    if sampling is None or sampling.backend.name == "analytic":
+        return False
+    system = unwrapped(sampling.backend.map)
+    return isinstance(system, HasPartials) and text.startswith(f"{type(system).__name__} takes")
 
 
 def explained(ocp: OCP, phase: int, reason: Exception) -> str:

@@ -25,6 +25,7 @@ from trajopt.stage.compiled.compiled_end import CompiledEnd
 from trajopt.stage.compiled.compiled_stages import CompiledStages
 from trajopt.stage.evaluation import Direction, StageEvaluator
 from trajopt.stage.evaluators import evaluator_for
+from trajopt.stage.not_compiled import explanation
 from trajopt.stage.numpy_stages import NumpyStages
 
 each_scheme = pytest.mark.parametrize("scheme", SCHEMES)
@@ -168,8 +169,10 @@ def test_dynamics_too_long_to_compile_stay_in_numpy(monkeypatch):
     dynamics = SampledSystem(make_backend(FreeBody(pendulum()), "forward_ad", engine="compiled"), "euler")
     ocp = OCP.single_phase(dynamics, np.zeros(4), 3, 0.1, [control_cost(2)])
     assert all(isinstance(stages, NumpyStages) for stages in evaluator_for(ocp).stages)
-    with pytest.raises(TooLong, match="FreeBody takes .* operations; the limit is 15"):
+    with pytest.raises(TooLong, match="FreeBody takes .* operations; the limit is 15") as long:
         compiled_evaluator(ocp)
+    assert explanation(ocp, 0, long.value).remedy.startswith("choose backend = 'analytic'")
+    assert explanation(ocp, 0, TooLong("the running cost takes 99 operations")).remedy.startswith("simplify it")
 
 
 @pytest.mark.parametrize("kind", SHOOTING)
