@@ -115,7 +115,7 @@ def _remarks(rows: list[dict[str, Any]]) -> list[str]:
             + (f"; not converged: {short}." if short else ".")
         )
     for solver in dict.fromkeys(r["solver"] for r in ran_rows):
-        stepped = (r for r in ran_rows if r["solver"] == solver and r["iterations"])  # the Hessian of no step is unknown
+        stepped = (r for r in ran_rows if r["solver"] == solver and r["iterations"])  # else no Hessian was used
         found = {r["derivatives"]: r["hessian"] for r in stepped}
         if len(set(found.values())) > 1:
             by_hessian = [
