@@ -130,6 +130,10 @@ def _comparisons(rows: list[dict[str, Any]]) -> list[Comparison]:
                     f"mean over robots whose AD was compiled ({each}); over five robots in the paper",
                 )
             )
+        small = {r: closed[r] / by_method[r, kind, "value"] for r in robots if "replaced" not in r}
+        each = ", ".join(f"{r} {times(ratio)}" for r, ratio in small.items())
+        what = f"J_{kind}: closed form / {kind}, at most 7 joints"
+        lines.append(Comparison(what, "comparable", each, (), "the paper shows it in a plot only"))
         native = {r: by_method[r, kind, "Pinocchio"] / closed[r] for r in robots if (r, kind, "Pinocchio") in by_method}
         if native:
             ratio = float(np.mean(list(native.values())))
