@@ -35,8 +35,8 @@ generates this page from the reports of `trajopt experiment NAME`.
 
 The machine is a virtual machine of two cores shared with other programs. Times are medians over rounds of one run;
 published times are from other processors. Each report has its date, its processor and the load. With more running
-processes than cores, wall-clock times (iterations of SLQ, plans of the arm) are several times as long as on an idle
-machine; processor times and ratios within a run are less affected.
+processes than cores, wall-clock times (plans of the arm) are several times as long as on an idle machine; processor
+times and ratios within a run are less affected.
 
 A row is **worse** or **different** if one of its published statements does not hold in our run; the row names the statement.
 Different: the result differs, but is not worse. Rows without a statement are not counted.

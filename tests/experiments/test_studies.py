@@ -1,6 +1,7 @@
 """Experiments: quick runs, methods, reports, and hand-derived derivatives."""
 
 import csv
+import itertools
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -356,6 +357,14 @@ def test_the_solver_matrix_names_hessians_of_steps_only():
         {**common, "derivatives": "central_difference", "hessian": "auto", "iterations": 0},
     ]
     assert not any("Hessian" in remark for remark in solver_matrix._remarks(rows))
+
+
+def test_iterations_of_slq_are_timed_by_the_processor(monkeypatch):
+    """The wall-clock time of an iteration depends on other programs."""
+    clock = itertools.count()
+    monkeypatch.setattr(slq_gaits, "time", SimpleNamespace(process_time=lambda: float(next(clock))))
+    solution, seconds = slq_gaits._solve("trot", "closed form", True)
+    assert seconds == [1.0] * len(solution.history)
 
 
 def test_planning_methods_take_turns_in_each_scenario(monkeypatch):
