@@ -521,6 +521,16 @@ def test_a_step_that_fails_has_no_order(after, order, monkeypatch):
     assert local_convergence.fitted_order(None, None, "ddp", {}, 1e-2) == pytest.approx(order, nan_ok=True)
 
 
+@pytest.mark.parametrize("label", ["DDP, newton", "DDP, true"])
+def test_ddp_converges_quadratically_with_control_bounds(label):
+    """The barrier of the filter method would move the start of each iteration away from the solution."""
+    make, size = local_convergence.PROBLEMS["cart-pole"]
+    ocp = make()
+    best = solve(ocp, None, {"shooting": "single", "gradient_tolerance": 1e-13, "kkt_tolerance": 1e-16}, solver="ddp")
+    before, after = local_convergence.iteration_errors(ocp, best, *local_convergence.SOLVERS[label], size, 1)
+    assert np.isfinite(ocp.u_upper).any() and after < 10.0 * before**2
+
+
 def test_a_solve_that_ends_elsewhere_is_no_comparison_of_the_same_optimum():
     same, other = (peer_solves._row("reach", "peer", 2.0, 6.0, apart) for apart in (1e-9, 1e-3))
     assert same["what"] == "whole solve" and "another optimum" in other["what"]

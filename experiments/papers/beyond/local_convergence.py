@@ -4,7 +4,8 @@ DDP solves each problem to rounding level. Each solver then iterates from starts
 unchanged states, which leaves defects. SQP starts with the multipliers of the solution. The error is |u - u*|_max / |u*|_max. The
 order is the slope of log e_1 against log e_0 over several distances; the plot shows the errors of all iterations from the farthest
 start. In theory, DDP is quadratic, with and without the curvature of the step along the defects, and so is SQP with the exact
-Hessian. SLQ omits second derivatives of the dynamics and is linear.
+Hessian. SLQ omits second derivatives of the dynamics and is linear. Each iteration is a solve of its own. DDP therefore uses the
+merit function: its filter method begins with a barrier for control bounds, which moves the start away from the solution.
 """
 
 from __future__ import annotations
@@ -42,8 +43,8 @@ LEGS = [-0.2, 0.723, -1.458] * 2 + [-0.2, -0.723, 1.458] * 2
 """HyQ's joints in its stance [rad]."""
 SOLVERS: dict[str, tuple[str, dict[str, Any]]] = {
     "SLQ": ("slq", {"hessian": "gauss_newton"}),
-    "DDP, newton": ("ddp", {"hessian": "exact", "curvature": "newton", "switch": 1.0}),
-    "DDP, true": ("ddp", {"hessian": "exact", "curvature": "true", "switch": 1.0}),
+    "DDP, newton": ("ddp", {"hessian": "exact", "globalization": "merit", "curvature": "newton", "switch": 1.0}),
+    "DDP, true": ("ddp", {"hessian": "exact", "globalization": "merit", "curvature": "true", "switch": 1.0}),
     "SQP, exact": ("sqp", {"hessian": "exact"}),
 }
 """Label -> solver and options."""
