@@ -140,13 +140,13 @@ static void reflect_knots(const ipm_condensed *c, long N, long first, long end, 
     }
 }
 
+/* Factor the system with a shift `shift`, and soft dynamics if soft > 0; returns the knot that is not positive definite, or -1. */
 EXPORT long ipm_factor_damped(ipm_system *o, double shift, double soft)
 {
     o->matrices->shift = shift, o->matrices->soft = soft;
     return elq_factor(o->matrices, o->factors);
 }
 
-/* Factor the system with a shift `damping`, and soft dynamics if soft > 0; returns the knot that is not positive definite, or -1. */
 /* Factor the system with the first shift of a growing series that makes it positive definite; returns 0 if none does. */
 static int factor_shifted(ipm_system *o)
 {
