@@ -96,11 +96,9 @@ def _named(batch: Batch) -> Iterator[tuple[str, Array]]:
 
 
 def _values(ocp: OCP) -> Iterator[tuple[str, Array]]:
-    """Yield the name and value of x0, start, time steps, bounds and parameters of one problem, without weights of terms."""
+    """Yield the name and value of x0, start, time steps, bounds, weights and parameters of one problem."""
     yield "x0", ocp.x0
     yield "start", np.asarray(ocp.start, float)
     yield from (("dt", phase.dt) for phase in ocp.phases)
     yield from ((key, bound) for key in UNLIMITED[:2] if (bound := getattr(ocp, key)) is not None)
-    for owner, key, value in named_values(ocp):
-        if key != "weight":
-            yield f"{owner}.{key}", np.asarray(value, float)
+    yield from ((f"{owner}.{key}", np.asarray(value, float)) for owner, key, value in named_values(ocp))

@@ -125,6 +125,16 @@ def test_times_that_are_no_numbers_are_named(name):
     assert np.isfinite(found.cost[[0, 2]]).all()
 
 
+def test_a_parameter_of_dynamics_may_be_called_weight():
+    step = to.SampledSystem(to.FunctionMap(lambda x, u, t, p: [x[1], u[0] / p["weight"][0]], 2, 1), "rk4")
+    good, bad = (
+        to.OCP.single_phase(step, [1.0, 0.0], 5, 0.1, [to.control_cost(1)], parameters={"weight": np.array([weight])})
+        for weight in (1.0, np.nan)
+    )
+    found = to.solve_batch([good, bad], solver="slq", check=False)
+    assert found.status[0].success and "in dynamics.weight of problem 1." in found.messages[1]
+
+
 @pytest.mark.parametrize("solver", ["slq", "fddp", "ddp"])
 def test_constraints_that_are_not_finite_are_named_at_once(solver):
     """A division by zero in one of three problems, with augmented Lagrangians, in lanes and in single solves."""
