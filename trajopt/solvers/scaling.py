@@ -361,19 +361,25 @@ class _Samples:
         zero is the largest value.
         """
         n, m, one = self.ocp.manifold.nx, self.ocp.nu, np.eye(self.ocp.manifold.nx)
-        by_state: list[Array] = []
-        by_control: list[list[Array]] = [[] for _ in units]
-        for parts in self._expansions(SPREAD * states, [SPREAD * u for u in units], shrink):
-            X, moved, direct = one, np.zeros((n, n)), np.zeros((n, n))
-            for i, phase in enumerate(self.ocp.phases):
-                U, by_phase, directly = np.zeros((3, n, m))
-                for A, B in zip(parts[i].A, parts[i].B, strict=True) if phase.dynamics.takes_time else ():
-                    X, U = A @ X, A @ U + B
-                    moved, by_phase = np.maximum(moved, np.abs(X - one)), np.maximum(by_phase, np.abs(U))
-                    direct, directly = direct + np.abs(A - one), directly + np.abs(B)
-                by_control[i].append(np.minimum(by_phase, directly))
-            by_state.append(np.minimum(moved, direct))
-        return _typical(by_state, (n, n)), [_typical(B, (n, m)) for B in by_control]
+        expansions = list(self._expansions(SPREAD * states, [SPREAD * u for u in units], shrink))
+        X, moved, direct = np.tile(one, (len(expansions), 1, 1)), np.zeros((n, n)), np.zeros((n, n))
+        by_control: list[Array] = []
+        for i, phase in enumerate(self.ocp.phases):
+            if not phase.dynamics.takes_time:
+                by_control.append(np.zeros((len(expansions), n, m)))
+                continue
+            A, B = (np.stack([getattr(parts[i], key) for parts in expansions], axis=1) for key in ("A", "B"))
+            motion = [np.concatenate([X, np.zeros((len(X), n, m))], axis=2)]
+            # derivatives by the first state and the controls, of all motions at once
+            for a, b in zip(A, B, strict=True):
+                motion.append(a @ motion[-1])
+                motion[-1][:, :, n:] += b
+            X, along = motion[-1][:, :, :n], np.array(motion)
+            moved = np.maximum(moved, np.abs(along[:, :, :, :n] - one).max(axis=0))
+            direct = direct + np.abs(A - one).sum(axis=0)
+            by_control.append(np.minimum(np.abs(along[:, :, :, n:]).max(axis=0), np.abs(B).sum(axis=0)))
+        by_state = np.broadcast_to(np.minimum(moved, direct), X.shape)
+        return _typical([*by_state], (n, n)), [_typical([*of_phase], (n, m)) for of_phase in by_control]
 
     def gradients(self, states: Array, units: list[Array]) -> tuple[float, dict[str, Array]]:
         """Return the factors of the cost and of the rows, by the names of their multipliers; states, units: factors.

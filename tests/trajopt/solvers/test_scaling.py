@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import trajopt as to
-from trajopt.solvers.scaling import scaling_of
+from trajopt.solvers.scaling import SPREAD, _Samples, _typical, scaling_of
 
 MU, RADIUS = 3.986e14, 7e6
 SPEED = np.sqrt(MU / RADIUS)
@@ -162,6 +162,29 @@ def test_checks_of_motions_in_batches_are_those_of_scaled_numbers():
     alone = to.solve(ocp, guess, solver="ipm")
     assert alone.status.code is to.StatusCode.DOES_NOT_HOLD and set(found.status) == {found.status[0]}
     assert found.status[0].code is to.StatusCode.DOES_NOT_HOLD
+
+
+@pytest.mark.parametrize("free", [False, True])
+def test_slopes_are_those_of_linearized_motions(free):
+    """Of the first state and of constant controls, motion by motion and step by step; a stage of durations takes no time."""
+    ocp, guess = transfer()
+    if free:
+        timed = to.free_time(ocp, (1e3, 1e4))
+        ocp, guess = timed.ocp, timed.with_durations(guess)
+    samples = _Samples(ocp, guess)
+    n, m, states, units = ocp.manifold.nx, ocp.nu, np.abs(guess.xs).max(axis=0), [np.ones(ocp.nu) for _ in ocp.phases]
+    by_state, by_control = samples.slopes(states, units, 1e-2)
+    of_state, of_control = [], []
+    for parts in samples._expansions(SPREAD * states, [SPREAD * u for u in units], 1e-2):
+        A, B, X, U = parts[-2].A, parts[-2].B, [np.eye(n)], [np.zeros((n, m))]
+        for a, b in zip(A, B, strict=True):
+            X.append(a @ X[-1])
+            U.append(a @ U[-1] + b)
+        of_state.append(np.minimum(np.abs(np.array(X) - np.eye(n)).max(axis=0), np.abs(A - np.eye(n)).sum(axis=0)))
+        of_control.append(np.minimum(np.abs(U).max(axis=0), np.abs(B).sum(axis=0)))
+    np.testing.assert_allclose(by_state, _typical(of_state, (n, n)), rtol=1e-9)
+    np.testing.assert_allclose(by_control[-1], _typical(of_control, (n, m)), rtol=1e-9)
+    assert len(by_control) == 1 + free and not (free and by_control[0].any())
 
 
 def test_durations_of_batches_are_those_of_the_problem():
