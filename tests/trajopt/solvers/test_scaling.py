@@ -162,6 +162,10 @@ def test_checks_of_motions_in_batches_are_those_of_scaled_numbers():
     alone = to.solve(ocp, guess, solver="ipm")
     assert alone.status.code is to.StatusCode.DOES_NOT_HOLD and set(found.status) == {found.status[0]}
     assert found.status[0].code is to.StatusCode.DOES_NOT_HOLD
+    for of_batch in found.meta["replays"]:  # amounts, however, in the units of the problem
+        for key, deviation in alone.meta["replay"].items():
+            assert of_batch[key]["amount"] == pytest.approx(deviation["amount"], rel=1e-3)
+    assert alone.meta["replay"]["gains"]["sentence"] in found.status[0].message
 
 
 @pytest.mark.parametrize("free", [False, True])

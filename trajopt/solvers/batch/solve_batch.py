@@ -56,7 +56,7 @@ def solve_batch(
 
     The exception is "auto", which tries no coarse time grids here for problems solved together. Statuses cover feasibility and
     optimality as the solver measures them; with ``replay`` the motions and goals, too. If the first problem is scaled, the others
-    are scaled like it.
+    are scaled like it; else only single solves scale their problems.
 
     ocp: the problem whose values change, a :class:`~trajopt.solvers.problem_batch.Batch`, or a list of problems. batch: the
     values that differ, as for a Batch. guess: one guess for all problems, stacked arrays (n, N + 1, nx) and (n, N, nu), or a list
@@ -117,8 +117,11 @@ def solve_batch(
         found = _solved(scaled, start, name, chosen, report, gains=with_gains, threads=threads)
         found = _with_goal_tolerance(scaled, start, found, name, chosen, gains=with_gains, threads=threads)
         found = _with_statuses(scaled, start, _with_times(scaled, found), chosen)
-        found = _with_motions_checked(scaled, found, chosen) if replay else found
-        return found if scaling is None else _in_units(scaling, valid, found)
+        checked = _with_motions_checked(scaled, found, chosen) if replay else found
+        if scaling is None:
+            return checked
+        checked = _in_units(scaling, valid, checked)
+        return _with_amounts(valid, checked, found.status, chosen) if replay else checked
 
     with_gains = gains or replay
     with deferred_interrupts():
@@ -201,6 +204,19 @@ def _with_motions_checked(batch: Batch, found: BatchSolution, options: Any) -> B
         "seconds": found.meta["seconds"] + time.perf_counter() - began,
     }
     return replace(found, status=tuple(status), meta=meta)
+
+
+def _with_amounts(batch: Batch, found: BatchSolution, solved: Sequence[Status], options: Any) -> BatchSolution:
+    """Return checked solutions of scaled problems with the amounts of the checks in the units of the batch.
+
+    These are those in messages, meta["replays"] and meta["findings"]; the status codes are those of the scaled numbers. solved:
+    statuses before the checks. options: of the solver.
+    """
+    own, status = _with_motions_checked(batch, replace(found, status=tuple(solved)), options), list(found.status)
+    for i, (first, in_units) in enumerate(zip(solved, own.status, strict=True)):
+        if first.success and in_units.code is status[i].code:
+            status[i] = replace(in_units, message=f"{in_units.message} {SCALED}")
+    return replace(own, status=tuple(status))
 
 
 def _without_steps_back(callback: BatchCallback, count: int) -> Callable[[int], None]:
