@@ -189,27 +189,28 @@ def not_finite(plan: Plan | Solution) -> str | None:
 
 
 def require_same_names(plan: Plan | Solution, ocp: OCP) -> None:
-    """Raise ValueError if a plan is known to be of another robot than a problem, or to have other states or controls."""
+    """Raise ValueError if a plan is known to be of another robot than a problem, or to have other states or controls.
+
+    Controls may be those of any phase, since plans of a horizon may have the last phases only.
+    """
     if isinstance(plan, Plan):
         known = {} if plan.problem is None else _names(plan.problem)
     else:
-        names, robot = (
-            ((f"{kind}s", plan.meta.get(f"{kind}_names")) for kind in ("state", "control")),
-            plan.meta.get("model"),
-        )
-        known = {"robot": (robot or {}).get("name"), **dict(names)}
+        robot = (plan.meta.get("model") or {}).get("name")
+        states, controls = (plan.meta.get(f"{kind}_names") for kind in ("state", "control"))
+        known = {"robot": [robot], "states": [states], "controls": [controls]}
     for kind, own in _names(ocp).items():
-        given = known.get(kind)
-        if given is not None and own is not None and (given if kind == "robot" else tuple(given)) != own:
-            one, other = (value if kind == "robot" else ", ".join(value) for value in (given, own))
+        given = [value if kind == "robot" else tuple(value) for value in known.get(kind, ()) if value is not None]
+        if given and None not in own and not set(given) & set(own):
+            one, other = (value if kind == "robot" else ", ".join(value) for value in (given[0], own[0]))
             remedy = "solve this problem with that plan as the guess, and pass the solution"
             raise ValueError(f"initial_plan is of another problem, with the {kind} {one} instead of {other}: {remedy}")
 
 
-def _names(ocp: OCP) -> dict[str, Any]:
-    """Names of the robot, None without one, of the states, and of the controls of a problem."""
-    robot = None if ocp.model is None else ocp.model.name
-    return {"robot": robot, "states": ocp.state_names, "controls": ocp.control_names}
+def _names(ocp: OCP) -> dict[str, list[Any]]:
+    """Names of the robot, None without one, of the states, and of the controls of each phase of a problem."""
+    robot, controls = None if ocp.model is None else ocp.model.name, [p.dynamics.control_names for p in ocp.phases]
+    return {"robot": [robot], "states": [ocp.state_names], "controls": [ocp.control_names, *controls]}
 
 
 def warm_start(plan: Plan, ocp: OCP, start: float) -> WarmStart:

@@ -159,6 +159,24 @@ def test_an_initial_plan_is_of_the_same_robot(change, said, tmp_path):
         to.MPC(one, initial_plan=to.constant_guess(one))
 
 
+def test_an_initial_plan_may_be_of_the_last_phases():
+    """Their controls may have other names, as when contacts change."""
+
+    def phase(name):
+        system = to.FunctionMap(lambda x, u, t, p: [x[1], u[0]], 2, 1, control_names=(name,))
+        return to.Phase(to.SampledSystem(system, "rk4"), np.full(5, DT), (to.control_cost(1),))
+
+    ocp = to.OCP((phase("push"), phase("pull")), np.zeros(2), terminal=(to.state_cost(2, [1.0, 0.0]),))
+    last = to.ShrinkingHorizon(ocp)(5 * DT)
+    for other in (last, replace(last, phases=(phase("lift"),))):
+        plan = to.Plan.from_solution(to.solve(other), 5 * DT, other)
+        if other is last:
+            to.MPC(ocp, initial_plan=plan)
+            continue
+        with pytest.raises(ValueError, match="with the controls lift instead of push"):
+            to.MPC(ocp, initial_plan=plan)
+
+
 def test_the_age_of_the_last_measurement_is_known():
     mpc, x = to.MPC(problem(), period=PERIOD, delay=0.02), np.zeros(2)
     ages = [mpc.measurement_age]
