@@ -260,7 +260,7 @@ def scaling_of(ocp: OCP, guess: Guess) -> Scaling | None:
     """Return the scaling of a problem; None if its sizes are moderate, or its parts cannot be scaled.
 
     Those are robots, Lie groups (also SO(2), whose angles jump by whole turns), impacts, discrete maps, compositions,
-    semi-implicit Euler, and user-defined backends.
+    semi-implicit Euler, and user-defined backends. A scaled problem, as of a batch, is not scaled again.
     """
     finite = np.isfinite(guess.xs).all() and np.isfinite(guess.us).all()
     if not (
@@ -297,7 +297,9 @@ def _is_scalable(ocp: OCP) -> bool:
     if not ocp.horizon:
         return False
     sampled = [phase.dynamics.sampling for phase in ocp.phases]
-    if any(s is None or not is_generic(s.backend.map) for s in sampled):
+    if any(
+        s is None or not is_generic(s.backend.map) or isinstance(unwrapped(s.backend.map), ScaledMap) for s in sampled
+    ):
         return False
     jumps = [isinstance(unwrapped(s.backend.map), Durations) for s in sampled if s is not None]
     steps = [type(p.dynamics) is SampledSystem and p.dynamics.scheme in RUNGE_KUTTA for p in ocp.phases]

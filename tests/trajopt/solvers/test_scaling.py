@@ -151,6 +151,26 @@ def test_batches_are_solved_like_single_problems_in_other_units(solver):
         assert alone.status.success and alone.cost == pytest.approx(one.cost, rel=accuracy)
 
 
+@pytest.mark.parametrize("backend", ["forward_ad", "analytic"])
+def test_a_problem_is_scaled_once(backend):
+    """Single solves of a batch solve problems that are scaled like the first one, also one that is much larger."""
+
+    class Mass(to.FunctionMap):
+        def partials(self, x, u, t, p):
+            zero = 0.0 * x[0]
+            fx = [to.stack([zero, zero + 1.0]), to.stack([zero, zero])]
+            return to.Partials(self(x, u, t, p), fx, [to.stack([zero]), to.stack([zero + 5e-5])])
+
+    system = Mass(lambda x, u, t, p: [x[1], u[0] / 2e4], 2, 1)
+    step = to.SampledSystem(to.make_backend(system, backend), "rk4")
+    goal, x0 = to.state_cost(2, [0.0, 0.0]), np.array([[1e6, 0.0], [1e13, 0.0]])
+    ocp = to.OCP.single_phase(step, x0[0], 40, 1.0, [to.control_cost(1, 1e-6)], [goal])
+    found = to.solve_batch(ocp, {"x0": x0}, solver="sqp")
+    assert found.meta["how"] == "one after the other" and found.success.all()
+    assert [message.count("scaled by sizes") for message in found.messages] == [1, 1]
+    np.testing.assert_allclose(found.xs[1], 1e7 * found.xs[0], rtol=1e-6, atol=1.0)
+
+
 def test_checks_of_motions_in_batches_are_those_of_scaled_numbers():
     """A step that is too long for a microgram: its replay deviates by 0.1 micrometers."""
     spring = to.FunctionMap(lambda x, u, t, p: [x[1], (u[0] - x[0]) * 1e9], 2, 1)
