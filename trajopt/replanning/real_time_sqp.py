@@ -54,7 +54,8 @@ from trajopt.stage.evaluators import cached_evaluator
 RESTART = IPMOptions(max_iterations=50)
 """Options of a solve from the state at rest."""
 EXECUTABLE = 1e-3
-"""Largest defect or violation (SI units) of an unfinished complete solve that is executed; the next steps correct it."""
+"""Largest defect or violation (SI units; numbers of the scaled problem if the solve was scaled, see trajopt/solvers/scaling.py) of
+an unfinished complete solve that is executed; the next steps correct it."""
 MAX_PAUSE = 8
 """Maximum number of steps from a failed complete solve to the next one."""
 
