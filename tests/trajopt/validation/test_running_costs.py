@@ -46,6 +46,15 @@ def test_batches_and_checks_afterwards_report_it_too():
     assert "rectangle rule" not in plain.report()
 
 
+def test_costs_that_are_infinite_without_controls_are_not_reported():
+    consumed = to.objective_term("utility", lambda x, u, t, p: [-to.exp(-0.1 * x[1]) * to.log(u[0])], 2, nu=1)
+    capital = to.SampledSystem(to.FunctionMap(lambda x, u, t, p: [0.05 * x[0] - u[0], 1.0], 2, 1), "rk4")
+    end = to.state_bounds(2, [1.0, -np.inf], [1.0, np.inf])
+    ocp = to.OCP.single_phase(capital, [2.0, 0.0], 20, 1.0, [consumed], terminal_constraints=[end], u_lower=1e-3)
+    found = to.solve(ocp, to.constant_guess(ocp, 0.1), solver="ipm")
+    assert found.status.success and "rectangle rule" not in found.report()
+
+
 def test_costs_of_controls_and_of_states_are_not_reported():
     found = to.solve(_cart([to.control_cost(1), to.state_cost(2, [4.0, 0.0], 0.1)]))
     assert found.status.success and "quadrature_error" not in found.meta

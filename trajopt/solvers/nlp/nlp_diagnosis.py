@@ -46,7 +46,8 @@ def cause_of_violation(nlp: Program, w: Array, rollout: Array) -> Cause:
     worst = worst_constraint(nlp, w, np.where([name.startswith(DYNAMICS) for name in nlp.g_names], 0.0, g))
     if worst is not None and worst.violation > APPARENT:
         return Cause(worst, False)
-    simulated = worst_constraint(nlp, rollout, nlp.evaluate(rollout)[1])
+    with np.errstate(all="ignore"):  # the rollout may overflow
+        simulated = worst_constraint(nlp, rollout, nlp.evaluate(rollout)[1])
     found = simulated is not None and np.isfinite(simulated.violation)
     return Cause(simulated, True) if found else Cause(worst, False)
 

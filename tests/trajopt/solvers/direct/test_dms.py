@@ -324,3 +324,14 @@ def test_iterates_that_diverge_do_not_show_an_unbounded_objective():
     )
     found = to.solve(ocp, solver="dms")
     assert found.status.code == "stalled" and "The iterates diverged" in found.status.message
+
+
+def test_a_rollout_that_overflows_names_no_cause():
+    """It would be infinite; no warnings of NumPy either."""
+    unstable = to.SampledSystem(to.FunctionMap(lambda x, u, t, p: [x[0] * x[0] + u[0]], 1, 1), "rk4")
+    below = to.state_bounds(1, -1.0, 3.0)
+    ocp = to.OCP.single_phase(
+        unstable, [2.0], 10, 0.5, [to.control_cost(1)], constraints=[below], u_lower=-1.0, u_upper=1.0
+    )
+    found = to.solve(ocp, solver="dms", check=False)
+    assert found.status.code.value == "locally_infeasible" and "in the rollout" not in found.status.message
