@@ -15,8 +15,9 @@ A problem whose sizes are all moderate is not scaled.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -37,7 +38,6 @@ from trajopt.problem.terms import CostTerm
 from trajopt.results.records import Callback, IterationRecord
 from trajopt.results.solution import LAST_CONTROL, Solution
 from trajopt.solvers.direct.program_parts import evaluated_stages, with_rows
-from trajopt.stage.solver_cache import borrowed
 from trajopt.stage.stages import Knots
 from trajopt.step.integrators import RUNGE_KUTTA
 from trajopt.step.sensitivities import SampledSystem
@@ -58,8 +58,8 @@ PASSES = 4
 SHRINK = 1e-2
 """Factor on the distance of the controls from one of these motions to the next, while it is not known which bounds are loose, and
 for the cost."""
-PARTS = "scaled parts"
-"""Key of the scaled parts of a structure among its workspaces."""
+MOST_PARTS = 256
+"""Maximum number of scaled parts that a thread keeps; the oldest is dropped first."""
 SCALED = "Numbers of the solver are those of the problem scaled by sizes of its states, controls, rows and cost."
 """Sentence for messages."""
 
@@ -84,19 +84,25 @@ class ScaledMap:
         return sm.stack([value[i] * (1.0 / s) for i, s in enumerate(self._out)])
 
 
+class _ThreadParts(threading.local):
+    """Parts of problems, which stay alive because keys contain object ids, and scaled ones by part and factors."""
+
+    def __init__(self) -> None:
+        self.known: dict[Hashable, tuple[Any, Any]] = {}
+
+
+_thread_parts = _ThreadParts()
+
+
 @dataclass(frozen=True)
 class Scaling:
-    """Factors of a problem ``ocp``: states (nx,), controls (N, nu), cost, and rows (nr,) by the name of the multipliers.
-
-    parts: scaled dynamics and residuals by their key; solves of the same structure share them, and so what is prepared for them.
-    """
+    """Factors of a problem ``ocp``: states (nx,), controls (N, nu), cost, and rows (nr,) by the name of the multipliers."""
 
     ocp: OCP
     states: Array
     controls: Array
     cost: float
     rows: Mapping[str, Array]
-    parts: dict[Hashable, Any] = field(default_factory=dict)
 
     # -- to scaled numbers --------------------------------------------------------------------------------------------------
     def problem(self) -> OCP:
@@ -143,11 +149,16 @@ class Scaling:
         return SampledSystem(method, dynamics.scheme, dynamics.substeps)
 
     def _part(self, part: Any, factors: tuple[Array, ...], scaled: Callable[[], Any]) -> Any:
-        """Return the scaled dynamics or residual of a part of the problem: that of an earlier solve, or a new one."""
-        key = id(part), *(f.tobytes() for f in factors)
-        if key not in self.parts:
-            self.parts[key] = scaled()
-        return self.parts[key]
+        """Return the scaled dynamics or residual of a part of the problem: that of an earlier solve, or a new one.
+
+        Problems with equal parts, also those with another number of knots, thus share what is prepared for them.
+        """
+        key, known = (id(part), *(f.tobytes() for f in factors)), _thread_parts.known
+        if key not in known:
+            while len(known) >= MOST_PARTS:
+                del known[next(iter(known))]
+            known[key] = part, scaled()
+        return known[key][1]
 
     def _term(self, term: CostTerm, u: Array) -> CostTerm:
         """Return a scaled cost term."""
@@ -282,9 +293,7 @@ def scaling_of(ocp: OCP, guess: Guess) -> Scaling | None:
     controls = np.empty((ocp.horizon, ocp.nu))
     for k, u in zip(ocp.phase_slices, units, strict=True):
         controls[k] = u
-    with borrowed(ocp) as own:
-        parts = {} if own is None else own.prepared.setdefault(PARTS, {})
-    return Scaling(ocp, states, controls, cost, rows, parts)
+    return Scaling(ocp, states, controls, cost, rows)
 
 
 def _moderate(sizes: Array) -> bool:

@@ -133,6 +133,17 @@ def test_solves_of_one_structure_share_the_scaled_parts():
     assert all(a.residual is b.residual for a, b in parts)
 
 
+def test_shorter_horizons_share_the_scaled_parts():
+    """As in the steps of a shrinking horizon."""
+    ocp, guess = transfer()
+    (phase,) = ocp.phases
+    rest = replace(ocp, phases=(replace(phase, dt=phase.dt[1:]),))
+    scaling = scaling_of(ocp, guess)
+    one, other = scaling.problem(), replace(scaling, ocp=rest, controls=scaling.controls[1:]).problem()
+    assert one.phases[0].dynamics is other.phases[0].dynamics
+    assert one.terms()[0].residual is other.terms()[0].residual
+
+
 @pytest.mark.parametrize("solver", ["auto", "slq", "ddp", "ipm", "sqp"])
 def test_batches_are_solved_like_single_problems_in_other_units(solver):
     """The shooting solvers satisfy constraints to 1e-6 by an augmented Lagrangian."""
