@@ -50,7 +50,9 @@ of x0 and guess below its inverse are no sizes."""
 LOOSE = 100.0
 """Multiple of the size of a state or control from which on a bound is loose."""
 ROUNDED = 1e-10
-"""Goals and references up to this number are zero up to errors of rounding or of an earlier solve."""
+"""Goals and references up to this number are zero up to errors of rounding or of an earlier solve, if other sizes are known."""
+EPS = 1e-15
+"""Goals and references up to this number are always zero up to errors of rounding."""
 SAMPLES, SPREAD = 4, 0.3
 """Number of motions at which derivatives are sampled, and distance of all but the first from the guess, in sizes."""
 PASSES = 4
@@ -437,7 +439,8 @@ def _typical(values: list[Array], shape: tuple[int, int]) -> Array:
 def _sizes(ocp: OCP, guess: Guess, samples: _Samples) -> tuple[Array, list[Array]]:
     """Return the factors of the states (nx,), and of the controls (nu,) of each phase."""
     given = np.maximum(np.abs(ocp.x0), np.abs(guess.xs).max(axis=0))
-    known = np.maximum(np.where(given >= 1.0 / EXTREME, given, 0.0), _goals(ocp))
+    goals = _goals(ocp)
+    known = np.maximum(np.where(given >= 1.0 / EXTREME, given, 0.0), np.where(goals > ROUNDED, goals, 0.0))
     durations = _durations(ocp)
     known[durations] = given[durations]
     guessed = [np.abs(guess.us[k]).max(axis=0) for k in ocp.phase_slices]
@@ -528,7 +531,7 @@ def _goals(ocp: OCP) -> Array:
     for part in parts:
         places, values = _references(part)
         found[list(places)] = np.maximum(found[list(places)], values)
-    return np.where(found > ROUNDED, found, 0.0)
+    return found
 
 
 def _references(part: CostTerm | Constraint) -> tuple[Sequence[int], Array]:

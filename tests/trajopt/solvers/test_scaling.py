@@ -305,6 +305,19 @@ def test_sentences_of_checks_have_the_units_of_the_problem():
     assert found.meta["between_knots"]["amount"] > 1e4
 
 
+@pytest.mark.parametrize("solver", ["auto", "ipm", "slq"])
+def test_a_tiny_goal_is_a_size_if_nothing_else_is_known(solver):
+    """The least heat R q^2 / T of charging a capacitor of 1 pF, in coulombs."""
+    charge = to.SampledSystem(to.FunctionMap(lambda x, u, t, p: [u[0]], 1, 1), "rk4")
+    end = to.state_bounds(1, 1e-12, 1e-12, name="charge")
+    ocp = to.OCP.single_phase(charge, [0.0], 40, 2.5e-10, [to.control_cost(1, weight=2e3)], terminal_constraints=[end])
+    found = to.solve(ocp, solver=solver)
+    assert found.status.success and found.cost / (1e3 * 1e-24 / 1e-8) == pytest.approx(1.0, rel=1e-4)
+    free = to.free_time(ocp, (1e-9, 1e-6), 1e-5)  # the price at which the duration of 10 ns is optimal
+    timed = to.solve(free.ocp, free.with_durations(to.constant_guess(ocp), [5e-8]), solver=solver)
+    assert timed.status.success and timed.duration / 1e-8 == pytest.approx(1.0, rel=1e-3)
+
+
 @pytest.mark.parametrize("tiny", [1e-4, 1e-9, 6e-17])
 def test_tiny_numbers_of_a_start_are_no_sizes(tiny):
     """Perturbations and rounding errors of x0, and of guesses, say nothing on how far states move."""
