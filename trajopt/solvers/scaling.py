@@ -400,11 +400,19 @@ class _Samples:
         Of the gradients of the cost in each state and control of a phase, and in the last state, the one nearest to 1 counts:
         others may be of penalties, regularizations, or controls of little effect.
         """
+        used, rows = self._gradients(states, units, 0.0)
+        if not used:  # a cost of states may be zero at all states of the guess
+            used, rows = self._gradients(states, units, SPREAD)
+        cost = float(np.clip(1.0, min(used), max(used))) if used else 1.0
+        return float(_powers_of_two(cost)), {k: _powers_of_two(v) for k, v in rows.items()}
+
+    def _gradients(self, states: Array, units: list[Array], spread: float) -> tuple[list[float], dict[str, Array]]:
+        """Return the sizes of all gradients of the cost that are not zero, and of the rows; spread: distance of states in sizes."""
         costs: list[list[float]] = []
         rows: dict[str, Array] = {}
         sizes = [*units, np.zeros(0)]
         groups = with_rows(self.ocp)
-        for parts in self._expansions(np.zeros_like(states), [SPREAD * u for u in units], SHRINK):
+        for parts in self._expansions(spread * states, [SPREAD * u for u in units], SHRINK):
             sizes_of_costs: list[float] = []
             for i, (d, u, group) in enumerate(zip(parts, sizes, groups, strict=True)):
                 sizes_of_costs += [size for g, s in ((d.lx, states), (d.lu, u)) for size in np.abs(g * s).sum(axis=0)]
@@ -416,9 +424,7 @@ class _Samples:
                     rows[name] = np.fmax(rows.get(name, 0.0), np.fmax(*by_row))
             costs.append(sizes_of_costs)
         used = [_median(of_part) for of_part in zip(*costs, strict=True)]
-        used = [size for size in used if size > 0.0]
-        cost = float(np.clip(1.0, min(used), max(used))) if used else 1.0
-        return float(_powers_of_two(cost)), {k: _powers_of_two(v) for k, v in rows.items()}
+        return [size for size in used if size > 0.0], rows
 
 
 def _median(values: Sequence[float]) -> float:
@@ -448,6 +454,12 @@ def _sizes(ocp: OCP, guess: Guess, samples: _Samples) -> tuple[Array, list[Array
     if ocp.control_bounds is not None:
         finite = np.max([np.where(np.abs(b) < np.inf, np.abs(b), 0.0) for b in ocp.control_bounds], axis=0)
         bounds = [finite[k].max(axis=0) for k in ocp.phase_slices]
+    moving = slice(0, durations.start)
+    others = [known[moving], _bounds_on_states(ocp)[moving]]
+    for phase, *of_controls in zip(ocp.phases, bounds, guessed, strict=True):
+        others += [] if _sets_durations(phase) else of_controls
+    if not any(v.any() for v in others):
+        known[moving] = np.where(goals > EPS, goals, 0.0)[moving]
     sizes = [known, *(np.where(b > 0.0, b, q) for b, q in zip(bounds, guessed, strict=True))]
     before: list[list[Array]] = []
     while len(before) < PASSES and not (before and all(map(_close, before[-1], sizes))):

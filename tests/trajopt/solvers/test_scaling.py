@@ -318,6 +318,33 @@ def test_a_tiny_goal_is_a_size_if_nothing_else_is_known(solver):
     assert timed.status.success and timed.duration / 1e-8 == pytest.approx(1.0, rel=1e-3)
 
 
+@pytest.mark.parametrize("solver", ["auto", "ddp", "slq", "ipm"])
+def test_a_cost_of_states_that_is_zero_at_the_guess_has_a_size(solver):
+    """Work of a pull through a viscous medium by a spring, against the problem in micrometers and units of 1e-18 J."""
+
+    def pull(length, energy):
+        drag = 1e-8 * length**2 / energy  # [N s / m] in these units
+
+        def move(x, u, t, p):
+            return [100.0 * (x[1] - x[0]), u[0]]
+
+        work = to.objective_term("work", lambda x, u, t, p: [drag * (100.0 * (x[1] - x[0])) ** 2], 2)
+        end = to.state_bounds(2, [1e-6 / length, -np.inf], [1e-6 / length, np.inf], name="end")
+        return to.OCP.single_phase(
+            to.SampledSystem(to.FunctionMap(move, 2, 1), "rk4"),
+            [0.0, 0.0],
+            50,
+            1e-3,
+            [work],
+            quadrature="trapezoidal",
+            terminal_constraints=[end],
+        )
+
+    found, near_one = to.solve(pull(1.0, 1.0), solver=solver), to.solve(pull(1e-6, 1e-18), solver="ipm")
+    assert found.status.success and near_one.status.success
+    assert found.cost / (1e-18 * near_one.cost) == pytest.approx(1.0, rel=1e-4)
+
+
 @pytest.mark.parametrize("tiny", [1e-4, 1e-9, 6e-17])
 def test_tiny_numbers_of_a_start_are_no_sizes(tiny):
     """Perturbations and rounding errors of x0, and of guesses, say nothing on how far states move."""
