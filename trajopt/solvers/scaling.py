@@ -323,10 +323,11 @@ def _is_scalable(ocp: OCP) -> bool:
 
 
 def _has_extremes(ocp: OCP, guess: Guess) -> bool:
-    """True if a number of x0, guess, bounds, references or parameters, or the root of a weight, is extreme: finite, above EXTREME
-    or below its inverse, but not zero.
+    """True if a number of x0, guess, bounds, references or parameters, the duration of a phase, or the root of a weight, is
+    extreme: finite, above EXTREME or below its inverse, but not zero.
     """
     given = [ocp.x0, guess.xs, guess.us, *(b for b in (ocp.u_lower, ocp.u_upper) if b is not None)]
+    given += [phase.dt.sum() for phase in ocp.phases]
     for term in ocp.terms():
         given += [np.sqrt(term.weight), *term.parameters.values()]
     for c in ocp.constraints():

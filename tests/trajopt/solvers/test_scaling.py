@@ -345,6 +345,22 @@ def test_a_cost_of_states_that_is_zero_at_the_guess_has_a_size(solver):
     assert found.cost / (1e-18 * near_one.cost) == pytest.approx(1.0, rel=1e-4)
 
 
+@pytest.mark.parametrize("solver", ["auto", "sqp", "slq"])
+@pytest.mark.parametrize("unit", [1e-10, 1e9])
+def test_very_short_and_very_long_motions(solver, unit):
+    """All numbers but the duration are near 1: rates and controls are large or small. unit: in seconds."""
+
+    def spring(time):
+        step = to.SampledSystem(to.FunctionMap(lambda x, u, t, p: [x[1], u[0] - x[0] / time**2], 2, 1), "rk4")
+        rest = to.state_bounds(2, [0.0, 0.0], [0.0, 0.0], name="rest")
+        running = [to.control_cost(1)]
+        return to.OCP.single_phase(step, [1.0, 0.0], 40, 0.1 * time, running, terminal_constraints=[rest])
+
+    found, near_one = to.solve(spring(unit), solver=solver), to.solve(spring(1.0), solver="ipm")
+    assert found.status.success
+    assert found.cost * unit**3 / near_one.cost == pytest.approx(1.0, rel=1e-3)
+
+
 @pytest.mark.parametrize("tiny", [1e-4, 1e-9, 6e-17])
 def test_tiny_numbers_of_a_start_are_no_sizes(tiny):
     """Perturbations and rounding errors of x0, and of guesses, say nothing on how far states move."""
