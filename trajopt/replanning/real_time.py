@@ -104,7 +104,7 @@ class RealTimePlanner(ABC):
 STEP_LENGTHS = np.array([1.0, 0.5, 0.25, 0.125, 0.0])
 MAX_SHORTENED = 2
 """Number of consecutive shortened steps before the exact Hessian is used; single ones also occur in good runs."""
-MIN_FULL = 5
+MIN_FULL = 20
 """Number of consecutive full steps with the exact Hessian before the Gauss-Newton Hessian is used again."""
 ROUNDING = 1e-12
 """Relative difference of costs below which the longer step is preferred; also the size of costs that are rounding errors, and the
