@@ -45,8 +45,8 @@ from trajopt.step.sensitivities import SampledSystem
 MODERATE = 1e3
 """A problem is scaled if a size is above this number or below its inverse; a cost above its square."""
 EXTREME = 100.0
-"""Sizes are computed only if a number of the problem is above this number or below its inverse; a weight above its square. Numbers
-of x0 and guess below its inverse are no sizes."""
+"""Sizes are computed only if a number of the problem is above this number or below its inverse, or all weights are above its square
+or below the inverse of that. Numbers of x0 and guess below its inverse are no sizes."""
 LOOSE = 100.0
 """Multiple of the size of a state or control from which on a bound is loose."""
 ROUNDED = 1e-10
@@ -323,17 +323,29 @@ def _is_scalable(ocp: OCP) -> bool:
 
 
 def _has_extremes(ocp: OCP, guess: Guess) -> bool:
-    """True if a number of x0, guess, bounds, references or parameters, the duration of a phase, or the root of a weight, is
-    extreme: finite, above EXTREME or below its inverse, but not zero.
+    """True if a number of the problem, or the duration of a phase, is extreme: above EXTREME or below its inverse, but not zero.
+
+    Small numbers of x0 and guess do not count. Roots of weights count if all are extreme: costs with a moderate weight of moderate
+    numbers have a moderate gradient.
     """
-    given = [ocp.x0, guess.xs, guess.us, *(b for b in (ocp.u_lower, ocp.u_upper) if b is not None)]
-    given += [phase.dt.sum() for phase in ocp.phases]
-    for term in ocp.terms():
-        given += [np.sqrt(term.weight), *term.parameters.values()]
+    motion = _sizes_in([ocp.x0, guess.xs, guess.us])
+    given = [*(b for b in (ocp.u_lower, ocp.u_upper) if b is not None), *(phase.dt.sum() for phase in ocp.phases)]
+    given += [value for term in ocp.terms() for value in term.parameters.values()]
     for c in ocp.constraints():
         given += [c.lower, c.upper, *c.parameters.values()]
-    sizes = np.abs(np.concatenate([np.ravel(values) for values in given]))
-    return bool((((sizes > EXTREME) & (sizes < 1e19)) | ((sizes < 1.0 / EXTREME) & (sizes > 0.0))).any())
+    roots = np.sqrt(_sizes_in([term.weight for term in ocp.terms()]))
+    others = _sizes_in(given)
+    return bool(
+        (motion > EXTREME).any()
+        or ((others > EXTREME) | (others < 1.0 / EXTREME)).any()
+        or (len(roots) and (roots.min() > EXTREME or roots.max() < 1.0 / EXTREME))
+    )
+
+
+def _sizes_in(given: Sequence[Array]) -> Array:
+    """Return the absolute values (n,) of the numbers in arrays, without zeros and those from 1e19, which stand for infinity."""
+    sizes = np.abs(np.concatenate([np.zeros(0), *map(np.ravel, given)]))
+    return sizes[(sizes > 0.0) & (sizes < 1e19)]
 
 
 def _powers_of_two(sizes: Any) -> Any:
