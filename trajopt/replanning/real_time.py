@@ -22,11 +22,10 @@ forever. The search tries alpha = 1, 1/2, 1/4, 1/8 and 0 (the feedback of the pl
 regularization of the next sweep, full steps lower it.
 
 With large residuals, such as those of an unreachable goal, the neglected second-order terms dominate the Gauss-Newton Hessian:
-steps overshoot, and gains drive the robot away from its plan. So after MAX_SHORTENED consecutive shortened steps, later steps use
-the exact Hessian of the cost, if that is compiled, until MIN_FULL consecutive ones are full: goals within reach are approached
-faster with the Gauss-Newton Hessian. The blocks Q of the exact one are replaced by the nearest positive semidefinite ones, without
+steps overshoot, and gains drive the robot away from its plan. So after MAX_SHORTENED consecutive shortened steps, all later steps
+use the exact Hessian of the cost, if that is compiled. Its blocks Q are replaced by the nearest positive semidefinite ones, without
 negative eigenvalues (N. J. Higham, Linear Algebra Appl. 103, 1988). The unmodified Q may also give a convex problem, but often one
-whose gains make a robot fall. The option ``curved`` selects the exact Hessian for all steps.
+whose gains make a robot fall. The option ``curved`` selects the exact Hessian from the first step on.
 
 One step may also fail by far: from a state far from the plan, or after a jump of the goal behind the robot, the cheapest of these
 motions may cost a multiple of the plan, and later ones diverge. If the cost exceeds that of the plan, and the cost that the LQ
@@ -104,8 +103,6 @@ class RealTimePlanner(ABC):
 STEP_LENGTHS = np.array([1.0, 0.5, 0.25, 0.125, 0.0])
 MAX_SHORTENED = 2
 """Number of consecutive shortened steps before the exact Hessian is used; single ones also occur in good runs."""
-MIN_FULL = 20
-"""Number of consecutive full steps with the exact Hessian before the Gauss-Newton Hessian is used again."""
 ROUNDING = 1e-12
 """Relative difference of costs below which the longer step is preferred; also the size of costs that are rounding errors, and the
 relative size below which steps are not shortened."""
@@ -130,9 +127,9 @@ class Trajectory(NamedTuple):
 class RealTimeSLQ(RealTimePlanner):
     """:class:`~trajopt.replanning.planning.Planner` with one SLQ step per response; see the module docstring.
 
-    hessian: Hessian of the cost, "gauss_newton" (unless steps are shortened), or "exact", with Q without negative eigenvalues.
+    hessian: Hessian of the cost, "gauss_newton" (until steps are shortened), or "exact", with Q without negative eigenvalues.
     regularization: minimum regularization on the diagonal of Quu. search: see the module docstring. curved: use the exact Hessian
-    for all steps, if it is compiled. With finite bounds on controls, the response solves a bounded LQ problem
+    from the first step on, if it is compiled. With finite bounds on controls, the response solves a bounded LQ problem
     (:mod:`trajopt.lq.lq_solver`).
     """
 
@@ -140,7 +137,7 @@ class RealTimeSLQ(RealTimePlanner):
         self, hessian: str = "gauss_newton", regularization: float = 0.0, *, search: bool = True, curved: bool = False
     ) -> None:
         self.hessian, self.min_regularization, self.search, self.curved = hessian, regularization, search, curved
-        self._may_curve, self._curved, self._shortened, self._full = False, hessian == "exact", 0, 0
+        self._may_curve, self._curved, self._shortened = False, hessian == "exact", 0
         self._regularization = Regularization.from_options(SLQOptions())
         self._started = False
         self._cached: dict[str, StageEvaluator] = {}
@@ -213,7 +210,7 @@ class RealTimeSLQ(RealTimePlanner):
 
         Without a finite rollout, it is that for alpha = 0; a step as small as rounding errors is full. Full steps lower the
         regularization, shortened ones raise it. After MAX_SHORTENED consecutive shortened steps, or if no rollout is finite, later
-        steps use the exact Hessian, if it is compiled, until MIN_FULL consecutive steps are full.
+        steps use the exact Hessian, if it is compiled.
         """
         answer = policy.K[0] @ step.dx[0]
         xs, us, dx, du = plan.xs.copy(), plan.us.copy(), step.dx.copy(), step.du.copy()
@@ -227,11 +224,8 @@ class RealTimeSLQ(RealTimePlanner):
         if np.isfinite(costs[0]) and _is_rounding(step.dx, plan.xs) and _is_rounding(step.du, plan.us):
             best = 0
         self._regularization = self._regularization.raised() if best else self._regularization.lowered()
-        self._shortened, self._full = (self._shortened + 1, 0) if best else (0, self._full + 1)
-        if rejected or self._shortened >= MAX_SHORTENED:
-            self._curved = self._curved or self._may_curve
-        elif self._full >= MIN_FULL and self._may_curve and not self.curved:
-            self._curved = False
+        self._shortened = self._shortened + 1 if best else 0
+        self._curved = self._curved or (self._may_curve and (rejected or self._shortened >= MAX_SHORTENED))
         return Trajectory(tried.xs[best], tried.us[best], float(tried.cost[best]), float(STEP_LENGTHS[best]), 0.0)
 
 
