@@ -325,10 +325,10 @@ def _is_scalable(ocp: OCP) -> bool:
 def _has_extremes(ocp: OCP, guess: Guess) -> bool:
     """True if a number of the problem, or the duration of a phase, is extreme: above EXTREME or below its inverse, but not zero.
 
-    Small numbers of x0 and guess do not count. Roots of weights count if all are extreme: costs with a moderate weight of moderate
-    numbers have a moderate gradient.
+    Small states of x0 and guess count only if all are small: in a loop, some are near a goal. Small controls of the guess do not
+    count. Roots of weights count if all are extreme: costs with a moderate weight of moderate numbers have a moderate gradient.
     """
-    motion = _sizes_in([ocp.x0, guess.xs, guess.us])
+    states, controls = _sizes_in([ocp.x0, guess.xs]), _sizes_in([guess.us])
     given = [*(b for b in (ocp.u_lower, ocp.u_upper) if b is not None), *(phase.dt.sum() for phase in ocp.phases)]
     given += [value for term in ocp.terms() for value in term.parameters.values()]
     for c in ocp.constraints():
@@ -336,7 +336,8 @@ def _has_extremes(ocp: OCP, guess: Guess) -> bool:
     roots = np.sqrt(_sizes_in([term.weight for term in ocp.terms()]))
     others = _sizes_in(given)
     return bool(
-        (motion > EXTREME).any()
+        (len(states) and (states.max() > EXTREME or states.max() < 1.0 / EXTREME))
+        or (controls > EXTREME).any()
         or ((others > EXTREME) | (others < 1.0 / EXTREME)).any()
         or (len(roots) and (roots.min() > EXTREME or roots.max() < 1.0 / EXTREME))
     )
