@@ -188,26 +188,31 @@ class Scaling:
     # -- from scaled numbers ------------------------------------------------------------------------------------------------
     def solution(self, found: Solution) -> Solution:
         """Return a solution of the scaled problem in the units of the problem."""
-        meta = dict(found.meta)
+        meta = {**found.meta, "scaling": self.as_meta()}
         if LAST_CONTROL in meta:
             meta[LAST_CONTROL] = (np.asarray(meta[LAST_CONTROL]) * self.controls[-1]).tolist()
         for key in ("starts", "attempts"):
             if key in meta:
                 meta[key] = [self.entry(entry) for entry in meta[key]]
-        meta["scaling"] = self.as_meta()
-        xs, us = found.xs * self.states, found.us * self.controls
+        motion = self.motion(found)
         return replace(
             found,
-            xs=xs,
-            us=us,
-            k=found.k * self.controls,
-            K=found.K * self.controls[:, :, None] / self.states,
-            cost=self.ocp.cost(xs, us),
+            **motion,
+            cost=self.ocp.cost(motion["xs"], motion["us"]),
             multipliers={name: y * self._multiplier(name, len(y)) for name, y in found.multipliers.items()},
             history=tuple(self._record(record) for record in found.history),
-            times=self.ocp.times_of(xs),
+            times=self.ocp.times_of(motion["xs"]),
             meta=meta,
         )
+
+    def motion(self, found: Any) -> dict[str, Any]:
+        """Return xs, us, K and k of a solution or of a batch of solutions in the units of the problem; gains may be None."""
+        return {
+            "xs": found.xs * self.states,
+            "us": found.us * self.controls,
+            "K": None if found.K is None else found.K * self.controls[:, :, None] / self.states,
+            "k": None if found.k is None else found.k * self.controls,
+        }
 
     def as_meta(self) -> dict[str, Any]:
         """Return the factors for meta["scaling"]."""

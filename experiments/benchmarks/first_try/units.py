@@ -1,6 +1,6 @@
 """Textbook problems in the units of their books: meters, kilograms, pascals, moles, feet.
 
-Their numbers lie between 1e-13 and 1e24, from drug doses to the energy of a grid. No problem is scaled by hand. Guesses are x0 at
+Their bounds lie between 2e-13, of doses of drugs, and 5e22, of charge carriers. No problem is scaled by hand. Guesses are x0 at
 every knot, or a straight line to a rough end.
 """
 

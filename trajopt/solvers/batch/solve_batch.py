@@ -141,19 +141,17 @@ def _scaled(scaling: Scaling, batch: Batch, guess: tuple[Array, Array]) -> tuple
 
 def _in_units(scaling: Scaling, batch: Batch, found: BatchSolution) -> BatchSolution:
     """Return the solutions of the scaled problems of a batch in the units of the batch."""
-    states, controls = scaling.states, scaling.controls
-    xs, us = found.xs * states, found.us * controls
+    motion = scaling.motion(found)
     with np.errstate(all="ignore"):  # of problems that were not started, or whose motion is not finite
-        cost = np.array([batch[i].cost(x, u) for i, (x, u) in enumerate(zip(xs, us, strict=True))])
-    K = None if found.K is None else found.K * controls[:, :, None] / states
-    k = None if found.k is None else found.k * controls
+        rows = enumerate(zip(motion["xs"], motion["us"], strict=True))
+        cost = np.array([batch[i].cost(xs, us) for i, (xs, us) in rows])
     meta = {**found.meta, "scaling": scaling.as_meta()}
     if "last_controls" in meta:
-        meta["last_controls"] = [(np.asarray(u) * controls[-1]).tolist() for u in meta["last_controls"]]
+        meta["last_controls"] = [(np.asarray(u) * scaling.controls[-1]).tolist() for u in meta["last_controls"]]
     if "attempts" in meta:
         meta["attempts"] = [[scaling.entry(attempt) for attempt in attempts] for attempts in meta["attempts"]]
     status = tuple(replace(s, message=f"{s.message} {SCALED}") for s in found.status)
-    return replace(found, xs=xs, us=us, cost=cost, status=status, K=K, k=k, meta=meta)
+    return replace(found, **motion, cost=cost, status=status, meta=meta)
 
 
 def _with_times(batch: Batch, found: BatchSolution) -> BatchSolution:
