@@ -75,6 +75,11 @@ def _opened(file: Path) -> Any:
         raise LibraryMissing(f"the C library {file} cannot be loaded ({error}): {_REMEDY}") from error
 
 
+def require_library(instructions: str) -> None:
+    """Raise LibraryMissing unless the library for an instruction set was built and can be loaded."""
+    _opened(library_file(instructions))
+
+
 def chosen_instructions() -> str:
     """Instruction set that TRAJOPT_MARCH names; the best one of this processor if it is unset or names an unknown set.
 
@@ -139,6 +144,5 @@ def kernels() -> ctypes.CDLL:
 @lru_cache(maxsize=8)
 def _by_ctypes(instructions: str) -> ctypes.CDLL:
     """Library for an instruction set, opened by ctypes, cached. Raises LibraryMissing."""
-    file = library_file(instructions)
-    _opened(file)  # its errors name the remedy
-    return ctypes.CDLL(str(file))
+    require_library(instructions)
+    return ctypes.CDLL(str(library_file(instructions)))

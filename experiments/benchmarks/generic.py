@@ -14,7 +14,7 @@ from multiprocessing import get_context
 from typing import Any, TypeVar
 
 from dynamics_backends.environment import MARCH
-from dynamics_backends.machine.library import chosen_instructions, instruction_sets, lanes
+from dynamics_backends.machine.library import chosen_instructions, instruction_sets, lanes, require_library
 from experiments.analysis.environment import with_variable
 
 Result = TypeVar("Result")
@@ -36,10 +36,12 @@ PEERS = {
 class GenericProcess:
     """Context manager of a process that uses the library for :data:`GENERIC`.
 
-    Functions must be importable by name, and their arguments picklable.
+    Functions must be importable by name, and their arguments picklable. Raises LibraryMissing if only the library of this processor
+    was built.
     """
 
     def __enter__(self) -> GenericProcess:
+        require_library(GENERIC)
         self._pool = ProcessPoolExecutor(1, get_context("spawn"))
         with with_variable(MARCH, GENERIC):  # the process reads it at its start
             instruction_set = self.call(chosen_instructions)

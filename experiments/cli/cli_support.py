@@ -74,8 +74,9 @@ def _sigterm_as_ctrl_c() -> Iterator[None]:
 def _is_bad_input(error: Exception) -> bool:
     """True for errors that the user can correct; other errors print their traceback."""
     from dynamics_backends.environment import CompilerError
+    from dynamics_backends.machine.library import LibraryMissing
 
-    return isinstance(error, (ValueError, UnknownName, OSError, ModuleNotFoundError, CompilerError))
+    return isinstance(error, (ValueError, UnknownName, OSError, ModuleNotFoundError, LibraryMissing, CompilerError))
 
 
 @contextmanager

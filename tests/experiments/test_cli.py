@@ -19,6 +19,7 @@ import pytest
 from click.testing import CliRunner
 
 import trajopt as to
+from dynamics_backends.machine import library
 from dynamics_backends.methods.analytic import Analytic, AnalyticSecondOrder
 from experiments.cli import saving
 from experiments.cli.main import main
@@ -439,6 +440,13 @@ def test_keys_are_listed_with_type_default_unit_and_meaning():
 def test_debug_shows_the_traceback(config):
     result = run("solve", config, "--set", "problem.frame=tipp", "--debug")
     assert isinstance(result.exception, KeyError)
+
+
+def test_a_missing_c_library_is_one_message(config, monkeypatch, tmp_path):
+    monkeypatch.setattr(library, "library_file", lambda name: tmp_path / "kernels.so")
+    monkeypatch.setattr(library, "_by_ctypes", library._by_ctypes.__wrapped__)
+    result = run("solve", config)
+    assert result.exit_code == BAD_INPUT and "make kernels" in result.output and "Traceback" not in result.output
 
 
 # -- other commands -------------------------------------------------------------------------------------------

@@ -13,7 +13,8 @@ import scipy.sparse as sp
 from click.testing import CliRunner
 
 from dynamics_backends import environment
-from dynamics_backends.machine.library import instruction_sets, lanes as library_lanes
+from dynamics_backends.machine import library
+from dynamics_backends.machine.library import LibraryMissing, instruction_sets, lanes as library_lanes
 from dynamics_backends.protocol import HasPartials
 from experiments.baselines.cart_pendulum import CartPendulum
 from experiments.cli.main import main
@@ -62,7 +63,10 @@ def quick_outcome():
 
     def outcome(name):
         if name not in found:
-            found[name] = registry.study(name).run(True)
+            try:
+                found[name] = registry.study(name).run(True)
+            except LibraryMissing:
+                pytest.skip("not built: `make kernels` builds all")
         return found[name]
 
     return outcome
@@ -470,6 +474,12 @@ def test_the_crossover_is_the_least_size_from_which_on_the_recursion_is_faster()
     ]
     assert tensor_products.crossover(rows, "inner", "AVX on") == 8
     assert tensor_products.crossover(rows[:-1] + [{**rows[-1], "microseconds": 10.0}], "inner", "AVX on") is None
+
+
+def test_a_missing_library_is_named(monkeypatch, tmp_path):
+    monkeypatch.setattr(library, "library_file", lambda name: tmp_path / f"kernels-{name}.so")
+    with pytest.raises(LibraryMissing, match="make kernels"):
+        tensor_products.measure_in_process((2,), 1, avx=False)
 
 
 @pytest.mark.skipif(len(instruction_sets()) == 1, reason="AVX is of x86-64 processors")

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from dynamics_backends.environment import MARCH
-from dynamics_backends.machine.library import X86_64, lanes
+from dynamics_backends.machine.library import X86_64, lanes, require_library
 from dynamics_backends.rigid_body.algorithms.aba import ABA
 from dynamics_backends.rigid_body.derivatives.rnea_derivatives import IDSVA
 from dynamics_backends.rigid_body.model.sample_models import chain
@@ -61,10 +61,14 @@ def measure(sizes: Sequence[int], rounds: int) -> list[dict[str, Any]]:
 
 
 def measure_in_process(sizes: Sequence[int], rounds: int, *, avx: bool) -> list[dict[str, Any]]:
-    """Measure in a separate process whose BLAS has one thread. Raises CalledProcessError, TimeoutExpired."""
+    """Measure in a separate process whose BLAS has one thread.
+
+    Raises CalledProcessError, TimeoutExpired; without ``avx`` LibraryMissing if only the library of this processor was built.
+    """
     code = f"import json; from {__name__} import measure; print(json.dumps(measure({tuple(sizes)}, {rounds})))"
     environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
     if not avx:
+        require_library(X86_64[0])
         environment |= {MARCH: X86_64[0], "OPENBLAS_CORETYPE": OLD_PROCESSOR}
     process = subprocess.run(
         [sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=LIMIT, check=True

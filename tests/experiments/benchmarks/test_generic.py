@@ -26,6 +26,7 @@ def instruction_set():
     return library.chosen_instructions(), library.lanes()
 
 
+@pytest.mark.skipif(not library.library_file(GENERIC).is_file(), reason="not built: `make kernels` builds all")
 def test_the_other_process_uses_the_library_for_any_processor():
     own = instruction_set()
     with GenericProcess() as process:
