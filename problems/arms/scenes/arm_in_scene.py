@@ -352,26 +352,40 @@ def _require_in_limits(model: Model, key: str, x: Array | None) -> None:
 def _require_free(
     q: Array, what: str, motion: MotionInScene, check: MeshCheck | None, times: Array | None = None
 ) -> None:
-    """Raise ValueError for a configuration in collision at all of the times (M,) [s], default at the start, with pair and depth.
-
-    Convex hulls without contact prove clearance.
-    """
+    """Raise ValueError for a configuration that is in collision, or closer than a motion may come, at all of the times (M,) [s],
+    default at the start, with pair and distance."""
+    required = MARGIN_FRACTION * motion.margin
     moves = times is not None and motion.pairs.scene.moves
     always = " at all times at which it can be reached" if moves else ""
     times = np.zeros(1) if times is None else times
-    gap = max(motion.clearance_of(q, float(when)) for when in times)
-    if gap > 0.0:
-        return
+    need = f"instead of {1e3 * required:.3g} mm, half of problem.margin"
     if check is None:
-        raise ValueError(
-            f"at {what} capsules that cover the links are {-1e3 * gap:.3g} mm deep in a body{always}: install coal (pip "
-            "install 'urdf-trajopt[scene]') to check the true shapes, or reduce cover_tolerance"
-        )
-    found = max((check.nearest(q, float(when)) for when in times), key=lambda found: found.distance)
+        gap = max(motion.clearance_of(q, float(when)) for when in times)
+        if gap <= 0.0 or gap < required:
+            how = (
+                f"{-1e3 * gap:.3g} mm deep in a body{always}"
+                if gap <= 0.0
+                else f"{1e3 * gap:.3g} mm from a body{always} {need}"
+            )
+            raise ValueError(
+                f"at {what} capsules that cover the links are {how}: install coal (pip install 'urdf-trajopt[scene]') to check the "
+                "true shapes, or reduce cover_tolerance"
+            )
+        return
+    found = check.nearest(q, float(times[0]))
+    for when in times[1:]:
+        if found.distance > 0.0 and found.distance >= required:
+            break
+        found = max(found, check.nearest(q, float(when)), key=lambda found: found.distance)
     if found.distance <= 0.0:
         raise ValueError(
             f"{what} is in collision{always}: {found.link} and {found.body}, {-1e3 * found.distance:.3g} mm deep; move it or "
             "the body"
+        )
+    if found.distance < required:
+        raise ValueError(
+            f"{what} is too close{always}: {found.link} and {found.body}, {1e3 * found.distance:.3g} mm apart {need}; reduce "
+            "problem.margin, or move it or the body"
         )
 
 

@@ -249,6 +249,17 @@ def test_a_start_in_collision_names_the_pair_and_the_depth(robot):
         build_task(config(robot, goal_q=[0.0, 0.0]))
 
 
+@needs_coal
+@pytest.mark.parametrize(("end", "of"), [("q0", "start"), ("goal_q", "goal")])
+def test_a_start_or_goal_closer_than_half_of_the_margin_is_refused(robot, end, of):
+    """Every motion to it failed, after ten solves, with the advice to increase the margin."""
+    close = [-0.12 if end == "q0" else 0.12, 0.0]
+    with pytest.raises(
+        ValueError, match=rf"the {of} is too close: l2 and post, .* mm apart instead of 100 mm, half of problem.margin"
+    ):
+        build_task(config(robot, margin=0.2, **{end: close}))
+
+
 @pytest.mark.parametrize(
     ("key", "q", "advice"),
     [("q0", [0.1, 3.1], "above its upper limit 3:"), ("goal_q", [0.1, -3.1], "below its lower limit -3:")],
