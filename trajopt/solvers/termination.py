@@ -96,11 +96,17 @@ MORE_ITERATIONS = (
 EXACT_HESSIAN = " Or use hessian = 'exact': the current one omits second derivatives."
 BOUNDING = "Add bounds, or a cost that grows far from the solution."
 BETTER_GUESS = "Start from a better guess."
+IN_DOMAIN = f"{BETTER_GUESS} If a function is not defined everywhere, bound the states that it reads (to.state_bounds)."
 BETTER_ROLLOUT = "Start from a better guess, shorten dt or the horizon, or change the option shooting."
 STALLED_ADVICE = (
     "Start from a better guess, raise max_iterations, or replace the named constraint by a cost (to.softened); if goals are "
     "rounded, raise goal_tolerance."
 )
+NOTHING_VIOLATED = (
+    "Only defects of the dynamics stay open: start from another guess, use solver = 'auto' or 'ddp', or take shorter time steps "
+    "(a smaller dt, more substeps)."
+)
+"""Advice after a failure without a violated constraint."""
 DEPENDENT = (
     "Start from a better guess. If a constraint follows from others, as one of the goals for all entries of a unit vector, "
     f"remove it. {_KINKS}"
@@ -285,7 +291,7 @@ def ended_infeasible(at: Measured) -> Status:
     return _ended(StatusCode.NOT_FEASIBLE, result, at, "Test the defect of the point before the method ends.")
 
 
-def non_finite(found: NonFinite, advice: str = BETTER_GUESS) -> Status:
+def non_finite(found: NonFinite, advice: str = IN_DOMAIN) -> Status:
     """Status of a solve with a number that is NaN or infinite."""
     name = f"{found.kind} {found.component}".strip()
     where = "" if found.knot is None else f" at knot {found.knot}"
@@ -331,7 +337,7 @@ def violation_remains(at: Measured, *, stationary: bool, in_rollout: bool = Fals
         result = f"Stalled{_after(at.iterations)}: the constraints hold, but the KKT error hardly decreases"
         return _ended(StatusCode.STALLED, result, at, DEPENDENT)
     result = f"Stalled{_after(at.iterations)}: the violation hardly decreases, without proof of local infeasibility"
-    status = _ended(StatusCode.STALLED, result, at, STALLED_ADVICE)
+    status = _ended(StatusCode.STALLED, result, at, STALLED_ADVICE if at.worst else NOTHING_VIOLATED)
     return (
         replace(status, message=f"{status.message[:-1]}{_IN_ROLLOUT}.") if in_rollout and status.component else status
     )
@@ -346,6 +352,7 @@ def infeasible_nearby(iterations: int, worst: WorstConstraint | None, *, in_roll
     where += _IN_ROLLOUT if where and in_rollout else ""
     result = f"No feasible point nearby{_after(iterations)}: a stationary point of the constraint violation"
     advice = "Relax the named constraint, or start from another guess: a feasible point may exist elsewhere."
+    advice = advice if worst else NOTHING_VIOLATED
     return Status(StatusCode.LOCALLY_INFEASIBLE, f"{result}{where}.", component=_name(worst), advice=advice)
 
 

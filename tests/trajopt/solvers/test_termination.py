@@ -257,6 +257,13 @@ def test_infeasibility_requires_a_certificate(violation, stationary, code):
         assert "guess" in status.advice and "goal_tolerance" in status.advice
 
 
+@pytest.mark.parametrize("stationary", [True, False])
+def test_no_constraint_is_blamed_if_only_defects_stay_open(stationary):
+    at = Measured(9, Errors(violation=0.7), Errors(violation=1e-8))
+    advice = termination.violation_remains(at, stationary=stationary).advice
+    assert "named constraint" not in advice and "defects" in advice
+
+
 def test_descent_needs_a_fall_that_goes_on():
     def first(*costs, **guess):
         descent = termination.Descent(**guess)

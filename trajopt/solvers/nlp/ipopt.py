@@ -306,8 +306,7 @@ class _Run:
         if p is None and self.point is None and code != _INVALID_NUMBER:
             return termination.not_run("IPOPT", code)
         if p is None or code == _INVALID_NUMBER:
-            w = self.w0 if self.point is None else self.point.iterate.w
-            return termination.non_finite(nlp_diagnosis.non_finite_number(self.nlp, w, *self.nlp.evaluate(w)))
+            return termination.non_finite(self._non_finite())
         worst = nlp_diagnosis.worst_constraint(self.nlp, p.iterate.w, p.iterate.g)
         violated = p.violation > o.constraint_tolerance
         errors = termination.Errors(p.kkt, p.gradient, violation=p.violation)
@@ -333,6 +332,15 @@ class _Run:
         failed = code == _RESTORATION_FAILED
         failure = termination.NO_RESTORATION if failed else termination.no_direction("IPOPT", code)
         return termination.line_search_failed(failure, measured)
+
+    def _non_finite(self) -> termination.NonFinite:
+        """Return the first non-finite number at the last point whose derivatives IPOPT requested, else at the guess."""
+        point, derivatives = self._known.get("derivatives", (self.w0.tobytes(), None))
+        w = np.frombuffer(point)
+        entry = "a derivative"
+        if derivatives is not None and not (finite := np.isfinite(entries_of(derivatives[1]))).all():
+            entry = f"a derivative of {self.nlp.g_names[int(self._jacobian[0][int(np.argmin(finite))])]}"
+        return nlp_diagnosis.non_finite_number(self.nlp, w, *self.nlp.evaluate(w), entry)
 
     def _measured_guess(self) -> termination.Measured:
         """Return violation and worst constraint of the guess, for a status before the first iteration."""

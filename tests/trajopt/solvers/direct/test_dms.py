@@ -200,6 +200,15 @@ def test_numbers_that_are_not_finite_are_located():
     assert "dynamics of x[0] from knot 0" in s.status.message
 
 
+def test_derivatives_that_are_not_finite_are_located():
+    root = FunctionMap(lambda x, u, t, p: [u[0] - np.sqrt(x[0])], 1, 1)  # infinite slope at the states of the guess
+    ocp = OCP.single_phase(to.SampledSystem(root, "euler"), [1.0], 3, 0.1, [control_cost(1)])
+    s = solve(ocp, Guess(np.array([[1.0], [1.0], [0.0], [1.0]]), np.zeros((3, 1))), solver="dms")
+    assert s.status.code == StatusCode.NON_FINITE
+    assert "a derivative of dynamics of x[0] from knot 2" in s.status.message
+    assert "to.state_bounds" in s.status.advice
+
+
 NOTHING = np.zeros(0, int), np.zeros(0, int)
 
 
