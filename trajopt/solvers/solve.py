@@ -582,8 +582,10 @@ def no_curvature(ocp: OCP, solver: str, options: Any, solution: Solution) -> str
     """
     if not isinstance(options, SLQOptions) or isinstance(options, DDPOptions) or not np.isfinite(solution.xs).all():
         return ""
+    if not may_expand_again(ocp, options.time_limit):
+        return ""
     with _evaluators(ocp, options) as (traced, evaluator):
-        R = evaluator(traced).expand(solution.xs, solution.us).lq.R
+        R = evaluator(traced, with_costs=True).expand(solution.xs, solution.us).lq.R
     names = [ocp.control_names[i] for i in np.flatnonzero(~R.any(axis=(0, 2)))]
     if not names:
         return ""
@@ -738,11 +740,12 @@ def _between_knots(ocp: OCP, options: Any, solution: Solution) -> BetweenKnots |
 
 
 @contextmanager
-def _evaluators(ocp: OCP, options: Any) -> Iterator[tuple[OCP, Callable[[OCP], StageEvaluator]]]:
+def _evaluators(ocp: OCP, options: Any) -> Iterator[tuple[OCP, Callable[..., StageEvaluator]]]:
     """Yield the problem as it was traced for its solve, and a function that returns a stage evaluator of such problems.
 
     For shooting solvers that is the problem of the augmented Lagrangian, if there are constraints. The evaluator uses the cached
-    stages of the solve; if these run in NumPy, the package's library evaluates the dynamics.
+    stages of the solve; if these run in NumPy, the package's library evaluates the dynamics, without costs and constraints
+    unless ``with_costs``.
     """
     from trajopt.stage.evaluation import StageEvaluator
     from trajopt.stage.evaluators import cached_evaluator
@@ -756,13 +759,13 @@ def _evaluators(ocp: OCP, options: Any) -> Iterator[tuple[OCP, Callable[[OCP], S
         ocp = augmented(ocp, options.constraint_penalty)  # as it was traced for the solve
     with borrowed(ocp) as own:
 
-        def evaluator(other: OCP) -> StageEvaluator:
-            """Return a compiled evaluator of a problem from the cache; by the package's library if its stages run in NumPy."""
+        def evaluator(other: OCP, *, with_costs: bool = False) -> StageEvaluator:
+            """Return an evaluator of a problem from the cache; by the package's library if its stages run in NumPy."""
             cache = own
             if own is not None and other is not ocp:  # with slower contacts
                 cache = own.prepared.setdefault("replay", SolverCache())
             made = cached_evaluator(cache, other, kind)
-            return made if made.compiled else StageEvaluator(on_library(other), kind, "auto")
+            return made if made.compiled or with_costs else StageEvaluator(on_library(other), kind, "auto")
 
         yield ocp, evaluator
 

@@ -339,6 +339,9 @@ def test_a_control_without_curvature_is_named_after_a_failure(solver):
     assert named in status.advice and "solver = 'auto', 'ipm' or 'ddp'" in status.advice
     assert "zero in" not in to.solve(linear, options={"max_iterations": 2}, solver="ddp").status.advice
     assert "zero in" not in to.solve(pendulum(), options={"max_iterations": 1}, solver=solver).status.advice
+    in_numpy = {"name": "forward_ad", "engine": "numpy"}
+    failed = to.solve(pendulum(), options={"max_iterations": 1}, solver=solver, backend=in_numpy)
+    assert not failed.status.success and "zero in" not in failed.status.advice
 
 
 @pytest.mark.parametrize("solver", ["slq", "ipm"])
