@@ -116,6 +116,21 @@ def parse_toml(text: str) -> dict[str, Any]:
     return values
 
 
+def parse_value(text: str) -> Any:
+    """Parse a TOML value; numbers may begin or end with their point, as in Python. Other text is returned, stripped.
+
+    >>> [parse_value(text) for text in ("0.5", ".5", "[1., -.5e-3]", "slq")]
+    [0.5, 0.5, [1.0, -0.0005], 'slq']
+    """
+    padded = re.sub(r"(?<![\w.])\.(?=\d)", "0.", re.sub(r"(?<=\d)\.(?![\d.])", ".0", text))
+    for candidate in (text, padded):
+        try:
+            return parse_toml(f"value = {candidate}")["value"]
+        except tomllib.TOMLDecodeError:
+            continue
+    return text.strip()
+
+
 def _deep_place(text: str) -> str:
     """Return the line of the first bracket deeper than MAX_DEPTH, in the format of tomllib; "end of document" if there is none."""
     depth = 0

@@ -28,7 +28,7 @@ from typing import Any, Literal
 from dynamics_backends.names import UnknownName, nearest_names
 from dynamics_backends.registry import ENGINES, LARGEST_STEP, METHODS
 from dynamics_backends.rigid_body.robots import ROBOT_WARNINGS, is_path
-from dynamics_backends.user_input import InputError, parse_toml, quoted, read_bounded, shortened
+from dynamics_backends.user_input import InputError, parse_toml, parse_value, quoted, read_bounded, shortened
 from trajopt.config.free_time import TIME_KEYS, TimeSettings
 from trajopt.config.registry import PROBLEMS, config_file
 from trajopt.config.schema import NAMED, read_table
@@ -410,11 +410,7 @@ def parsed_override(override: str) -> tuple[str, Any]:
     *tables, last = (part.strip() for part in key.split("."))
     if not equals or not last:
         raise ConfigError("--set", [f"{quoted(override)}: expected key=value, for example problem.dt=0.02"])
-    try:
-        value = parse_toml(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
-        value = text.strip()
-    return ".".join((*tables, last)), value
+    return ".".join((*tables, last)), parse_value(text)
 
 
 def set_value(values: dict[str, Any], key: str, value: Any) -> None:

@@ -24,7 +24,6 @@ from __future__ import annotations
 
 import json
 import re
-import tomllib
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -34,7 +33,7 @@ from typing import Any
 import numpy as np
 
 from dynamics_backends.names import unknown_name
-from dynamics_backends.user_input import parse_toml
+from dynamics_backends.user_input import parse_value
 
 _Draw = Callable[[np.random.Generator, Any, Any], Any]
 _RANGES: dict[str, _Draw] = {
@@ -101,7 +100,7 @@ class Variation:
         if not call and begun and begun[1] in (*_RANGES, *LISTS) and text.count("(") > text.count(")"):
             raise ValueError(f"{text.strip()}: the bracket is not closed; write {text.strip()})")
         kind, items = (call[1], call[2]) if call else ("choices", text)
-        return cls(kind, tuple(map(_value, _split(items))))
+        return cls(kind, tuple(map(parse_value, _split(items))))
 
     @classmethod
     def from_value(cls, given: Variation | str | Sequence[Any]) -> Variation:
@@ -178,16 +177,8 @@ def _split(text: str) -> list[str]:
     return [part for part in map(str.strip, parts) if part]
 
 
-def _value(text: str) -> Any:
-    """Parse a TOML value; text that is not TOML is returned as a string."""
-    try:
-        return parse_toml(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
-        return text
-
-
 def _text(value: Any) -> str:
-    """Format a value as in a text that :func:`_value` parses."""
+    """Format a value as in a text that :func:`parse_value` parses."""
     if isinstance(value, list):
         return f"[{', '.join(map(_text, value))}]"
     return json.dumps(value, ensure_ascii=False) if isinstance(value, (str, bool)) else repr(value)

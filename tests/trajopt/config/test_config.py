@@ -217,6 +217,8 @@ def test_an_option_that_contradicts_the_solver():
     ("text", "key", "value"),
     [
         ("problem.dt=0.5", ("problem", "dt"), 0.5),
+        ("problem.dt=.5", ("problem", "dt"), 0.5),
+        ("problem.robot=./a.1.urdf", ("problem", "robot"), "./a.1.urdf"),
         ("problem.goal_position=[1, 2.5, 3]", ("problem", "goal_position"), [1, 2.5, 3]),
         ("solver.name=fddp", ("solver", "name"), "fddp"),
         ("solver.name='fddp'", ("solver", "name"), "fddp"),

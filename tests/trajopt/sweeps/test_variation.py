@@ -20,6 +20,7 @@ from trajopt.sweeps.variation import Variation, Variations
         ('each("a, b", true, 3)', "each", ("a, b", True, 3)),
         ("normal(0, [0.1, 0.2])", "normal", (0, [0.1, 0.2])),
         ("erd:ur5, erd:panda", "choices", ("erd:ur5", "erd:panda")),
+        ("each(.6, 1., -.5e-3, [.1, 2.])", "each", (0.6, 1.0, -0.5e-3, [0.1, 2.0])),
     ],
 )
 def test_texts_are_parsed_and_written_texts_parse_to_the_same(text, kind, arguments):
