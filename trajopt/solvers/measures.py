@@ -18,7 +18,8 @@ smaller result counts. The gradient yields two numbers without units:
                         is zero; sum of |y| dist / size(J), with |g_i| as multipliers of control bounds if the solver has none
 
 The size of the cost and EFFECT are those of :mod:`trajopt.solvers.rules.cost_size`, so that the numbers do not depend on the unit
-of the cost. The sum of |y| dist, the duality gap of a convex problem, estimates the cost above the optimum.
+of the cost. The sum of |y| dist, the duality gap of a convex problem, estimates the cost above the optimum. Near zero, at the
+smallest size of a cost, this is at most the cost itself if that is a sum of squares.
 
 If a gradient pushes a control against a bound at the distance dist, dist replaces U_i. Near the bound (ACTIVE) the gradient may be
 its multiplier, so that |g_i| dist / size(J) replaces the relative gradient if it is smaller.
@@ -42,7 +43,7 @@ from trajopt.lq.lq_solver import shared_lq
 from trajopt.problem.constraints import Constraint, chosen_coordinates
 from trajopt.problem.ocp import OCP
 from trajopt.solvers.direct.program_parts import evaluated_stages, with_rows
-from trajopt.solvers.rules.cost_size import cost_size, is_zero, least_with_effect
+from trajopt.solvers.rules.cost_size import LEAST_SIZE, cost_size, is_zero, least_with_effect
 from trajopt.stage.stages import Knots, StageDerivatives
 
 NEAR_BOUND = 1e-5
@@ -158,13 +159,18 @@ class _Measured:
 
     def _is_least_cost(self, of_guess: float) -> bool:
         """True if the cost is a sum of squares, and zero except for rounding errors (``is_zero``)."""
-        squares = all(term.squared and (term.weight >= 0.0).all() for term in self.ocp.terms())
-        return squares and is_zero(self.cost, of_guess)
+        return self._is_sum_of_squares() and is_zero(self.cost, of_guess)
+
+    def _is_sum_of_squares(self) -> bool:
+        return all(term.squared and (term.weight >= 0.0).all() for term in self.ocp.terms())
 
     def _errors(self, K: Array, of_guess: float) -> tuple[float, float]:
         """Return scaled KKT error and cost sensitivity under the feedback K (N, nu, ndx); infinite if not finite."""
         gradient, size, products = self._stationarity(K)
         scale = cost_size(self.cost, of_guess)
+        # a sum of squares is at most itself above the optimum
+        most = self.cost if scale <= LEAST_SIZE and self._is_sum_of_squares() else np.inf
+        products = np.minimum(products, most)
         relative = np.abs(gradient) / np.maximum(size, least_with_effect(scale, self.us))
         distance = self._bound_distances(gradient)
         # at an optimum the gradient is zero, or the multiplier of an active bound
@@ -175,7 +181,7 @@ class _Measured:
         gap = float(products.sum())
         if self._bound_multiplier("bounds on u", self.us.shape) is None:
             gap += float((np.abs(gradient) * np.where(np.isfinite(distance), reach, 0.0)).sum())
-        sensitivity = max(float((np.abs(gradient) * reach).max(initial=0.0)), gap) / scale
+        sensitivity = max(float((np.abs(gradient) * reach).max(initial=0.0)), min(gap, most)) / scale
         kkt = max(float(relative.max(initial=0.0)), float(products.max(initial=0.0)) / scale)
         return kkt if np.isfinite(kkt) else np.inf, sensitivity if np.isfinite(sensitivity) else np.inf
 

@@ -81,6 +81,18 @@ def test_every_feasible_motion_is_optimal_without_a_cost(solver):
     assert found.status.success, found.status
 
 
+@pytest.mark.parametrize("solver", ["auto", "ipm"])
+@pytest.mark.parametrize("offset", [0.0, 1e-8, 1e-10])
+def test_a_motion_at_its_goal_within_constraints_is_optimal(solver, offset):
+    """The cost is zero but for rounding errors, to which no product of a multiplier and a distance can be relative."""
+    disc = to.residual_constraint("disc", lambda x, u, t, p: [x[0] * x[0] + x[1] * x[1]], 2, 1, upper=25.0)
+    ocp = replace(cart(u_lower=[-1.0], u_upper=[1.0]), x0=np.array([offset, 0.0]), terminal=())
+    terms = to.control_cost(1, weight=0.1), to.state_cost(2, [0.0, 0.0])
+    ocp = replace(ocp, phases=(replace(ocp.phases[0], terms=terms, constraints=(disc,)),))
+    found = to.solve(ocp, solver=solver)
+    assert found.status.success, found.status
+
+
 def test_a_cost_in_tiny_units_is_not_optimal_at_controls_of_zero():
     """A gradient of 1e-12 is small, but not beside its terms: the solver goes on."""
     small = [replace(t, weight=1e-12 * t.weight) for t in (to.control_cost(1), to.state_cost(2, [1.0, 0.0], 1e4))]
