@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from dynamics_backends.protocol import Array
 from trajopt.guesses.guesses import WarmStart, constant_guess
 from trajopt.problem.guess import Guess
 from trajopt.problem.ocp import OCP
@@ -61,7 +62,7 @@ def auto(solve: SolveAttempt, ocp: OCP, warm: WarmStart, options: AutoOptions, c
         return run.from_guess(warm, options)
     competed = may_compete(ocp, warm.guess)
     found = run.from_best_start(warm) if competed else run.from_guess(warm, options)
-    stayed = is_at_rest(ocp, warm.guess) and is_unmoved(found, warm.guess)
+    stayed = is_at_rest(ocp, warm.guess) and is_unmoved(ocp, found, warm.guess)
     if found.status.success and stayed:
         found = run.off_saddle_point(warm, found, "The guess is")
     elif found.status.success and found.meta.get("indefinite"):
@@ -78,10 +79,16 @@ RANDOM = 3
 """Number of random motions from which ``auto`` starts if it has found no feasible motion."""
 
 
-def is_unmoved(found: Solution, guess: Guess) -> bool:
-    """True if a solution has the controls of its guess, or stays at x0, to UNMOVED."""
-    same = np.abs(found.us - guess.us).max(initial=0.0) <= UNMOVED
-    return bool(same or np.abs(found.xs - found.xs[0]).max() <= UNMOVED)
+def is_unmoved(ocp: OCP, found: Solution, guess: Guess) -> bool:
+    """True if a solution has the controls of its guess, or stays at x0: to UNMOVED, and to LOWER of its cost, for tiny motions."""
+    rest = np.tile(found.xs[0], (len(found.xs), 1))
+
+    def is_none(change: Array, xs: Array, us: Array) -> bool:
+        """True if a change from a motion (xs, us) to the solution counts as none."""
+        small = np.abs(change).max(initial=0.0) <= UNMOVED
+        return bool(small and abs(ocp.cost(xs, us) - found.cost) <= LOWER * cost_size(found.cost))
+
+    return is_none(found.us - guess.us, found.xs, guess.us) or is_none(found.xs - rest, rest, found.us)
 
 
 _FINAL = (*STOPPED, StatusCode.UNBOUNDED, StatusCode.INFEASIBLE)

@@ -313,7 +313,7 @@ def _not_left(solver: str, ocp: OCP, guess: Guess, solution: Solution) -> Iterat
             "the Hessian of the Lagrangian is indefinite at the solution, which may be a saddle point or a maximum: use "
             "solver = 'auto', or another guess"
         )
-    if not (is_at_rest(ocp, guess) and is_unmoved(solution, guess)):
+    if not (is_at_rest(ocp, guess) and is_unmoved(ocp, solution, guess)):
         return
     if solution.cost > 0.0 or not all(term.squared for term in ocp.terms()):
         yield (

@@ -558,6 +558,15 @@ def test_a_stationary_guess_that_a_solver_does_not_leave_is_reported():
     assert beside.cost == pytest.approx(-1.0) and not any("did not leave" in f for f in beside.meta["findings"])
 
 
+@pytest.mark.parametrize("solver", ["slq", "ipm"])
+def test_a_tiny_motion_has_left_its_guess(solver):
+    """An integrator from x0 = 1e-7, whose optimal controls are below 1e-6."""
+    step = to.SampledSystem(to.FunctionMap(lambda x, u, t, p: [u[0]], 1, 1), "rk4")
+    costs = [to.control_cost(1, weight=0.01)], [to.state_cost(1, [0.0])]
+    found = to.solve(to.OCP.single_phase(step, [1e-7], 20, 0.05, *costs), solver=solver)
+    assert found.status.success and not any("did not leave" in f for f in found.meta["findings"])
+
+
 @pytest.mark.parametrize("size", [1.0, 1e-3])
 def test_the_tolerance_of_a_state_goal_depends_on_the_size_of_the_motion(size):
     """An oscillator that a small terminal cost does not bring to rest."""
