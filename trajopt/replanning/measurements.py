@@ -17,6 +17,8 @@ from dynamics_backends.manifold import Manifold
 from dynamics_backends.protocol import Array
 from trajopt.replanning.workers import SAME_TIME
 
+MAX_CONTROLS = 10_000
+"""Number of latest controls that an observer stores: ticks up to which a measurement may be late after a long gap."""
 Window = tuple[float, float]
 """Start and end of a time window [s]."""
 
@@ -196,8 +198,14 @@ class Observer:
         self._time, self._state, self._at = measured.time, np.array(measured.value, dtype=float), 0
 
     def applied(self, t: float, u: Array) -> None:
-        """Record the control u (nu,), which is applied from t [s] until the time of the next recorded control."""
+        """Record the control u (nu,), which is applied from t [s] until the time of the next recorded control.
+
+        Drops the oldest of more than MAX_CONTROLS, as during a long gap without measurements.
+        """
         self._controls.append((t, u))
+        if len(self._controls) > MAX_CONTROLS:
+            del self._controls[0]
+            self._at = max(self._at - 1, 0)
 
     def state(self, t: float, fallback: Array) -> Array:
         """Predict the state (nx,) at t [s] from the last measurement or prediction, and store it.

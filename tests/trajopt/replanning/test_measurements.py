@@ -8,6 +8,7 @@ from replanning_cases import TICK, mass
 from textbook_systems import spinning_body
 
 from dynamics_backends.manifold import Manifold
+from trajopt.replanning import measurements
 from trajopt.replanning.measurements import Measurement, MovingObject, Observer, Sensor, Track, Wandering
 
 LINE = Manifold.vector(1)
@@ -108,6 +109,17 @@ def test_a_late_measurement_is_brought_to_the_present():
     np.testing.assert_allclose(
         known.state(len(controls) * TICK, np.zeros(2)), under(controls[2:], (0.7, -0.1)), atol=1e-14
     )
+
+
+def test_a_gap_without_measurements_stores_a_limited_number_of_controls(monkeypatch):
+    monkeypatch.setattr(measurements, "MAX_CONTROLS", 3)
+    known, controls = observer(), [1.0, -2.0, 0.5, 3.0, -1.0, 0.2]
+    for k, u in enumerate(controls):
+        known.applied(k * TICK, np.array([u]))
+        np.testing.assert_allclose(known.state((k + 1) * TICK, np.zeros(2)), under(controls[: k + 1]), atol=1e-14)
+    assert len(known._controls) == 3
+    known.correct(Measurement(4 * TICK, np.array([0.7, -0.1])))
+    np.testing.assert_allclose(known.state(6 * TICK, np.zeros(2)), under(controls[4:], (0.7, -0.1)), atol=1e-14)
 
 
 def test_a_model_that_fails_gives_way_to_the_fallback():
