@@ -27,7 +27,7 @@ from trajopt.config.scenario import (
     planned,
     sensor_of,
 )
-from trajopt.config.task import CLEARANCE, SettingsError, Task
+from trajopt.config.task import SettingsError, Task
 from trajopt.replanning.converged_planner import ConvergedPlanner
 from trajopt.replanning.loop import Now, Plant, ReplanningLoop
 from trajopt.replanning.plan import Plan
@@ -130,14 +130,9 @@ def _failed(config: Config, found: Solution) -> bool:
 
 
 def _with_objects(ocp: OCP, settings: Settings) -> OCP:
-    """Return the problem with moving objects at their predicted positions.
-
-    A moving obstacle removes the goal CLEARANCE, which measures from the position in the settings; the log has its clearance.
-    """
+    """Return the problem with moving objects at their predicted positions."""
     for item in objects_of(settings):
         ocp = ocp.updated(item.name, **{item.parameter: item.prediction().at(ocp.times)})
-        if item.name == settings.obstacle.term:
-            ocp = replace(ocp, goals=tuple(goal for goal in ocp.goals if goal.name != CLEARANCE))
     return ocp
 
 

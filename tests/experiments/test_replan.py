@@ -22,7 +22,8 @@ from experiments.replan.run import configured_run, distances, setup, simulate, s
 from problems.robots import erd_names
 from trajopt.config.config import ConfigError, load_config, read_config
 from trajopt.config.scenario import MotionSettings, Settings, objects_of, planned
-from trajopt.config.task import CLEARANCE, SettingsError
+from trajopt.config.task import SettingsError
+from trajopt.problem.goals import CLEARANCE
 from trajopt.replanning.real_time import RealTimeSLQ
 from trajopt.replanning.run_log import EventKind, RunLog
 from trajopt.results.status import Status, StatusCode

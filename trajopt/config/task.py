@@ -22,7 +22,7 @@ from dynamics_backends.rigid_body.geometry.scene import Scene
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.user_input import quoted, shortened
 from trajopt.guesses.guesses import constant_guess
-from trajopt.problem.goals import CachedEvaluation, Goal, nothing, state_goal
+from trajopt.problem.goals import CLEARANCE, CachedEvaluation, Goal, nothing, state_goal
 from trajopt.problem.guess import Guess
 from trajopt.problem.ocp import MAX_STEPS, OCP
 from trajopt.problem.residuals import LinkPoint
@@ -54,10 +54,6 @@ class Nearness(NamedTuple):
 
     sentences: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
-
-
-CLEARANCE = "clearance"
-"""Name of the goal to avoid the obstacles of the settings."""
 
 
 def empty_nearness(xs: Array) -> Nearness:

@@ -30,6 +30,9 @@ OF_MOTION = 0.2
 Sentences = Callable[[Array, Array], Sequence[str]]
 """Function from states (N + 1, nx) at times (N + 1,) [s] to sentences for reports."""
 
+CLEARANCE = "clearance"
+"""Name of the goal to avoid the obstacles of the settings."""
+
 
 class CachedEvaluation:
     """Function of states (N + 1, nx) that caches its latest result, because several sentences use the same result."""

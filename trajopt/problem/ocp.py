@@ -26,7 +26,7 @@ from dynamics_backends.protocol import Array, DynamicsBackend, Hessians, InScale
 from trajopt.problem.annotations import Annotations
 from trajopt.problem.constraints import Constraint, final_constraints
 from trajopt.problem.expansion import phase_cost
-from trajopt.problem.goals import Goal
+from trajopt.problem.goals import CLEARANCE, Goal
 from trajopt.problem.terms import CostTerm, Values, changed_parameters, parameters_at, rows_at, trapezoidal
 
 
@@ -475,7 +475,8 @@ class OCP:
         name: DYNAMICS for the dynamics of all phases with these parameters. changes: ``weight`` of a term, ``lower`` and
         ``upper`` of a constraint, and parameters by name. A value is a number, one row (n,) for all knots, rows (N, n) or
         (N + 1, n) by knot of the problem, or rows (K, n) if the phases concerned have K knots each. Terminal terms and constraints
-        use the last row. New parameters or bounds of a terminal term or constraint remove ``goals``, which describe the old ones.
+        use the last row. New parameters or bounds of a terminal term or constraint remove ``goals``, which describe the old ones; a
+        new center or radius of an obstacle removes the goal CLEARANCE.
         Raises ValueError for an unknown name or value, or a wrong shape.
         """
         named = self.parts_named(name)
@@ -506,6 +507,8 @@ class OCP:
         terminal, final = change(self.terminal, -1), change(self.terminal_constraints, -1)
         at_end = not ids.isdisjoint(map(id, (*self.terminal, *self.terminal_constraints)))
         goals = () if at_end and changes.keys() - {"weight"} else self.goals
+        if changes.keys() & {"center", "radius"}:
+            goals = tuple(goal for goal in goals if goal.name != CLEARANCE)
         return replace(self, phases=phases, terminal=terminal, terminal_constraints=final, goals=goals)
 
 

@@ -334,6 +334,14 @@ def test_new_references_of_terminal_terms_remove_the_goals_of_the_old_ones():
     assert to.solve(replace(moved, goals=(goal,))).status.code == "goal_missed"
 
 
+def test_a_new_center_of_an_obstacle_removes_the_goal_to_avoid_the_old_one():
+    ocp = to.load_problem("irb4600_replan").task.ocp
+    names = [goal.name for goal in ocp.goals]
+    assert [goal.name for goal in ocp.updated("obstacle", width=0.1).goals] == names
+    moved = ocp.updated("obstacle", center=[0.0, 5.0, 5.0])
+    assert [goal.name for goal in moved.goals] == [name for name in names if name != "clearance"] != names
+
+
 def test_updated_values_have_the_size_of_the_old_ones():
     ocp = _problem()
     for reference in ([0.7], np.zeros((5, 8))):
