@@ -85,7 +85,8 @@ def assessed(
 ) -> Solution:
     """Return the solution with the status of all checks, and their results in ``meta``.
 
-    A trajectory or gains that are not finite are not checked: the status stays.
+    A trajectory or gains that are not finite are not checked: the status stays. So does a time limit before the first iteration,
+    unless the guess is acceptable.
 
     tolerances: of the solver, used if larger than the defaults. replayed: replay, called once for a finite trajectory. between:
     returns the violations between the knots, called once for a feasible trajectory. found: errors of the trajectory; default: by
@@ -133,6 +134,8 @@ def assessed(
     violated = [excess.sentence()] if excess is not None and not excess.ratio <= 1.0 else []
     broken += open_constraints(ocp, xs, LARGEST_ERROR)
     status = checked_status(solution.status, found, broken, missed, max(STATIONARY, tolerances.kkt), violated)
+    if solution.status.code is StatusCode.TIME_LIMIT and not (solution.iterations or status.acceptable):
+        status = solution.status  # the trajectory is the guess
     return replace(solution, status=replace(status, advice=_advice(ocp, solution, status)), meta=meta)
 
 

@@ -353,6 +353,16 @@ def test_a_guess_that_was_not_solved_is_not_converged_however_small_the_weights(
     assert to.solve(ocp, solver="ddp").status.code is to.StatusCode.CONVERGED
 
 
+@pytest.mark.parametrize("solver", ["slq", "sqp"])
+def test_a_time_limit_before_the_first_iteration_is_the_status_of_a_guess_that_misses_its_goal(solver):
+    cart = to.FunctionMap(lambda x, u, t, p: [x[1], u[0]], 2, 1, second_order=True)
+    goal = to.state_goal(cart.manifold, [1.0, 0.0])
+    costs = [to.control_cost(1)], [to.state_cost(cart.manifold, [1.0, 0.0], 10.0)]
+    ocp = to.OCP.single_phase(to.SampledSystem(cart, "rk4"), [0.0, 0.0], 20, 0.1, *costs, goals=(goal,))
+    found = to.solve(ocp, solver=solver, options={"time_limit": 1e-9})
+    assert found.status.code is to.StatusCode.TIME_LIMIT and found.iterations == 0 and found.meta["goals"]["missed"]
+
+
 def test_a_tolerance_that_is_too_large_for_a_small_cost_is_named():
     """The cost falls to 1e-11 of that of the guess, where IPOPT's absolute tolerance ends the solve."""
     pytest.importorskip("cyipopt")
