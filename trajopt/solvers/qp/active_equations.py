@@ -30,9 +30,14 @@ def solved_equations(qp: QP, active: Array, goal: Array) -> tuple[Array, Array] 
     if not system.factorize(active):
         return None
     w, both = system.solve(-qp.g, goal)
-    if largest((qp.bounded(w) - goal)[active]) <= OPEN * (1.0 + largest(goal)):
+    if are_met(qp.bounded(w), active, goal):
         return w, both
     return _by_factors(qp, active, goal, TINY)
+
+
+def are_met(values: Array, active: Array, goal: Array) -> bool:
+    """True if the values (m + n,) of the active rows and bounds are ``goal`` (m + n,), to OPEN."""
+    return largest((values - goal)[active]) <= OPEN * (1.0 + largest(goal))
 
 
 def _by_factors(qp: QP, active: Array, goal: Array, regularization: float) -> tuple[Array, Array] | None:

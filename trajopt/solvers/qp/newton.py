@@ -15,11 +15,13 @@ from __future__ import annotations
 import numpy as np
 
 from dynamics_backends.protocol import Array
-from trajopt.solvers.qp.active_equations import solved_equations
+from trajopt.solvers.qp.active_equations import are_met, solved_equations
 from trajopt.solvers.qp.qp import QP, QPSolution, QPStatus, kkt_residual, largest
 
 CHANGES = 6
 """Maximum number of changes of the active set."""
+MAX_CONTRADICTIONS = 1
+"""Maximum number of active sets whose equations contradict each other; after more of them the QP is most likely infeasible."""
 TOLERANCE = 1e-10
 """Tolerance on violations, multipliers and residuals, relative to the size of their terms."""
 
@@ -27,13 +29,14 @@ TOLERANCE = 1e-10
 def active_set_newton(qp: QP, y: Array, z: Array) -> QPSolution | None:
     """Return the solution of a QP from a first active set, given by the signs of y (m,), z (n,).
 
-    None if the active set does not converge; also for crossed bounds, more active constraints than variables, a singular
-    system, or residuals above TOLERANCE. H need not be convex: the solution satisfies the first-order conditions.
+    None if the active set does not converge; also for crossed bounds, more active constraints than variables, more than
+    MAX_CONTRADICTIONS sets that contradict themselves, a singular system, or residuals above TOLERANCE. H need not be convex: the
+    solution satisfies the first-order conditions.
     """
     lower, upper = qp.bounds
     if (lower > upper).any():
         return None
-    equal, m = lower == upper, len(qp.l)
+    equal, m, contradictions = lower == upper, len(qp.l), 0
     side = _sides(np.concatenate([y, z]), lower, upper)
     with np.errstate(all="ignore"):
         for count in range(1, CHANGES + 2):
@@ -45,6 +48,9 @@ def active_set_newton(qp: QP, y: Array, z: Array) -> QPSolution | None:
             w, both = solved
             found = QPSolution(w, both[:m], both[m:], QPStatus.SOLVED, count)
             values = qp.bounded(w)
+            contradictions += not are_met(values, active, goal)
+            if contradictions > MAX_CONTRADICTIONS:
+                return None
             slack = TOLERANCE * (1.0 + largest(values))
             wrong = (side * both < -TOLERANCE * (1.0 + largest(both))) & ~equal
             over, under = (values > upper + slack) & ~active, (values < lower - slack) & ~active

@@ -7,7 +7,8 @@ import pytest
 import scipy.sparse as sp
 from staged_qps import staged_qp, with_terminal_rows
 
-from trajopt.solvers.qp import casadi_qp
+import trajopt as to
+from trajopt.solvers.qp import casadi_qp, newton
 from trajopt.solvers.qp.convexity import _inertia_is_right, convex_on_equalities, positive_definite
 from trajopt.solvers.qp.newton import active_set_newton
 from trajopt.solvers.qp.polishing import polished
@@ -310,6 +311,18 @@ def test_newton_without_a_guess_is_right_or_says_nothing(by_stages):
 def test_newton_does_not_answer_contradictory_bounds():
     qp = staged_qp(0)
     assert active_set_newton(replace(qp, lb=qp.ub + 1.0), np.zeros_like(qp.l), np.zeros_like(qp.g)) is None
+
+
+def test_newton_ends_at_the_second_contradictory_active_set(monkeypatch):
+    """A mass within a disc that it must avoid from the first knot on."""
+    sets, solve = [], newton.solved_equations
+    monkeypatch.setattr(newton, "solved_equations", lambda *args: sets.append(args[1]) or solve(*args))
+    mass = to.SampledSystem(to.FunctionMap(lambda x, u, t, p: [x[2], x[3], u[0], u[1]], 4, 2, second_order=True), "rk4")
+    disc = to.residual_constraint("disc", lambda x, u, t, p: [(x[0] - 0.05) ** 2 + x[1] ** 2], 4, 1, lower=0.09)
+    costs = [to.control_cost(2, weight=0.01), to.state_cost(4, [1.0, 0.0, 0.0, 0.0])]
+    ocp = to.OCP.single_phase(mass, np.zeros(4), 10, 0.1, costs, constraints=[disc], u_lower=-2.0, u_upper=2.0)
+    assert to.solve(ocp, solver="sqp", check=False).status.code is to.StatusCode.LOCALLY_INFEASIBLE
+    assert len(sets) < 10  # 15 without this end
 
 
 def test_polishing_by_stages_and_by_sparse_factors_agrees():
