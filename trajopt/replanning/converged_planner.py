@@ -14,6 +14,7 @@ from trajopt.problem.ocp import OCP
 from trajopt.replanning.plan import fault_of
 from trajopt.results.solution import Solution
 from trajopt.solvers.feedback import tracking_gains
+from trajopt.solvers.qp.scipy_sparse import load_sparse
 from trajopt.solvers.registry import chosen_options
 from trajopt.solvers.solve import solve
 from trajopt.stage.evaluation import Direction, Shooting
@@ -39,6 +40,8 @@ class ConvergedPlanner:
 
     def __init__(self, solver: str = "slq", options: Any = None, *, follow: bool = False) -> None:
         self.solver, self.options = chosen_options(solver, options)
+        if self.solver in REUSE_MULTIPLIERS:
+            load_sparse()
         self.follow = follow
         self._cache, self._validated = SolverCache(), False
 

@@ -38,6 +38,7 @@ from trajopt.solvers.options import IPMOptions, SQPOptions
 from trajopt.solvers.qp.casadi_qp import InteriorPoint
 from trajopt.solvers.qp.newton import active_set_newton
 from trajopt.solvers.qp.qp import QPSolution, QPStatus, largest, make_qp_solver
+from trajopt.solvers.qp.scipy_sparse import load_sparse
 from trajopt.solvers.sqp.convexify import Convexified, convexified
 from trajopt.solvers.sqp.sqp_iterate import (
     Iterate,
@@ -68,6 +69,7 @@ class RealTimeSQP(RealTimePlanner):
 
     def __init__(self, options: SQPOptions | None = None) -> None:
         self.options = options or SQPOptions(hessian="gauss_newton")
+        load_sparse()
         self._last: QPSolution | None = None
         self._restarts, self._evaluators = SolverCache(), SolverCache()
         self._failed: Solution | None = None  # last complete solve, if it failed

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -451,3 +453,10 @@ def test_only_the_first_problem_is_validated(monkeypatch):
     for _ in range(3):
         mpc.step(x)
     assert checks == [True, False, False, False]
+
+
+@pytest.mark.parametrize("planner", ["RealTimeSQP()", "ConvergedPlanner('sqp')"])
+def test_a_planner_imports_the_sparse_matrices_before_its_first_step(planner):
+    """Their import takes 0.2 s."""
+    code = f"import sys, trajopt as to; to.{planner}; assert 'scipy.sparse.linalg' in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
