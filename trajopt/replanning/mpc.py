@@ -278,9 +278,13 @@ class MPC:
         return self._latest - self._measured if np.isfinite(self._measured) else np.inf
 
     def statistics(self) -> Mapping[str, Any]:
-        """Statistics of at most RECENT latest solves and events, see :func:`~trajopt.replanning.run_log.statistics_of`."""
+        """Statistics of at most RECENT latest solves and events, see :func:`~trajopt.replanning.run_log.statistics_of`.
+
+        Also "latest events": the message of the latest event of each kind, such as the reason of the last failed solve.
+        """
         recorder = self._recorder
-        return statistics_of(recorder.solves, self._worker.spells(), recorder.events)
+        found = statistics_of(recorder.solves, self._worker.spells(), recorder.events)
+        return found | {"latest events": {str(event.kind): event.message for event in recorder.events}}
 
 
 class _Observed(NamedTuple):

@@ -193,6 +193,7 @@ def test_solves_that_end_before_an_iteration_fail():
     mpc = to.MPC(ocp, "slq", options={"time_limit": 1e-9}, period=PERIOD)  # the first solve has no time limit
     xs = run(mpc, 20, x=ocp.x0)
     assert mpc.statistics()["failed"] >= 19 and abs(xs[-1, 0] - 1.0) < 0.05  # the first plan solves the first problem
+    assert "time_limit before the first iteration" in mpc.statistics()["latest events"]["failed solve"]
 
 
 def test_bounds_that_no_value_satisfies_are_refused():
