@@ -11,7 +11,7 @@ from dynamics_backends.protocol import Array
 from trajopt.guesses.guesses import SolverCache, WarmStart
 from trajopt.problem.guess import Guess
 from trajopt.problem.ocp import OCP
-from trajopt.replanning.plan import fault_of
+from trajopt.replanning.plan import fault_of, uninterrupted
 from trajopt.results.solution import Solution
 from trajopt.solvers.feedback import tracking_gains
 from trajopt.solvers.qp.scipy_sparse import load_sparse
@@ -53,7 +53,7 @@ class ConvergedPlanner:
         """Solve the stored problem from x0 (nx,) with its warm start, or with a rollout under the last feedback if ``follow``.
 
         The first problem is validated and its solution checked, later ones are not (``check=False`` of :func:`trajopt.solve`). A
-        solution that can be executed but has only zero gains gets tracking gains.
+        solution that can be executed but has only zero gains gets tracking gains. Raises KeyboardInterrupt after Ctrl-C.
         """
         ocp, warm = replace(self._ocp, x0=x0), self._warm
         guess, warm_started = feedback_rollout(ocp, warm) if self.follow else warm.guess, bool(warm.multipliers)
@@ -61,7 +61,9 @@ class ConvergedPlanner:
         start = WarmStart(
             guess, multipliers=multipliers_to_reuse, barrier=WARM_BARRIER if warm_started else None, cache=self._cache
         )
-        solution = solve(ocp, options=self.options, solver=self.solver, warm_start=start, check=not self._validated)
+        solution = uninterrupted(
+            solve(ocp, options=self.options, solver=self.solver, warm_start=start, check=not self._validated)
+        )
         self._validated = True
         if fault_of(solution) is None and not solution.K.any():
             return replace(solution, K=tracking_gains(ocp, solution.xs, solution.us))

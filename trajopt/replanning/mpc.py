@@ -33,6 +33,7 @@ from trajopt.replanning.plan import (
     fault_of,
     not_finite,
     require_same_names,
+    uninterrupted,
     warm_start,
 )
 from trajopt.replanning.planning import Control, Planner, Planning, require_whole_steps
@@ -155,9 +156,9 @@ class MPC:
         """
         if isinstance(solver, str) and solver != REAL_TIME:
             _, chosen = chosen_options(solver, options)
-            result = solve(self._ocp, solver=solver, options=replace(chosen, time_limit=None))
+            result = uninterrupted(solve(self._ocp, solver=solver, options=replace(chosen, time_limit=None)))
         else:
-            result = solve(self._ocp)
+            result = uninterrupted(solve(self._ocp))
         fault = fault_of(result)
         if fault is not None:
             raise ValueError(f"no first plan from x0: {fault}; pass initial_plan, or change the problem")
@@ -170,7 +171,8 @@ class MPC:
         x: None without a measurement; the model then predicts the state, as for one with NaN, infinity, a masked entry, or a
         quaternion that is not of unit length (UNIT_WITHIN). Stop the robot once :attr:`measurement_age` is more than the model
         predicts well. t: default one tick after the last step, at first 0. Raises ValueError for a state of another shape or
-        without numbers, for a time that is not a finite number, and for one before the last step; then nothing has changed.
+        without numbers, for a time that is not a finite number, and for one before the last step; then nothing has changed. Raises
+        KeyboardInterrupt after Ctrl-C.
         """
         x = None if x is None else _state(x, self._ocp.manifold.nx)
         t = self._time(t)

@@ -215,7 +215,7 @@ class Planning:
         fault, timing = _answer_fault(answer), self._timing
         solution = answer.value if fault is None else None
         if fault is not None:
-            self._recorder.event(t, EventKind.FAILED_SOLVE, f"{fault}; tracking the last plan")
+            self._recorder.event(t, EventKind.FAILED_SOLVE, f"{fault.rstrip('.')}; tracking the last plan")
         took = (answer.tick - job.tick) * timing.tick
         self._lead = max(timing.lead, took)
         late = took > timing.limit + SAME_TIME

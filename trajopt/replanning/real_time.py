@@ -51,7 +51,7 @@ from trajopt.lq.lq import Bounds, LQProblem, LQStep, Policy
 from trajopt.lq.lq_solver import shared_lq
 from trajopt.problem.guess import Guess
 from trajopt.problem.ocp import OCP
-from trajopt.replanning.plan import fault_of
+from trajopt.replanning.plan import fault_of, uninterrupted
 from trajopt.results.records import IterationRecord
 from trajopt.results.solution import Solution
 from trajopt.results.status import Status
@@ -261,11 +261,11 @@ def _cost_explodes(cost: float, planned: float, lq: LQProblem, step: LQStep) -> 
 def restarted(ocp: OCP, x0: Array, solver: str, options: Any, cache: SolverCache) -> Solution:
     """Solution by a solver with these options from the state x0 (nx,), which is the guess at every knot.
 
-    A solution that can be executed but has only zero gains gets tracking gains.
+    A solution that can be executed but has only zero gains gets tracking gains. Raises KeyboardInterrupt after Ctrl-C.
     """
     here = replace(ocp, x0=x0)
     start = WarmStart(constant_guess(here), cache=cache)
-    found = solve(here, solver=solver, options=options, warm_start=start, check=False)
+    found = uninterrupted(solve(here, solver=solver, options=options, warm_start=start, check=False))
     if fault_of(found) is None and not found.K.any():
         return replace(found, K=tracking_gains(here, found.xs, found.us))
     return found

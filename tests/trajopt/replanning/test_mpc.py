@@ -12,9 +12,11 @@ from replanning_cases import DT, KNOTS, mass, problem, spin
 
 import trajopt as to
 from experiments.replan.faults import Failing
+from trajopt.replanning import converged_planner
 from trajopt.replanning.plan import RecedingHorizon, ResampledHorizon, ShrinkingHorizon
 from trajopt.replanning.real_time import RealTimeSLQ
 from trajopt.replanning.sampled_plant import SampledPlant
+from trajopt.results.status import Status, StatusCode
 from trajopt.step import time_dependence
 
 PERIOD = 0.05
@@ -330,6 +332,25 @@ def test_failed_plans_leave_the_last_one_in_force():
     mpc = to.MPC(problem(), Failing(RealTimeSLQ(), 3), period=PERIOD)
     assert run(mpc, 60)[-1, 0] == pytest.approx(1.0, abs=1e-3)
     assert mpc.statistics()["failed"] == mpc.statistics()["events"]["failed solve"] >= 19
+
+
+@pytest.mark.parametrize("solver", ["slq", "ipm"])
+def test_ctrl_c_during_a_solve_ends_the_step(solver, monkeypatch):
+    """Solvers return their iterate after Ctrl-C; the loop must not go on."""
+    mpc = to.MPC(problem(), solver, period=PERIOD)
+
+    def interrupted(*args, **kwargs):
+        return replace(solve(*args, **kwargs), status=Status(StatusCode.INTERRUPTED, "Interrupted."))
+
+    solve = converged_planner.solve
+    monkeypatch.setattr(converged_planner, "solve", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        mpc.step(np.zeros(2))
+    monkeypatch.undo()
+    assert run(mpc, 60, start=PERIOD)[-1, 0] == pytest.approx(1.0, abs=1e-2)
+    monkeypatch.setattr("trajopt.replanning.mpc.solve", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        to.MPC(problem(), solver, period=PERIOD)
 
 
 class Late:
