@@ -185,12 +185,17 @@ class Observer:
         self._controls: list[tuple[float, Array]] = []
         self._at = 0  # index of the control applied at self._time
         self._time, self._state = 0.0, np.array(x0, dtype=float)
+        self._measured = -np.inf  # time of the newest measurement
 
     def correct(self, measured: Measurement) -> None:
         """Restart the prediction from a finite measurement, which may be delayed.
 
-        The controls applied since the time of the measurement are predicted again by the next :meth:`state`.
+        The controls applied since the time of the measurement are predicted again by the next :meth:`state`. A measurement that is
+        older than the last one, as of packets in the wrong order, is ignored.
         """
+        if measured.time < self._measured - SAME_TIME:
+            return
+        self._measured = measured.time
         starts = [t for t, _ in self._controls]
         del self._controls[
             : max(bisect_right(starts, measured.time + SAME_TIME) - 1, 0)

@@ -111,6 +111,15 @@ def test_a_late_measurement_is_brought_to_the_present():
     )
 
 
+def test_a_measurement_older_than_the_last_one_is_ignored():
+    known, controls = observer(), [1.0, -2.0, 0.5, 3.0]
+    for k, u in enumerate(controls):
+        known.applied(k * TICK, np.array([u]))
+    known.correct(Measurement(3 * TICK, np.array([0.7, -0.1])))
+    known.correct(Measurement(1 * TICK, np.array([5.0, 5.0])))
+    np.testing.assert_allclose(known.state(4 * TICK, np.zeros(2)), under(controls[3:], (0.7, -0.1)), atol=1e-14)
+
+
 def test_a_gap_without_measurements_stores_a_limited_number_of_controls(monkeypatch):
     monkeypatch.setattr(measurements, "MAX_CONTROLS", 3)
     known, controls = observer(), [1.0, -2.0, 0.5, 3.0, -1.0, 0.2]
