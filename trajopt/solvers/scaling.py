@@ -540,7 +540,9 @@ def _derived(
     u = [np.where(b > 0.0, b, q) for b, q in zip(control_bounds, guessed, strict=True)]
     for q, b, B, at_guess in zip(u, control_bounds, by_control, guessed, strict=True):
         for j in range(len(q)):
-            size = max(_moving(a, B[:, j]), at_guess[j])
+            size = _moving(a, B[:, j])
+            if size > 0.0 or at_guess[j] >= 1.0 / EXTREME:  # small controls of a guess alone may be rounding errors
+                size = max(size, at_guess[j])
             if size > 0.0 and (b[j] == 0.0 or b[j] > LOOSE * size):
                 q[j] = size
     for _ in a:  # states that move none of known size
