@@ -38,9 +38,8 @@ $(STAMP): pyproject.toml setup.py constraints.txt tools/install_cyipopt.py
 	@'$(PYTHON)' -c 'import sys; sys.exit(sys.version_info < (3, 11))' </dev/null || { \
 	  echo "error: Python 3.11 or newer is needed, '$(PYTHON)' is $$('$(PYTHON)' --version 2>&1)." \
 	    "Name a newer one: make venv PYTHON=python3.12" >&2; exit 1; }
-	@command -v '$(firstword $(CC))' >/dev/null 2>&1 || command -v gcc >/dev/null 2>&1 || command -v clang >/dev/null 2>&1 || \
-	  echo "warning: no C compiler was found: the package's C library and cyipopt need one." \
-	    "Remedy: apt install gcc libc6-dev (Debian, Ubuntu), or name one: make venv CC=..." >&2
+	@message=$$('$(PYTHON)' -B -c 'from dynamics_backends.environment import compiler_command; compiler_command()' 2>&1 </dev/null) || { \
+	  echo "error: $${message##*Error: }" >&2; exit 1; }
 	@if $(BIN)/python -m pip --version </dev/null >/dev/null 2>&1; then :; \
 	elif '$(PYTHON)' -c 'import ensurepip, venv' </dev/null 2>/dev/null; then \
 	  '$(PYTHON)' -m venv --clear $(VENV) </dev/null; \

@@ -262,3 +262,29 @@ def test_every_dependency_of_the_test_environment_has_an_upper_bound_above_its_l
     upper = dict(line.split("<=") for line in lines)
     assert upper.keys() == lower.keys()
     assert [name for name, bound in upper.items() if not lower[name].contains(bound)] == []
+
+
+# -- make venv ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("variables", "message"),
+    [
+        (
+            {"CC": "/nonexistent/cc"},
+            "error: no C compiler: CC names /nonexistent/cc, which was not found; correct or unset CC",
+        ),
+        ({"PATH": "tools"}, "error: no C compiler: none of cc, gcc, clang is on the PATH; install one"),
+    ],
+)
+def test_make_stops_without_a_compiler_before_it_installs_anything(tmp_path, variables, message):
+    make = shutil.which("make")
+    if make is None:
+        pytest.skip("make is not installed")
+    for name in ("Makefile", "pyproject.toml", "setup.py", "constraints.txt", "tools", "dynamics_backends"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    environment = {name: value for name, value in os.environ.items() if name != "CC"} | variables
+    command = [make, "venv", f"PYTHON={sys.executable}"]
+    process = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60)
+    assert process.returncode != 0 and process.stderr.startswith(message), process.stderr
+    assert not (tmp_path / ".venv").exists()
