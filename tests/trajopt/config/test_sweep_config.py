@@ -190,7 +190,7 @@ def test_a_study_without_variations_is_refused(config):
 def test_another_config_cannot_resume_in_the_same_folder(config, tmp_path):
     assert run(config, tmp_path / "out", "--n", 1).exit_code == SOLVED
     result = run(config, tmp_path / "out", "--n", 1, "--set", "problem.dt=0.06")
-    assert result.exit_code == BAD_INPUT and "differs in problem.problem.dt: choose another folder" in result.stderr
+    assert result.exit_code == BAD_INPUT and "differs in problem.dt: choose another folder" in result.stderr
 
 
 def test_an_interrupted_study_names_the_command_that_resumes_it(config, tmp_path, monkeypatch):

@@ -138,7 +138,7 @@ def test_another_study_is_refused_and_says_where_it_differs(tmp_path):
         study(tmp_path, n=1, seed=8)
     with pytest.raises(ForeignDataset, match="differs in vary.goal"):
         study(tmp_path, n=1, vary={**VARY, "goal": "uniform(0, 1)"})
-    with pytest.raises(ForeignDataset, match="problem.function"):
+    with pytest.raises(ForeignDataset, match="differs in the code or data of the function, the name of the function"):
         study(tmp_path, n=1, make=refusing)
 
 
