@@ -73,6 +73,8 @@ def show(solution: str, plot: str | None, animate: bool, geometry: bool, base: s
     if geometry:
         fail("--geometry applies to robots; for a solution use `trajopt view --geometry`")
     if not Path(solution).is_file():
+        if Path(solution).is_dir():
+            fail(f"{solution!r} is a folder; give a file in it, as {str(Path(solution, 'solution.npz'))!r}")
         fail(f"{solution!r} is neither a file nor a known robot; `trajopt robots` lists the robots")
     if plot is None and animate:
         fail("--animate needs an output folder: add --plot FOLDER")

@@ -661,6 +661,10 @@ def test_show_takes_the_names_of_robots():
     assert "'irb4600x' is neither a file nor a known robot" in refused("show", "irb4600x")
 
 
+def test_show_of_a_folder_names_its_solution(tmp_path):
+    assert f"'{tmp_path}' is a folder; give a file in it, as '{tmp_path / 'solution.npz'}'" in refused("show", tmp_path)
+
+
 def test_show_describes_a_robot_without_joints(tmp_path):
     mass = '<inertial><mass value="1"/><inertia ixx="1" iyy="1" izz="1" ixy="0" ixz="0" iyz="0"/></inertial>'
     (tmp_path / "drone.urdf").write_text(f'<robot name="drone"><link name="body">{mass}</link></robot>')
