@@ -308,7 +308,8 @@ def _draw_residuals(axis: Any, parts: Sequence[Sequence[IterationRecord]], optio
             axis.axhline(tolerance, color=color, linestyle="--", linewidth=1.0, label=f"{label} tolerance")
     axis.set_title("gradient and defects")
     axis.set_xlabel("iteration")
-    axis.legend(fontsize=8)
+    if axis.get_legend_handles_labels()[0]:  # none without a positive number, as of a solve that failed at its guess
+        axis.legend(fontsize=8)
     _plain_ticks(axis)
 
 

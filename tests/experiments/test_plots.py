@@ -33,6 +33,11 @@ def records(*costs):
     return [IterationRecord(i, cost, cost, 1.0, cost, defect=cost) for i, cost in enumerate(costs)]
 
 
+def test_convergence_without_a_finite_number_draws_no_empty_legend(tmp_path, recwarn):
+    plotting.plot_convergence(tmp_path / "c.png", records(np.nan))
+    assert not recwarn.list
+
+
 def test_curves_of_attempts_are_not_connected(drawn, tmp_path):
     """Of 2 and 3 iterations, each with the record of its result; without all records, attempts are not separated."""
     attempts = [{"solver": "ddp", "iterations": 2}, {"solver": "ipm", "iterations": 3}]
