@@ -35,10 +35,10 @@ def _unknown(message: str, name: str, available: Iterable[str]) -> UnknownName:
     """Error with this message, up to three names similar to `name`, and the first MAX_LISTED available names."""
     available = list(dict.fromkeys(available))
     near = nearest_names(name, available) or _with_similar_part(name, available)
-    hint = f"did you mean {' or '.join(map(repr, near))}? " if near else ""
+    hint = f"did you mean {' or '.join(map(repr, near))}? Available" if near else "available"
     shown = ", ".join(available[:MAX_LISTED]) or "none"
     rest = f", ... ({len(available)} in all)" if len(available) > MAX_LISTED else ""
-    return UnknownName(shortened(f"{message}; {hint}Available: {shown}{rest}"))
+    return UnknownName(shortened(f"{message}; {hint}: {shown}{rest}"))
 
 
 def _with_similar_part(name: str, available: list[str], count: int = 3) -> list[str]:
