@@ -87,7 +87,10 @@ class Points(NamedTuple):
 class DerivativeCheck(NamedTuple):
     """Worst entry of one block of derivatives of the map ``what`` by one method.
 
-    error: relative error; None, with the reason in ``entry``, if the block was not compared.
+    what: "dynamics", "time step", or a cost term or constraint by name. block: derivatives compared, such as "fx", "A" or
+    "second". method: derivative method that is checked; reference: method that it is compared with. entry: names of the worst
+    entry. error: relative error; None, with the reason in ``entry``, if the block was not compared. tolerance: largest error that
+    passes.
     """
 
     what: str

@@ -344,11 +344,16 @@ class HoldsBackend(Protocol):
 
 
 class FunctionMap:
-    """User-defined function as a map or a system.
+    """User-defined function as a map, or as a system if n_out is None: the function then returns the derivative of the state (ndx).
 
     ``function(x, u, t, p)`` is written for one state, with arithmetic, indexing and functions of NumPy or of
     :mod:`dynamics_backends.scalar`, and returns its results as a list or an array; see
-    :mod:`~dynamics_backends.scalars.user_function`.
+    :mod:`~dynamics_backends.scalars.user_function`. Its arguments are the state x (nx), the controls u (nu), the time t [s], and
+    the run-time parameters p by name, each an array (n), also of a single number: ``p["mass"][0]``.
+
+    manifold: of the state, or its number of components. nu: number of controls. n_out: number of results of a map. second_order:
+    True if the state is (q, v) with qdot = v. output_names, control_names: for reports, default f[i] and u[i]; the outputs of a
+    system are "d NAME/dt" of the state's components. Raises TypeError for a manifold of another type.
 
     >>> import numpy as np, trajopt as to
     >>> pendulum = to.FunctionMap(lambda x, u, t, p: [x[1], u[0] - np.sin(x[0])], 2, 1)
@@ -369,11 +374,6 @@ class FunctionMap:
         output_names: tuple[str, ...] | None = None,
         control_names: tuple[str, ...] | None = None,
     ) -> None:
-        """Create a map, or a system if n_out is None: then the function returns the derivative of the state (ndx).
-
-        manifold: of the state, or its number of components; second_order: True if the state is (q, v) with qdot = v. Names default
-        to f[i] and u[i], those of a system's outputs to "d NAME/dt".
-        """
         self.function = function
         self.manifold = as_manifold(manifold)
         self.nu = nu

@@ -112,6 +112,9 @@ def _checked(name: str, value: Array, size: str, expected: int) -> Array:
 def inverse_dynamics(model: Model, q: Array, v: Array, a: Array, wrenches: Sequence[FrameWrench] = ()) -> Array:
     """Joint forces (N, nv) [N, N m] for q (N, nq), v and a (N, nv), with external wrenches on frames.
 
+    wrenches: list of (frame name, wrench (N, 6) or (6,) = [force N; moment N m], reference), with the reference LOCAL, WORLD or
+    LOCAL_WORLD_ALIGNED.
+
     For one point, q (nq,), the result is (nv,). Springs, damping and dry friction of the joints are not included; controls that
     hold q are ``to.inverse_dynamics(model, q, 0 v, 0 v) - model.spring_forces(q)``.
 
@@ -127,6 +130,9 @@ def inverse_dynamics(model: Model, q: Array, v: Array, a: Array, wrenches: Seque
 @_for_numbers("to.FreeBody(model)")
 def forward_dynamics(model: Model, q: Array, v: Array, tau: Array, wrenches: Sequence[FrameWrench] = ()) -> Array:
     """Joint accelerations (N, nv) for q (N, nq), v and joint forces tau (N, nv), with external wrenches on frames.
+
+    wrenches: list of (frame name, wrench (N, 6) or (6,) = [force N; moment N m], reference), with the reference LOCAL, WORLD or
+    LOCAL_WORLD_ALIGNED.
 
     For one point, q (nq,), the result is (nv,). Springs, damping and dry friction of the joints are not included, nor in the
     derivatives and :func:`inverse_dynamics`; ``to.FreeBody`` adds them.

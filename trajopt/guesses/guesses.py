@@ -237,7 +237,10 @@ def minimum_jerk_guess(
 ) -> Guess:
     """Guess along the minimum-jerk path from x0 to x_goal (nx,), or along given states xs (N + 1, nx).
 
-    The controls are the torques of that motion (:func:`tracking_torques`).
+    The controls (N, nu), clipped to their bounds, are the joint torques of a fully actuated robot along that motion.
+
+    acceleration: function from states (M, nx) and controls (M, nu) to joint accelerations (M, nv). inertia: function from states
+    (M, nx) to mass matrices (M, nv, nv). Raises ValueError without xs for a state that is not (q, v), or that has quaternions.
     """
     path = minimum_jerk_states(ocp, x_goal) if xs is None else np.asarray(xs, dtype=float)
     return Guess(path, tracking_torques(ocp, path, acceleration, inertia))

@@ -278,7 +278,11 @@ def shared_lq() -> LQSolver:
 
 
 def solve_riccati(lq: LQProblem, mu: float = 0.0, regularize: str = "control", bounds: Bounds | None = None) -> Policy:
-    """Solve an LQ problem by a backward Riccati sweep on the shared solver; arguments as in :meth:`LQSolver.solve_riccati`."""
+    """Solve an LQ problem by a backward Riccati sweep; within bounds on du, each (N, m), knots are box-constrained QPs.
+
+    mu: damping, added to Quu for regularize = "control", to V'xx for "state". Returns the policy du = k + K dx, with K (N, m, n)
+    and k (N, m), and the value function. Its ``failed_at`` is the knot where Quu is not positive definite; None after a success.
+    """
     return shared_lq().solve_riccati(lq, mu, regularize, bounds)
 
 

@@ -60,8 +60,9 @@ def nothing(*_: Any) -> list[Any]:
 class Goal:
     """A requirement on a motion.
 
-    name: for reports. missed: one sentence for each violated requirement, with amount and remedy; none if the goal is met. report:
-    sentences about the motion for its report, met or not.
+    name: for reports. missed, report: functions from states xs (N + 1, nx) and their times (N + 1,) [s] to lists of sentences.
+    missed: one sentence for each violated requirement, with amount and remedy; none if the goal is met. report: sentences about
+    the motion for its report, met or not.
     """
 
     name: str

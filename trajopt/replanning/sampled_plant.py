@@ -14,7 +14,10 @@ from trajopt.replanning.workers import SAME_TIME, steps_of
 
 
 class Push(NamedTuple):
-    """Disturbance: a force (nf,) from ``start`` on for ``duration`` [s]."""
+    """Disturbance of a plant: ``force`` is added to its inputs from ``start`` [s] on for ``duration`` [s].
+
+    force: (nf,) in the units of the inputs of a :class:`SampledPlant`; (nv,) [N, N m] for a :class:`~trajopt.MujocoPlant`.
+    """
 
     start: float
     duration: float

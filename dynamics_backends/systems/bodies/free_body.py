@@ -61,7 +61,13 @@ operations that remain take a third of the time of the kernels.
 
 
 class FreeBody(WholeMap, ContactFreeBody):
-    """System of a robot without contacts; the arguments are those of ActuatedBody."""
+    """System of a robot without contacts: state (q, v) [rad, m, rad/s, m/s], controls u (nu) [N m, N], the forces of the joints.
+
+    Springs, damping and dry friction of the model's joints are included. actuated: names of the degrees of freedom with a control,
+    in the order of u; default: all but those of a floating base. damping: False ignores the viscous damping. friction_velocity:
+    velocity [rad/s or m/s] over which dry friction is smoothed, None to ignore dry friction. Raises UnknownName for a name that the
+    model does not have, ValueError for a name given twice, and for a friction_velocity <= 0 if the model has dry friction.
+    """
 
     def with_recursions(self, driver: Driver) -> Self:
         """Copy whose recursions are evaluated by another driver; this system itself for a robot with at most FEW_JOINTS DoFs.
