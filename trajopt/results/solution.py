@@ -43,7 +43,7 @@ CONVENTIONS = {
     "state": "x = (q, v); q = base position in the world, quaternion x y z w, joints",
     "velocity": "v = linear, angular, joint rates; base velocity in the LOCAL frame of the base",
     "tangent": "x (+) dx perturbs on the right, in the body frame",
-    "policy": "u = us + k + K (x (-) xs)",
+    "policy": "u = us + K (x (-) xs), within the bounds on u; k is the last feed-forward step of the solver, not part of it",
     "units": "SI, radians",
 }
 

@@ -101,6 +101,7 @@ def test_file_is_readable_without_this_package(solution, tmp_path):
         assert data["xs"].shape == (21, 7)
     assert metadata["format"] == "trajopt.solution"
     assert "quaternion x y z w" in metadata["conventions"]["state"]
+    assert metadata["conventions"]["policy"].startswith("u = us + K (x (-) xs), within the bounds on u")
     assert metadata["versions"]["numpy"] == np.__version__
 
 
