@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -22,14 +23,16 @@ WIDTH = 120
 def keys(name: str | None) -> None:
     """List the configuration keys of NAME with type, default, unit and meaning.
 
-    NAME is a problem, a solver, or backend, output, time, replan or sweep. Without NAME: list problems, solvers and bundled
-    configurations.
+    NAME is a problem, a configuration (for the keys of its problem), a solver, or backend, output, check, time, replan or sweep.
+    Without NAME: list problems, solvers and bundled configurations.
     """
     from trajopt.config.keys import tables_of
+    from trajopt.config.registry import PROBLEMS
 
     if name is None:
         _names()
         return
+    name = _problem_of(name)
     printed: set[object] = set()
     for table in tables_of(name):
         click.echo(f"[{table.path}]")
@@ -40,6 +43,21 @@ def keys(name: str | None) -> None:
         if table.path in ("problem", "solver") and name != "time":
             click.echo(f'name = "{name}"')
         _table(table.kind)
+    if name in PROBLEMS:
+        click.echo("keys for free durations: `trajopt keys time`")
+
+
+def _problem_of(name: str) -> str:
+    """Return the name of the problem of a configuration; other names are unchanged."""
+    from trajopt.config.config import read_file
+    from trajopt.config.keys import OTHERS
+    from trajopt.config.registry import PROBLEMS, SUFFIX, bundled_names
+    from trajopt.solvers.registry import SOLVERS
+
+    if name in (*PROBLEMS, *SOLVERS, *OTHERS) or not (name in bundled_names() or name.endswith(SUFFIX)):
+        return name
+    problem = read_file(Path(name))[1].get("problem")
+    return str(problem.get("name", name)) if isinstance(problem, dict) else name
 
 
 def _names() -> None:
@@ -55,7 +73,7 @@ def _names() -> None:
     }
     for what, names in sections.items():
         click.echo(f"{what}:\n{click.wrap_text('  '.join(names), WIDTH, '  ', '  ')}")
-    click.echo("`trajopt keys NAME` lists the keys of a problem, a solver or a table")
+    click.echo("`trajopt keys NAME` lists the keys of a problem, a configuration, a solver or a table")
 
 
 def _table(kind: object) -> None:

@@ -435,6 +435,13 @@ def test_keys_are_listed_with_type_default_unit_and_meaning():
     assert "goal_position: optional; a list of 3 numbers" in output
     assert 'name = "gnms"' in run("keys", "gnms").output and "max_iterations: default" in run("keys", "gnms").output
     assert "did you mean 'arm_go_to'" in refused("keys", "arm_go_too")
+    assert output[-1] == "keys for free durations: `trajopt keys time`"
+
+
+def test_keys_of_a_configuration_are_those_of_its_problem(config):
+    expected = run("keys", "arm_go_to").output
+    assert run("keys", "ur5_reach").output == run("keys", config).output == expected
+    assert "config file nothing.toml does not exist" in refused("keys", "nothing.toml")
 
 
 def test_debug_shows_the_traceback(config):
