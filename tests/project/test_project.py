@@ -98,6 +98,11 @@ def test_its_example_runs():
     exec(compile(example, "CONTRIBUTING.md", "exec"), {})
 
 
+def test_its_command_for_one_test_selects_tests():
+    [(file, word)] = re.findall(r"pytest -n 0 (\S+\.py) -k (\w+)", TEXT)
+    assert re.search(rf"^def test_\w*{word}", (ROOT / file).read_text(encoding="utf-8"), re.M)
+
+
 def test_every_kernel_header_compiles_on_its_own(monkeypatch) -> None:
     """Headers include what they use, as editors with compile_flags.txt expect."""
     monkeypatch.syspath_prepend(str(ROOT / "tools"))
