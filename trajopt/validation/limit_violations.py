@@ -71,6 +71,9 @@ class LimitViolation(NamedTuple):
     at_start: bool = False
     end: bool = False
 
+    def __str__(self) -> str:
+        return self.sentence()
+
     def sentence(self, settings: Collection[str] | None = None, sample: str = "knot") -> str:
         """Describe the violation, with a remedy.
 

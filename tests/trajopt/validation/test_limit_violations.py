@@ -107,6 +107,7 @@ def test_an_enforced_limit_is_reported_once_and_as_such(kind):
     ocp = problem(**{KINDS[kind][0]: True})
     (broken,) = to.limit_violations(ocp, *trajectory(ocp, kind, 0.25))
     assert broken.enforced and broken.excess == pytest.approx(0.25)
+    assert str(broken) == broken.sentence()
     assert "although it is enforced" in broken.sentence() and "enforces it" not in broken.sentence()
 
 
