@@ -37,7 +37,7 @@ MAX_ARRAYS = 10_000
 
 
 class ForeignFile(InputError):
-    """Error for a file that is not an archive of arrays of numbers and texts."""
+    """Error for a file that is not an archive of arrays of numbers and texts, or not one of a solution."""
 
 
 class DamagedArchive(InputError):
@@ -162,9 +162,11 @@ ARRAYS = ("xs", "us", "K", "k", "times")
 def check_arrays(arrays: Mapping[str, Array]) -> None:
     """Check that a solution's arrays are all present, with consistent shapes, numeric types, and a text as metadata.
 
-    Raises ValueError if they are not.
+    Raises ForeignFile if the metadata and other arrays are missing, as in archives of other programs; else ValueError.
     """
     missing = [name for name in (*ARRAYS, "cost", "history", "metadata") if name not in arrays]
+    if len(missing) > 1 and "metadata" in missing:
+        raise ForeignFile("the arrays are not those of a solution")
     if missing:
         raise ValueError(f"it has no array {missing[0]!r}")
     shapes = {name: values.shape for name, values in arrays.items()}

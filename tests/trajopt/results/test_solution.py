@@ -325,6 +325,15 @@ def test_arrays_that_do_not_agree_are_refused(solution, tmp_path, case):
         Solution.load(path)
 
 
+def test_archives_of_other_programs_are_no_damaged_solutions(tmp_path):
+    """Such as the run.npz of `trajopt replan`."""
+    np.savez(tmp_path / "run.npz", xs=np.zeros((3, 2)), us=np.zeros((3, 1)), times=np.zeros(3))
+    with pytest.raises(
+        SolutionFileError, match="run.npz is not a trajopt solution file; give the solution.npz of a solve"
+    ):
+        Solution.load(tmp_path / "run.npz")
+
+
 @pytest.mark.parametrize("name", ["xs", "us", "K", "k", "times", "cost", "history", "metadata"])
 def test_missing_arrays_are_named(solution, tmp_path, name):
     path = tmp_path / "slew.npz"
