@@ -86,6 +86,7 @@ def export(
 
     If a C compiler is available, the example is compiled and run before any file is written.
     """
+    from dynamics_backends.environment import CompilerError, compiler_command
     from trajopt import Solution
     from trajopt.export.controller import controller_files
     from trajopt.export.example import run_example
@@ -103,7 +104,10 @@ def export(
         (folder / file).write_text(text, encoding="utf-8")
     click.echo(f"written to {folder}: " + ", ".join(files))
     if costs is None:
-        click.echo("example: not run, no C compiler found")
+        try:
+            compiler_command()
+        except CompilerError as error:
+            click.echo(f"example: not run, {error}")
     else:
         click.echo(f"example: {len(costs)} SLQ steps in C, cost {costs[0]:.6g} -> {costs[-1]:.6g}")
 

@@ -444,7 +444,7 @@ def test_the_command_needs_no_compiler(tmp_path, monkeypatch):
     config = CONFIGS.format("double_pendulum_swing_up")
     result = CliRunner().invoke(export, [config, "--out", str(tmp_path), "--name", "pendulum"])
     assert result.exit_code == 0, result.output
-    assert "example: not run, no C compiler found" in result.output
+    assert "example: not run, no C compiler: CC names /nonexistent/cc, which was not found" in result.output
     assert {p.name for p in tmp_path.iterdir()} == {"pendulum.h", "pendulum.c", "main.c", "Makefile"}
 
 
