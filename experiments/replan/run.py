@@ -72,8 +72,8 @@ def configured_run(config: Config, plant: str | None = None) -> Config:
     """
     if config.replan is None:
         remedy = (
-            "add a table [replan], for example with duration = 5.0; the page 'Replanning' of the reference of configuration "
-            "files lists its keys, and tutorial 9 shows one"
+            "add a table [replan], for example with duration = 5.0; `trajopt keys replan` lists its keys, and tutorial 9 "
+            "shows one"
         )
         raise ConfigError(config.source, [f"replan: missing; {remedy}"])
     if plant is None:

@@ -374,7 +374,7 @@ def test_a_config_without_the_table_is_refused(config, tmp_path):
     path = tmp_path / "plain.toml"
     path.write_text(CONFIG.split("[replan]")[0])
     result = run(path)
-    assert result.exit_code == BAD_INPUT and "add a table [replan]" in result.stderr
+    assert result.exit_code == BAD_INPUT and "`trajopt keys replan` lists its keys" in result.stderr
     assert run().exit_code == BAD_INPUT
 
 
