@@ -28,19 +28,19 @@ class Extra(NamedTuple):
 EXTRAS = (
     Extra("cyipopt", "ipopt", "solvers that call IPOPT", "python tools/install_cyipopt.py"),
     Extra("example-robot-data", "robots", "more robots", "pip install 'example-robot-data>=6.0'"),
-    Extra("mujoco", "sim", "MuJoCo as a plant", "pip install 'mujoco>=3.2'"),
+    Extra("mujoco", "sim", "MuJoCo as a plant", "pip install 'mujoco>=3.16'"),
     Extra("viser", "view", "3D viewer", "pip install 'viser>=1.1.1,<2'"),
-    Extra("trimesh", "view", "meshes of robots", "pip install 'trimesh>=4.4'"),
+    Extra("trimesh", "view", "meshes of robots", "pip install 'trimesh>=4.6'"),
     Extra("pycollada", "view", "meshes in COLLADA files", "pip install 'pycollada>=0.8'"),
     Extra("fast-simplification", "view", "simplification of fine meshes", "pip install 'fast-simplification>=0.1.7'"),
     Extra("imageio-ffmpeg", "view", "videos in MP4", "pip install 'imageio-ffmpeg>=0.5'"),
     Extra("coal", "scene", "arms among obstacles: collision checks", "pip install 'coal>=3.0'"),
     Extra("ompl", "scene", "arms among obstacles: path planning", "pip install 'ompl>=2.0'"),
-    Extra("toppra", "scene", "arms among obstacles: time parameterization", "pip install 'toppra>=0.6'"),
-    Extra("zarr", "sweep", "datasets of studies", "pip install 'zarr>=3.1'"),
+    Extra("toppra", "scene", "arms among obstacles: time parameterization", "pip install 'toppra>=0.6.3'"),
+    Extra("zarr", "sweep", "datasets of studies", "pip install 'zarr>=3.1.3'"),
     Extra("loky", "sweep", "parallel studies", "pip install 'loky>=3.5'"),
     Extra("distributed", "sweep", "studies on clusters", "pip install 'distributed>=2025.7'"),
-    Extra("pin", "test", "cross-checks and benchmarks", "pip install 'pin>=3.2'"),
+    Extra("pin", "test", "cross-checks and benchmarks", "pip install 'pin>=4.0'"),
 )
 
 

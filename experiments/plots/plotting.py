@@ -278,7 +278,7 @@ def plot_convergence(
         for axis in axes.flat if starts else ():
             for start, attempt in zip([0, *starts], attempts, strict=True):
                 at = history[start].iteration
-                axis.axvline(at - 0.5, color=GRAY, linestyle=":", linewidth=1.0 if start else 0.0)
+                axis.axvline(at - 0.5, color=GRAY, linestyle=":", linewidth=1.0, alpha=1.0 if start else 0.0)
                 place = axis.get_xaxis_transform()
                 axis.text(at - 0.3, 0.01, attempt["solver"], color=GRAY, fontsize=8, transform=place, clip_on=True)
     return path
