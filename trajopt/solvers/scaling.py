@@ -469,6 +469,7 @@ def _sizes(ocp: OCP, guess: Guess, samples: _Samples) -> tuple[Array, list[Array
     durations = _durations(ocp)
     known[durations] = given[durations]
     guessed = [np.abs(guess.us[k]).max(axis=0) for k in ocp.phase_slices]
+    guessed = [np.where(q >= 1.0 / EXTREME, q, 0.0) for q in guessed]  # smaller ones may be rounding errors
     bounds = [np.zeros(ocp.nu) for _ in ocp.phases]
     if ocp.control_bounds is not None:
         finite = np.max([np.where(np.abs(b) < np.inf, np.abs(b), 0.0) for b in ocp.control_bounds], axis=0)
@@ -540,9 +541,7 @@ def _derived(
     u = [np.where(b > 0.0, b, q) for b, q in zip(control_bounds, guessed, strict=True)]
     for q, b, B, at_guess in zip(u, control_bounds, by_control, guessed, strict=True):
         for j in range(len(q)):
-            size = _moving(a, B[:, j])
-            if size > 0.0 or at_guess[j] >= 1.0 / EXTREME:  # small controls of a guess alone may be rounding errors
-                size = max(size, at_guess[j])
+            size = max(_moving(a, B[:, j]), at_guess[j])
             if size > 0.0 and (b[j] == 0.0 or b[j] > LOOSE * size):
                 q[j] = size
     for _ in a:  # states that move none of known size

@@ -491,7 +491,9 @@ def test_factors_do_not_round():
     assert 0.1 < scaling.states[0] / RADIUS < 10.0 and 0.1 < scaling.states[2] / SPEED < 10.0
 
 
-def test_rounding_errors_of_a_guess_make_no_bound_loose():
+@pytest.mark.parametrize("limits", [{"u_lower": -2.0, "u_upper": 2.0}, {}])
+@pytest.mark.parametrize("error", [1e-9, 1e-13])
+def test_rounding_errors_of_a_guess_are_no_sizes(limits, error):
     """A mass that rests across the way of its obstacle, whose center has a small number."""
     mass = to.SampledSystem(to.FunctionMap(lambda x, u, t, p: [x[2], x[3], u[0], u[1]], 4, 2, second_order=True), "rk4")
     parameters = {"center": [0.65, 0.002]}
@@ -504,7 +506,7 @@ def test_rounding_errors_of_a_guess_make_no_bound_loose():
         parameters=parameters,
     )
     costs = [to.control_cost(2, weight=0.01), to.state_cost(4, [1.0, 0.0, 0.0, 0.0])]
-    ocp = to.OCP.single_phase(mass, np.zeros(4), 30, 0.05, costs, constraints=[disc], u_lower=-2.0, u_upper=2.0)
-    guess = to.constant_guess(ocp, [0.5, 1e-9])
+    ocp = to.OCP.single_phase(mass, np.zeros(4), 30, 0.05, costs, constraints=[disc], **limits)
+    guess = to.constant_guess(ocp, [0.5, error])
     found = to.solve(ocp, guess, solver="ipm", check=False)
     assert found.status.success and "scaling" not in found.meta
