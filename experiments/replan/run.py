@@ -15,7 +15,7 @@ import numpy as np
 
 from dynamics_backends.protocol import Array
 from trajopt import OCP, Solution, solve
-from trajopt.config.build import backend_factory, build_task, over_easier, uncut
+from trajopt.config.build import backend_factory, build_task, over_easier
 from trajopt.config.config import Config, ConfigError, load_config
 from trajopt.config.scenario import (
     Settings,
@@ -44,6 +44,7 @@ from trajopt.replanning.workers import (
     WallClock,
     Worker,
 )
+from trajopt.results.solution import uninterrupted
 from trajopt.results.status import StatusCode
 from trajopt.solvers.options import COST_HESSIANS
 from .faults import Failing, Slowed
@@ -103,10 +104,10 @@ def _first_plan(config: Config, task: Task) -> Solution:
     """
     *easier, ocp = (_with_objects(ocp, config.replan) for ocp in (*task.easier, task.ocp))
     last = partial(solve, ocp, options=config.solver_options, solver=config.solver_name)
-    found = uncut(over_easier(config, easier, task.guess, last))
+    found = uninterrupted(over_easier(config, easier, task.guess, last))
     if not _failed(config, found):
         return found
-    other = uncut(solve(ocp, task.guess))
+    other = uninterrupted(solve(ocp, task.guess))
     failed = {"solver": config.solver_name, "status": str(found.status)}
     return replace(other, meta={**other.meta, INSTEAD_OF: failed}) if is_plan(other) else found
 

@@ -105,13 +105,6 @@ def limits_of(config: Config, task: Task, solution: Solution) -> dict[str, Any]:
     return {"limits": limits, "self_collision": self_collision_note(ocp, solution.xs)}
 
 
-def uncut(solution: Solution) -> Solution:
-    """Return the solution unchanged. Raises KeyboardInterrupt if Ctrl-C stopped its solve."""
-    if solution.status.code is StatusCode.INTERRUPTED:
-        raise KeyboardInterrupt
-    return solution
-
-
 def over_easier(
     config: Config,
     easier: Sequence[OCP],

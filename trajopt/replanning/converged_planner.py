@@ -11,8 +11,8 @@ from dynamics_backends.protocol import Array
 from trajopt.guesses.guesses import SolverCache, WarmStart
 from trajopt.problem.guess import Guess
 from trajopt.problem.ocp import OCP
-from trajopt.replanning.plan import fault_of, uninterrupted
-from trajopt.results.solution import Solution
+from trajopt.replanning.plan import fault_of
+from trajopt.results.solution import Solution, uninterrupted
 from trajopt.solvers.feedback import tracking_gains
 from trajopt.solvers.qp.scipy_sparse import load_sparse
 from trajopt.solvers.registry import chosen_options

@@ -33,7 +33,6 @@ from trajopt.replanning.plan import (
     fault_of,
     not_finite,
     require_same_names,
-    uninterrupted,
     warm_start,
 )
 from trajopt.replanning.planning import Control, Planner, Planning, require_whole_steps
@@ -42,7 +41,7 @@ from trajopt.replanning.real_time_sqp import RealTimeSQP
 from trajopt.replanning.run_log import EventKind, RunRecorder, statistics_of
 from trajopt.replanning.simulator import Model
 from trajopt.replanning.workers import RECENT, SAME_TIME, ImmediateWorker, Timing, Worker
-from trajopt.results.solution import Solution
+from trajopt.results.solution import Solution, uninterrupted
 from trajopt.solvers.registry import chosen_options, solver_names
 from trajopt.solvers.solve import solve
 

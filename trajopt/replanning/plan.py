@@ -183,13 +183,6 @@ def fault_of(solution: Solution) -> str | None:
     return None if solution.status.code in ACCEPTED else str(solution.status)
 
 
-def uninterrupted(solution: Solution) -> Solution:
-    """The solution. Raises KeyboardInterrupt if Ctrl-C ended its solve, so that the control loop ends, too."""
-    if solution.status.code is StatusCode.INTERRUPTED:
-        raise KeyboardInterrupt
-    return solution
-
-
 def not_finite(plan: Plan | Solution) -> str | None:
     """Name of the first of the arrays xs, us and K that is not finite; None if all are."""
     return next((name for name in ("xs", "us", "K") if not np.isfinite(getattr(plan, name)).all()), None)

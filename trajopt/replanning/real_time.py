@@ -51,9 +51,9 @@ from trajopt.lq.lq import Bounds, LQProblem, LQStep, Policy
 from trajopt.lq.lq_solver import shared_lq
 from trajopt.problem.guess import Guess
 from trajopt.problem.ocp import OCP
-from trajopt.replanning.plan import fault_of, uninterrupted
+from trajopt.replanning.plan import fault_of
 from trajopt.results.records import IterationRecord
-from trajopt.results.solution import Solution
+from trajopt.results.solution import Solution, uninterrupted
 from trajopt.results.status import Status
 from trajopt.solvers import termination
 from trajopt.solvers.feedback import tracking_gains

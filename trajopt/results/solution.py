@@ -33,7 +33,7 @@ from trajopt.results.archive import (
     write_archive,
 )
 from trajopt.results.records import NUMBERS, OTHER, PHASES, IterationRecord
-from trajopt.results.status import Status
+from trajopt.results.status import Status, StatusCode
 
 FORMAT = "trajopt.solution"
 FORMAT_VERSION = 2
@@ -258,6 +258,13 @@ class Solution:
             annotations=_built(annotations_from_data, metadata.get("marks"), "goals and obstacles"),
             multipliers={k.removeprefix(MULTIPLIER): v for k, v in numbers.items() if k.startswith(MULTIPLIER)},
         )
+
+
+def uninterrupted(solution: Solution) -> Solution:
+    """Return the solution unchanged. Raises KeyboardInterrupt if Ctrl-C ended its solve."""
+    if solution.status.code is StatusCode.INTERRUPTED:
+        raise KeyboardInterrupt
+    return solution
 
 
 def _built(build: Callable[[Any], Any], data: Any, what: str) -> Any:

@@ -29,9 +29,10 @@ from experiments.analysis.timing import medians
 from experiments.papers.method import Method, ran
 from experiments.papers.study import ASTUDILLO, Claim, Comparison, Outcome
 from trajopt import OCP, Solution
-from trajopt.config.build import build_task, make_ready, solve_task, uncut
+from trajopt.config.build import build_task, make_ready, solve_task
 from trajopt.config.config import load_config
 from trajopt.config.task import Task
+from trajopt.results.solution import uninterrupted
 from trajopt.solvers.qp.casadi_qp import ActiveSet
 from trajopt.solvers.qp.qp import QP, QPSolution, QPStatus
 
@@ -100,10 +101,10 @@ def _row(form: str, derivatives: str, qp_solver: str, quick: bool) -> dict[str, 
     seconds = []
     for _ in range(1 if quick else REPEATS):
         began = time.process_time()
-        solution = own.require(uncut(solve_task(config, task, check=False)))
+        solution = own.require(uninterrupted(solve_task(config, task, check=False)))
         seconds.append(time.process_time() - began)
     with qps_by_active_sets() as results:
-        own.require(uncut(solve_task(config, task, check=False)))
+        own.require(uninterrupted(solve_task(config, task, check=False)))
     return {
         "form": form,
         "QP solver": solution.meta["options"]["qp_solver"],

@@ -32,8 +32,9 @@ from experiments.plots.canvas import BLUE, GREEN, ORANGE, RED, figure
 from problems.legged.gaits.scheduled_gait import holding_torques
 from problems.robots import load_robot
 from trajopt import OCP, Guess, SampledSystem, Solution, WarmStart, control_cost, solve, state_cost
-from trajopt.config.build import build_task, uncut
+from trajopt.config.build import build_task
 from trajopt.config.config import load_config
+from trajopt.results.solution import uninterrupted
 
 Array = np.ndarray
 SOURCE = "Beyond the papers."
@@ -153,7 +154,7 @@ def iteration_errors(
         errors.append(float(np.abs(warm.guess.us - best.us).max() / scale))
         if errors[-1] < FLOOR:
             break
-        solution = require(uncut(solve(ocp, options=once, solver=solver, warm_start=warm)), solver=solver)
+        solution = require(uninterrupted(solve(ocp, options=once, solver=solver, warm_start=warm)), solver=solver)
         warm = WarmStart(Guess(solution.xs, solution.us), multipliers=solution.multipliers if solver == "sqp" else {})
     return errors
 
@@ -194,8 +195,10 @@ def run(quick: bool) -> Outcome:
 def _measure(name: str, ocp: OCP, size: float) -> tuple[dict[str, list[float]], list[Convergence]]:
     """Return errors and orders of all solvers on a problem."""
     limits = {"shooting": "single", "gradient_tolerance": 1e-13, "kkt_tolerance": 1e-16, "max_iterations": 300}
-    best = uncut(solve(ocp, None, limits, solver="ddp"))
-    direct = uncut(solve(ocp, Guess(best.xs, best.us), {"hessian": "exact", "gradient_tolerance": 1e-11}, solver="sqp"))
+    best = uninterrupted(solve(ocp, None, limits, solver="ddp"))
+    direct = uninterrupted(
+        solve(ocp, Guess(best.xs, best.us), {"hessian": "exact", "gradient_tolerance": 1e-11}, solver="sqp")
+    )
     best = replace(best, multipliers=direct.multipliers)
     found, rows = {}, []
     for label, (solver, own) in SOLVERS.items():

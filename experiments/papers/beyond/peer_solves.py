@@ -20,7 +20,7 @@ import problems
 from experiments.analysis.environment import with_variable
 from experiments.benchmarks.solvers.crocoddyl_peer import FOLDER
 from experiments.papers.method import require
-from trajopt.config.build import uncut
+from trajopt.results.solution import uninterrupted
 
 CONFIGS = Path(problems.__file__).parent / "configs"
 CONFIG = "ur5_obstacle"
@@ -96,6 +96,6 @@ def _our_time(ocp: Any, guess: Any) -> tuple[float, int, float]:
     for _ in range(REPEATS + 1):  # the first one may compile
         began = time.process_time()
         options = {"hessian": "exact", "barrier_strategy": "adaptive"}
-        found = require(uncut(solve(ocp, guess, options, solver="ipm", check=False)), solver="ipm")
+        found = require(uninterrupted(solve(ocp, guess, options, solver="ipm", check=False)), solver="ipm")
         seconds.append(time.process_time() - began)
     return 1e3 * min(seconds), found.iterations, found.cost

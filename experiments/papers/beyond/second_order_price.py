@@ -22,9 +22,10 @@ from experiments.analysis.timing import medians, program_call
 from experiments.papers.method import require
 from experiments.papers.study import Outcome
 from problems.robots import load_robot
-from trajopt.config.build import build_task, make_ready, solve_task, uncut
+from trajopt.config.build import build_task, make_ready, solve_task
 from trajopt.config.config import load_config
 from trajopt.config.variants import with_solver
+from trajopt.results.solution import uninterrupted
 
 SOURCE = "Beyond the papers; contraction of J. N. Nganga, P. M. Wensing, RA-L 2021, extended."
 CONFIGS = Path(problems.__file__).parent / "configs"
@@ -67,7 +68,9 @@ def _iterations(name: str) -> dict[str, Any]:
         seconds = []
         for _ in range(15):
             began = time.process_time()
-            solution = require(uncut(solve_task(config, task, check=False)), solver=solver, derivatives="analytic")
+            solution = require(
+                uninterrupted(solve_task(config, task, check=False)), solver=solver, derivatives="analytic"
+            )
             seconds.append((time.process_time() - began) / max(solution.iterations, 1))
         each[solver] = 1e6 * median(seconds)
     ratio = each["ddp"] / each["slq"]

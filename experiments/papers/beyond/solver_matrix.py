@@ -18,9 +18,10 @@ import problems
 from dynamics_backends.registry import backend_names
 from experiments.papers.method import ran, require
 from experiments.papers.study import Outcome
-from trajopt.config.build import build_task, make_ready, solve_task, uncut
+from trajopt.config.build import build_task, make_ready, solve_task
 from trajopt.config.config import Config, load_config
 from trajopt.config.variants import with_solver
+from trajopt.results.solution import uninterrupted
 
 SOURCE = "Beyond the papers."
 CONFIGS = Path(problems.__file__).parent / "configs"
@@ -65,7 +66,7 @@ def _row(problem: str, solver: str, method: str, engine: str, *, quick: bool) ->
         if not quick:
             make_ready(config, task)
         began = time.process_time()
-        s = require(uncut(solve_task(config, task)), solver=solver, derivatives=method)
+        s = require(uninterrupted(solve_task(config, task)), solver=solver, derivatives=method)
     except ValueError as reason:
         return {
             **common,

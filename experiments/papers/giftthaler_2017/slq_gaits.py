@@ -23,9 +23,10 @@ from experiments.papers.giftthaler_2017 import DERIVATIVES
 from experiments.papers.method import Method, ran
 from experiments.papers.study import GIFTTHALER, Claim, Comparison, Outcome, times
 from trajopt import Solution, StatusCode
-from trajopt.config.build import build_task, make_ready, solve_task, uncut
+from trajopt.config.build import build_task, make_ready, solve_task
 from trajopt.config.config import load_config
 from trajopt.results.records import PHASES
+from trajopt.results.solution import uninterrupted
 
 SOURCE = f"{GIFTTHALER}, fig. 3"
 CONFIGS = Path(problems.__file__).parent / "configs"
@@ -75,7 +76,7 @@ def _solve(name: str, method: str, quick: bool) -> tuple[Solution, list[float]]:
     if not quick:
         make_ready(config, task)
     marks = [time.process_time()]
-    found = uncut(solve_task(config, task, lambda record: marks.append(time.process_time()), check=False))
+    found = uninterrupted(solve_task(config, task, lambda record: marks.append(time.process_time()), check=False))
     return own.require(found), [end - begin for begin, end in pairwise(marks)]
 
 

@@ -19,9 +19,10 @@ import problems
 from experiments.papers.method import Method, ran
 from experiments.papers.study import KUDRUSS, Claim, Comparison, Outcome
 from trajopt import Solution
-from trajopt.config.build import build_task, make_ready, solve_task, uncut
+from trajopt.config.build import build_task, make_ready, solve_task
 from trajopt.config.config import load_config
 from trajopt.results.records import IterationRecord
+from trajopt.results.solution import uninterrupted
 
 SOURCE = f"{KUDRUSS}, fig. 3"
 Array = np.ndarray
@@ -119,7 +120,7 @@ def converged(load: float, method: Method, quick: bool) -> Run:
         if record.iterate is not None:
             iterates.append(record.iterate())
 
-    last = method.require(uncut(solve_task(config, task, record_iterate)))
+    last = method.require(uninterrupted(solve_task(config, task, record_iterate)))
     begun = iterates[: last.iterations]  # starts of the iterations; the last record may be the final iterate
     distances = [float(np.sqrt(((xs - last.xs) ** 2).sum() + ((us - last.us) ** 2).sum())) for xs, us in begun]
     return Run(last, [*distances, 0.0])
