@@ -38,7 +38,7 @@ $(STAMP): pyproject.toml setup.py constraints.txt tools/install_cyipopt.py
 	@'$(PYTHON)' -c 'import sys; sys.exit(sys.version_info < (3, 11))' </dev/null || { \
 	  echo "error: Python 3.11 or newer is needed, '$(PYTHON)' is $$('$(PYTHON)' --version 2>&1)." \
 	    "Name a newer one: make venv PYTHON=python3.12" >&2; exit 1; }
-	@message=$$('$(PYTHON)' -B -c 'from dynamics_backends.environment import compiler_command; compiler_command()' 2>&1 </dev/null) || { \
+	@message=$$(PYTHONPATH=. '$(PYTHON)' -B -c 'from dynamics_backends.environment import compiler_command; compiler_command()' 2>&1 </dev/null) || { \
 	  echo "error: $${message##*Error: }" >&2; exit 1; }
 	@if $(BIN)/python -m pip --version </dev/null >/dev/null 2>&1; then :; \
 	elif '$(PYTHON)' -c 'import ensurepip, venv' </dev/null 2>/dev/null; then \

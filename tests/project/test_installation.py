@@ -283,8 +283,9 @@ def test_make_stops_without_a_compiler_before_it_installs_anything(tmp_path, var
         pytest.skip("make is not installed")
     for name in ("Makefile", "pyproject.toml", "setup.py", "constraints.txt", "tools", "dynamics_backends"):
         (tmp_path / name).symlink_to(ROOT / name)
-    environment = {name: value for name, value in os.environ.items() if name != "CC"} | variables
-    command = [make, "venv", f"PYTHON={sys.executable}"]
+    environment = {name: value for name, value in os.environ.items() if name not in ("CC", "PYTHONPATH")} | variables
+    environment["PYTHONSAFEPATH"] = "1"  # Python then does not import from the current folder
+    command = [make, "venv", f"PYTHON={os.path.realpath(sys.executable)}"]  # outside of the environment of the tests
     process = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60)
     assert process.returncode != 0 and process.stderr.startswith(message), process.stderr
     assert not (tmp_path / ".venv").exists()
