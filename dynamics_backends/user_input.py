@@ -24,6 +24,10 @@ LARGEST_INTEGER = 2**63
 """Absolute values of integers in TOML must be smaller than this (64 bits)."""
 _CLOSING = {quote: re.compile(rf"{quote}(?!\w)") for quote in "'\""}
 _OPENING = re.compile(r"""(?<!\w)['"]""")
+_QUOTED_OR_POINT = re.compile(
+    r"""("(?:[^"\\]|\\.)*"|'[^']*')|(?<![\w.])(?:(\d[\d_]*)\.(?=[eE][+-]?\d|[^\w.]|$)|\.(?=\d))"""
+)
+"""A quoted text, or the point at the end or the beginning of a number."""
 _LONG_WORD = re.compile(rf"\S{{{3 * LONGEST_QUOTE},}}")
 _LONG_DOTTED_KEY = re.compile(
     rf"""(?<![\w"'-])(?:(?:[\w-]{{1,100}}|"[^"\n]{{0,100}}"|'[^'\n]{{0,100}}')[ \t]{{0,9}}\.[ \t]{{0,9}}){{{MAX_DEPTH}}}"""
@@ -122,7 +126,7 @@ def parse_value(text: str) -> Any:
     >>> [parse_value(text) for text in ("0.5", ".5", "[1., -.5e-3]", "slq")]
     [0.5, 0.5, [1.0, -0.0005], 'slq']
     """
-    padded = re.sub(r"(?<![\w.])\.(?=\d)", "0.", re.sub(r"(?<=\d)\.(?![\d.])", ".0", text))
+    padded = _QUOTED_OR_POINT.sub(lambda found: found[1] or (f"{found[2]}.0" if found[2] else "0."), text)
     for candidate in (text, padded):
         try:
             return parse_toml(f"value = {candidate}")["value"]

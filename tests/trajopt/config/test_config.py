@@ -218,6 +218,11 @@ def test_an_option_that_contradicts_the_solver():
     [
         ("problem.dt=0.5", ("problem", "dt"), 0.5),
         ("problem.dt=.5", ("problem", "dt"), 0.5),
+        (
+            "problem.body=[{mesh='a1.stl', scale=[.5, 2., 1.e-1]}]",
+            ("problem", "body"),
+            [{"mesh": "a1.stl", "scale": [0.5, 2.0, 0.1]}],
+        ),
         ("problem.robot=./a.1.urdf", ("problem", "robot"), "./a.1.urdf"),
         ("problem.goal_position=[1, 2.5, 3]", ("problem", "goal_position"), [1, 2.5, 3]),
         ("solver.name=fddp", ("solver", "name"), "fddp"),
