@@ -13,7 +13,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from dynamics_backends.protocol import Array
-from trajopt.replanning.measurements import Estimator, MovingObject, Sensor
+from trajopt.replanning.measurements import Estimator, Measurement, MovingObject, Sensor
 from trajopt.replanning.plan import Horizon, Plan
 from trajopt.replanning.planning import Control, Planner, Planning
 from trajopt.replanning.run_log import EventKind, RunLog, RunRecorder, Tick
@@ -149,7 +149,7 @@ class ReplanningLoop:
         """Pass the measurement that arrives at t [s] to the observer, and update the objects.
 
         A gap longer than the estimator's patience and a tick, and a measurement that is not finite, become events, one for each
-        gap; measurements that are not finite are not passed on. truth: true state of the plant (nx,).
+        gap; measurements that are not finite are not passed on. A time after t counts as t. truth: true state of the plant (nx,).
         """
         measured, event = self._estimator.measure(t, truth), self._recorder.event
         if measured is None:
@@ -159,7 +159,7 @@ class ReplanningLoop:
         elif not np.isfinite(measured.value).all():
             event(t, EventKind.BAD_MEASUREMENT, "a measured state is not finite; using the model prediction")
         else:
-            self._control.observer.correct(measured)
+            self._control.observer.correct(Measurement(min(measured.time, t), measured.value))
             self._last_measurement = t
         for item in self._objects:
             if not item.observe(t):

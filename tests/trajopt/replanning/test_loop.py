@@ -12,7 +12,7 @@ import trajopt as to
 from experiments.replan.faults import Failing, Slowed
 from trajopt.guesses.guesses import WarmStart
 from trajopt.replanning.converged_planner import ConvergedPlanner
-from trajopt.replanning.measurements import Sensor
+from trajopt.replanning.measurements import Measurement, Sensor
 from trajopt.replanning.plan import ResampledHorizon, ShrinkingHorizon
 from trajopt.replanning.real_time import RealTimeSLQ
 from trajopt.replanning.run_log import EventKind
@@ -176,6 +176,17 @@ def test_a_slow_and_late_sensor_is_no_fault():
     log = loop(estimator=estimator).run(2.5)
     assert not log.events
     assert abs(log.xs[-1, 0] - 1.0) < 0.02
+
+
+def test_a_time_stamp_in_the_future_does_not_shut_out_later_measurements():
+    class Ahead(Sensor):
+        def measure(self, t, truth):
+            found = super().measure(t, truth)
+            return Measurement(1e3, found.value) if abs(t - 0.5) < 0.5 * TICK else found
+
+    plant = WatchedPlant(pushes=[Push(0.6, 0.1, np.array([3.0]))])
+    log = loop(plant=plant, estimator=Ahead(problem().manifold)).run(1.0)
+    np.testing.assert_allclose(log.estimates, log.xs, atol=1e-9)
 
 
 @pytest.mark.parametrize("every", [1, 2, 3])
