@@ -44,7 +44,7 @@ def keys(name: str | None) -> None:
             click.echo(f'name = "{name}"')
         _table(table.kind)
     if name in PROBLEMS:
-        click.echo("keys for free durations: `trajopt keys time`")
+        click.echo("keys for free durations, unless the keys above set them: `trajopt keys time`")
 
 
 def _problem_of(name: str) -> str:

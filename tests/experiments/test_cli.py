@@ -435,7 +435,7 @@ def test_keys_are_listed_with_type_default_unit_and_meaning():
     assert "goal_position: optional; a list of 3 numbers" in output
     assert 'name = "gnms"' in run("keys", "gnms").output and "max_iterations: default" in run("keys", "gnms").output
     assert "did you mean 'arm_go_to'" in refused("keys", "arm_go_too")
-    assert output[-1] == "keys for free durations: `trajopt keys time`"
+    assert output[-1] == "keys for free durations, unless the keys above set them: `trajopt keys time`"
 
 
 def test_keys_of_a_configuration_are_those_of_its_problem(config):
