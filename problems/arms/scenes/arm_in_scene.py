@@ -361,17 +361,16 @@ def _require_free(
     need = f"instead of {1e3 * required:.3g} mm, half of problem.margin"
     if check is None:
         gap = max(motion.clearance_of(q, float(when)) for when in times)
-        if gap <= 0.0 or gap < required:
-            how = (
-                f"{-1e3 * gap:.3g} mm deep in a body{always}"
-                if gap <= 0.0
-                else f"{1e3 * gap:.3g} mm from a body{always} {need}"
-            )
-            raise ValueError(
-                f"at {what} capsules that cover the links are {how}: install coal (pip install 'urdf-trajopt[scene]') to check the "
-                "true shapes, or reduce cover_tolerance"
-            )
-        return
+        if gap > 0.0 and gap >= required:
+            return
+        how = f"{-1e3 * gap:.3g} mm deep in a body{always}"
+        reduced = "cover_tolerance"
+        if gap > 0.0:
+            how, reduced = f"{1e3 * gap:.3g} mm from a body{always} {need}", "cover_tolerance or problem.margin"
+        raise ValueError(
+            f"at {what} capsules that cover the links are {how}: install coal (pip install 'urdf-trajopt[scene]') to check the "
+            f"true shapes, or reduce {reduced}"
+        )
     found = check.nearest(q, float(times[0]))
     for when in times[1:]:
         if found.distance > 0.0 and found.distance >= required:

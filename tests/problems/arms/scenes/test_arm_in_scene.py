@@ -260,6 +260,15 @@ def test_a_start_or_goal_closer_than_half_of_the_margin_is_refused(robot, end, o
         build_task(config(robot, margin=0.2, **{end: close}))
 
 
+def test_capsules_closer_than_half_of_the_margin_are_refused(robot, monkeypatch):
+    monkeypatch.setattr(arm_in_scene, "find_spec", lambda name: None if name == "coal" else find_spec(name))
+    with pytest.raises(
+        ValueError,
+        match=r"at the start capsules .* mm from a body instead of 100 mm, .* reduce cover_tolerance or problem.margin",
+    ):
+        build_task(config(robot, margin=0.2, q0=[-0.15, 0.0]))
+
+
 @pytest.mark.parametrize(
     ("key", "q", "advice"),
     [("q0", [0.1, 3.1], "above its upper limit 3:"), ("goal_q", [0.1, -3.1], "below its lower limit -3:")],
