@@ -10,7 +10,7 @@ Small numbers of x0 and guess do not count, as they may be perturbations or roun
 beyond these sizes are loose and do not count. Rows are scaled by their largest scaled gradients, the cost by that in a state or
 control which is nearest to one.
 
-A problem whose sizes are all moderate is not scaled.
+A problem whose sizes are all moderate, also relative to one another, is not scaled.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ from trajopt.step.integrators import RUNGE_KUTTA
 from trajopt.step.sensitivities import SampledSystem
 
 MODERATE = 1e3
-"""A problem is scaled if a size is above this number or below its inverse; a cost above its square."""
+"""A problem is scaled if a size is above this number or below its inverse, or above this multiple of another size; a cost above its
+square."""
 EXTREME = 100.0
 """Sizes are computed only if a number of the problem is above this number or below its inverse, or all weights are above its square
 or below the inverse of that. Numbers of x0 and guess below its inverse are no sizes."""
@@ -292,7 +293,7 @@ def scaling_of(ocp: OCP, guess: Guess) -> Scaling | None:
     samples = _Samples(ocp, guess)
     with np.errstate(all="ignore"):  # random motions may leave the domain of a function
         states, units = _sizes(ocp, guess, samples)
-        if _moderate(states) and all(map(_moderate, units)):
+        if _moderate(np.concatenate([states, *units])):
             states, units = np.ones_like(states), [np.ones_like(u) for u in units]
         cost, rows = samples.gradients(states, units)
     if (states == 1.0).all() and 1.0 / MODERATE**2 <= cost <= MODERATE**2:
@@ -304,8 +305,8 @@ def scaling_of(ocp: OCP, guess: Guess) -> Scaling | None:
 
 
 def _moderate(sizes: Array) -> bool:
-    """True if all sizes are moderate."""
-    return bool(((sizes >= 1.0 / MODERATE) & (sizes <= MODERATE)).all())
+    """True if all sizes (n,), and those relative to one another, are moderate."""
+    return bool(sizes.max(initial=1.0) <= MODERATE * sizes.min(initial=1.0))
 
 
 def _is_scalable(ocp: OCP) -> bool:

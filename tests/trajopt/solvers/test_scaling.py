@@ -470,6 +470,42 @@ def test_moderate_problems_robots_and_discrete_maps_are_not_scaled():
     assert scaling_of(own, to.constant_guess(own)) is None
 
 
+def test_moderate_sizes_far_from_each_other():
+    """A ship in SI units that turns around an obstacle: it moves by 200 m, and turns at 0.06 rad/s."""
+
+    def ship(x, u, t, p):
+        speed, r = 5.0, x[3]
+        return [
+            speed * to.cos(x[2]),
+            speed * to.sin(x[2]),
+            r,
+            (-r - 20.0 * r * r * r + 0.1 * x[4]) / 10.0,
+            0.5 * (u[0] - x[4]),
+        ]
+
+    def distance(x, u, t, p):
+        a, b = (x[0] - 100.0) / 40.0, (x[1] - 60.0) / 40.0
+        return [a * a + b * b]
+
+    end = [200.0, 150.0, 1.57, 0.0]
+    ocp = to.OCP.single_phase(
+        to.SampledSystem(to.FunctionMap(ship, 5, 1), "rk4"),
+        np.zeros(5),
+        80,
+        1.0,
+        constraints=[to.residual_constraint("obstacle", distance, 5, 1, 1.0, np.inf)],
+        terminal_constraints=[to.state_bounds(5, [*end, -np.inf], [*end, np.inf], name="end")],
+        u_lower=-0.6,
+        u_upper=0.6,
+    )
+    free = to.free_time(ocp, (20.0, 300.0), price=1.0)
+    guess = free.with_durations(to.interpolated_guess(ocp, [*end, 0.0]))
+    scaling = scaling_of(free.ocp, guess)
+    assert scaling is not None and scaling.states.min() > 1e-3 and scaling.states.max() < 1e3
+    found = to.solve(free.ocp, guess)
+    assert found.status.success and found.iterations < 1000
+
+
 def test_angles_on_SO2_are_not_scaled():
     """A turn has one length only."""
 
