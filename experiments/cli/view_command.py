@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from ..view.scenes import ViewerScene
 
 
-PICTURES = (".png", ".jpg")
-"""File suffixes of pictures."""
+PICTURES, PAGES = (".png", ".jpg"), (".html", ".htm")
+"""File suffixes of pictures and of pages."""
 
 
 @click.command()
@@ -49,9 +49,9 @@ def view(
     from ..view.scenes import solutions_scene
 
     if screenshot is not None:
-        require_picture(Path(screenshot))
+        require_file(Path(screenshot), PICTURES, "--screenshot")
     if page is not None:
-        results_folder(Path(page).parent, (Path(page).name,), "--page")
+        require_file(Path(page), PAGES, "--page")
     if video is not None:
         require_video(Path(video))
     loaded: list[Solution] = [Solution.load(path) for path in solutions]
@@ -74,11 +74,11 @@ def view(
         show_in_window(scene, geometry, host, port, secrets.token_urlsafe() if token == "random" else token)
 
 
-def require_picture(path: Path) -> None:
-    """Exit with code 2 if the path is not a valid picture file."""
-    if path.suffix.lower() not in PICTURES:
-        fail(f"--screenshot {path}: the file name must end in {' or '.join(PICTURES)}")
-    results_folder(path.parent, (path.name,), "--screenshot")
+def require_file(path: Path, suffixes: tuple[str, ...], option: str) -> None:
+    """Exit with code 2 if the path of an option has none of the suffixes, or is not writable."""
+    if path.suffix.lower() not in suffixes:
+        fail(f"{option} {path}: the file name must end in {' or '.join(suffixes)}")
+    results_folder(path.parent, (path.name,), option)
 
 
 def require_video(path: Path) -> None:

@@ -202,6 +202,8 @@ def test_the_command_writes_a_picture_and_a_film(solution, tmp_path):
     assert wrong.exit_code == 2 and "is not a video file: the name must end in .gif or .mp4" in wrong.stderr
     wrong = CliRunner().invoke(main, ["view", str(saved), "--screenshot", str(tmp_path / "a.xyz")])
     assert wrong.exit_code == 2 and "the file name must end in .png or .jpg" in wrong.stderr
+    wrong = CliRunner().invoke(main, ["view", str(saved), "--page", str(tmp_path / "a.pdf")])
+    assert wrong.exit_code == 2 and "the file name must end in .html or .htm" in wrong.stderr
     wrong = CliRunner().invoke(main, ["replan", "nowhere.toml", "--video", str(tmp_path / "a.avi")])
     assert wrong.exit_code == 2 and "is not a video file" in wrong.stderr  # before any other check
 
