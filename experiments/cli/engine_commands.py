@@ -13,6 +13,7 @@ from .cli_support import (
     config_argument,
     configured,
     problem_of,
+    results_folder,
     set_option,
     urdf_option,
     warn,
@@ -92,14 +93,13 @@ def export(
     from trajopt.export.example import run_example
 
     settings = configured(config, overrides, urdf=urdf)
+    folder = results_folder(Path(out))
     task = problem_of(settings).task
     hessian = getattr(settings.solver_options, "hessian", "gauss_newton")
     prefix = Path(config).stem.replace("-", "_") if name is None else name
     guess = task.guess if solution is None else Solution.load(solution)
     files = controller_files(task.ocp, prefix, guess, hessian, task.removed_by)
     costs = run_example(files)
-    folder = Path(out)
-    folder.mkdir(parents=True, exist_ok=True)
     for file, text in files.items():
         (folder / file).write_text(text, encoding="utf-8")
     click.echo(f"written to {folder}: " + ", ".join(files))

@@ -436,7 +436,15 @@ def test_the_command_writes_nothing_that_it_refuses(tmp_path):
     config, out = CONFIGS.format("double_pendulum_swing_up"), tmp_path / "out"
     result = CliRunner().invoke(export, [config, "--out", str(out), "--name", "a-b"])
     assert result.exit_code == 2 and "cannot be the export's name" in result.stderr
-    assert not out.exists()
+    assert not list(out.iterdir())
+
+
+def test_a_folder_that_cannot_be_written_is_refused_before_any_work(tmp_path):
+    (tmp_path / "a_file").write_text("")
+    result = CliRunner().invoke(
+        export, [CONFIGS.format("double_pendulum_swing_up"), "--out", str(tmp_path / "a_file" / "out")]
+    )
+    assert result.exit_code == 2 and "cannot store the results" in result.stderr and "another --out" in result.stderr
 
 
 def test_the_command_needs_no_compiler(tmp_path, monkeypatch):
@@ -481,7 +489,7 @@ def test_every_reason_names_the_argument_that_removes_it():
 )
 def test_the_command_names_the_setting_that_removes_each_reason(config, settings, tmp_path):
     result = CliRunner().invoke(export, [CONFIGS.format(config), "--out", str(tmp_path / "out")])
-    assert result.exit_code == 2 and not (tmp_path / "out").exists()
+    assert result.exit_code == 2 and not list((tmp_path / "out").iterdir())
     for setting in settings:
         assert setting in result.stderr
 
