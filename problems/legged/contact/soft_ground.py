@@ -50,7 +50,7 @@ class SoftGround(LeggedRobot):
         keys = law_keys(self.contact_law)
         unknown = [key for key in self.contact_parameters if key not in keys]
         near = [name for key in unknown for name in nearest_names(key, keys)]
-        hint = f"; did you mean {near[0]!r}?" if near else ""
+        hint = f" (did you mean {near[0]!r}?)" if near else ""
         whole = not is_step_law(self.contact_law) or self.integrator == SteppedContact.scheme
         return super().checks() | {
             "contact_parameters": (not unknown, f"numbers for the keys {', '.join(keys)}{hint}"),

@@ -44,7 +44,7 @@ def test_a_scheduled_gait_on_soft_ground_has_the_law_too():
         ("problem.contact_law=hunt_crossly", "problem.contact_law: expected one of exponential, hunt_crossley"),
         (
             "problem.contact_parameters.stifness=3",
-            "problem.contact_parameters: expected numbers for the keys stiffness",
+            r"problem.contact_parameters: expected numbers for the keys stiffness, .* \(did you mean 'stiffness'\?\), got ",
         ),
         (
             "problem.contact_law=relaxed_cone",
