@@ -16,7 +16,7 @@ import numpy as np
 
 from dynamics_backends.protocol import Array
 from trajopt.results.records import IterationRecord
-from trajopt.results.status import Status, StatusCode
+from trajopt.results.status import Status, StatusCode, iterations_text
 
 HEADER_EVERY = 10
 # title, attribute, width, format, meaning
@@ -70,7 +70,7 @@ class Reported(Protocol):
 def cost_and_iterations(solution: Reported) -> str:
     """Text with the cost and the number of iterations; without the cost if it is not finite."""
     cost = f"cost {solution.cost:.10g}, " if math.isfinite(solution.cost) else ""
-    return f"{cost}{solution.iterations} iterations"
+    return f"{cost}{iterations_text(solution.iterations)}"
 
 
 class Line(NamedTuple):
@@ -91,9 +91,7 @@ def report_lines(solution: Reported) -> list[Line]:
     total = f", {meta['solve_time']:.3f} s ({times})" if "solve_time" in meta else ""
     lines = [Line(str(solution.status)), Line(cost_and_iterations(solution) + total)]
     if easier := meta.get("easier"):
-        lines.append(
-            Line(f"Continuation: {' + '.join(str(e['iterations']) for e in easier)} iterations on relaxed problems.")
-        )
+        lines.append(Line(f"Relaxed problems: {' + '.join(iterations_text(e['iterations']) for e in easier)}."))
         failed = (e for e in enumerate(easier, 1) if not e[1]["success"])
         lines += [Line(f"relaxed problem {number} was not solved: {e['status']}", warning=True) for number, e in failed]
     if "monotone_since" in meta:
@@ -106,7 +104,7 @@ def report_lines(solution: Reported) -> list[Line]:
         on = f" on {knots} knots" if knots < most else ""
         on += f" with durations of {', '.join(f'{T:.3g}' for T in attempt['held'])} s" if attempt.get("held") else ""
         on = " from a coarse solution" if attempt.get("from_coarse") else on
-        ended = f"{attempt['status']}, {attempt['iterations']} iterations"
+        ended = f"{attempt['status']}, {iterations_text(attempt['iterations'])}"
         lines.append(Line(f"attempt {number}: {attempt['solver']}{on}, {ended}"))
     if "starts_seconds" in meta:
         count, seconds = len(meta["starts"]), meta["starts_seconds"]

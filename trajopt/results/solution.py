@@ -33,7 +33,7 @@ from trajopt.results.archive import (
     write_archive,
 )
 from trajopt.results.records import NUMBERS, OTHER, PHASES, IterationRecord
-from trajopt.results.status import Status, StatusCode
+from trajopt.results.status import Status, StatusCode, iterations_text
 
 FORMAT = "trajopt.solution"
 FORMAT_VERSION = 2
@@ -134,7 +134,7 @@ class Solution:
 
     def __repr__(self) -> str:
         horizon = f"{len(self.us)} knots, {self.duration:.4g} s"
-        return f"Solution({self.status.code}: cost {self.cost:.8g}, {self.iterations} iterations, {horizon})"
+        return f"Solution({self.status.code}: cost {self.cost:.8g}, {iterations_text(self.iterations)}, {horizon})"
 
     def _repr_html_(self) -> str:
         """HTML for notebooks: a table, and plots of states (of a robot only its positions), controls and convergence."""

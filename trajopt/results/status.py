@@ -7,6 +7,11 @@ from enum import StrEnum
 from typing import Any
 
 
+def iterations_text(count: int) -> str:
+    """Return "1 iteration", or the count with "iterations"."""
+    return f"{count} iteration{'' if count == 1 else 's'}"
+
+
 class StatusCode(StrEnum):
     """Result of a solve. The first two are passed checks of :mod:`trajopt.solvers.success`, the others failed ones or early ends.
 

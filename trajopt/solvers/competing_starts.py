@@ -45,7 +45,7 @@ from trajopt.problem.guess import Guess
 from trajopt.problem.ocp import OCP
 from trajopt.results.records import Callback, IterationRecord
 from trajopt.results.solution import Solution
-from trajopt.results.status import StatusCode
+from trajopt.results.status import StatusCode, iterations_text
 from trajopt.solvers.destinations import DRAWN, SPREAD, Destinations, displaced_states
 from trajopt.solvers.direct.program_parts import runs_compiled
 from trajopt.solvers.measures import is_feasible, is_finite
@@ -369,7 +369,7 @@ def _sentence(starts: list[Start], chosen: Start, knots: int) -> str:
     there = (
         f"{given.objective:.4g}"
         if np.isfinite(given.objective)
-        else f"no feasible motion in {given.found.iterations} iterations"
+        else f"no feasible motion in {iterations_text(given.found.iterations)}"
     )
     return (
         f"The solve began from one of the best of {len(starts)} starts on {knots} knots, {chosen.name} "

@@ -17,7 +17,7 @@ from trajopt.problem.constraints import Constraint
 from trajopt.problem.guess import Guess
 from trajopt.problem.ocp import OCP
 from trajopt.results.solution import Solution
-from trajopt.results.status import STATIONARY, StatusCode
+from trajopt.results.status import STATIONARY, StatusCode, iterations_text
 from trajopt.solvers.measures import is_finite, largest_violation
 from trajopt.solvers.methods.delegation import iterations_of
 
@@ -88,7 +88,7 @@ def merged(first: Solution, again: Solution, tolerance: float) -> Solution:
     """Return the solution with relaxed goals, with iterations and records of both solves, and meta["goal_tolerance"]."""
     reason = (
         f"Goals hold to goal_tolerance = {tolerance:.0e}, because exact goals contradict other constraints; the solve with exact "
-        f"goals took {first.iterations} iterations."
+        f"goals took {iterations_text(first.iterations)}."
     )
     status = replace(again.status, message=f"{again.status.message} {reason}")
     meta = {**again.meta, "goal_tolerance": tolerance}

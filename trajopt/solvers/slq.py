@@ -27,7 +27,7 @@ from trajopt.problem.guess import Guess
 from trajopt.problem.ocp import OCP
 from trajopt.results.records import Callback
 from trajopt.results.solution import Solution
-from trajopt.results.status import Status, StatusCode
+from trajopt.results.status import Status, StatusCode, iterations_text
 from trajopt.solvers.methods.delegation import Continued, Second, SolveRequest, at_end, started_twice
 from trajopt.solvers.methods.driver import run_alone
 from trajopt.solvers.options import SLQOptions
@@ -53,7 +53,7 @@ def with_nonlinear_gaps(options: SLQOptions, max_iterations: int) -> Generator[S
         stuck = found.status.code in (StatusCode.LINE_SEARCH_FAILED, StatusCode.NON_FINITE)
         if not (linear and stuck and found.iterations) or at_end(found)["defect"] <= options.defect_tolerance:
             return None
-        end = f"The solve with linear gaps ended with {found.status.code} after {found.iterations} iterations."
+        end = f"The solve with linear gaps ended with {found.status.code} after {iterations_text(found.iterations)}."
         return Second(replace(options, gaps="nonlinear"), end, "with nonlinear gaps")
 
     return started_twice(options, max_iterations, second)

@@ -12,7 +12,7 @@ from dataclasses import replace
 from math import isfinite
 from typing import NamedTuple
 
-from trajopt.results.status import STATIONARY, Status, StatusCode
+from trajopt.results.status import STATIONARY, Status, StatusCode, iterations_text
 
 
 class Errors(NamedTuple):
@@ -487,7 +487,7 @@ def _name(worst: WorstConstraint | None) -> str | None:
 
 def _after(iterations: int) -> str:
     """Return the phrase " after n iterations"."""
-    return f" after {iterations} iteration{'' if iterations == 1 else 's'}"
+    return f" after {iterations_text(iterations)}"
 
 
 def _without_advice(status: Status) -> Status:

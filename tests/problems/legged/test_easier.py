@@ -71,7 +71,7 @@ def test_easier_problems_that_were_not_solved_are_reported(capsys):
     task = build_task(config)
     print_report(solve_task(config, task))
     out, err = capsys.readouterr()
-    assert "Continuation: 1 iterations on relaxed problems." in out
+    assert "Relaxed problems: 1 iteration." in out
     assert "warning: relaxed problem 1 was not solved: max_iterations" in err
 
 

@@ -2,6 +2,7 @@
 
 import io
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -69,6 +70,7 @@ def test_iteration_limit():
     solution = solve(_problem(), options={"max_iterations": 3})
     assert solution.status.code is StatusCode.MAX_ITERATIONS
     assert solution.iterations == 3
+    assert ", 1 iteration," in repr(replace(solution, iterations=1))
     assert "max_iterations = 3" in solution.status.message
 
 
