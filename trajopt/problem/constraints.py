@@ -292,15 +292,26 @@ def _is_satisfied(c: Constraint, x: Array, t: float) -> bool:
 
 
 def fixed_state(constraints: Sequence[Constraint]) -> Array | None:
-    """State (nx,) that an equality from :func:`state_bounds` or :func:`bounded` fixes in all entries; None if there is none."""
+    """State (nx,) that equalities from :func:`state_bounds` or :func:`bounded` fix together; None if an entry is free.
+
+    The first value of an entry counts. On a manifold that is not flat, a single equality must fix the whole state.
+    """
+    fixed: dict[int, float] = {}
     for c in constraints:
-        if not c.is_constant or c.kind != "equality":
+        if not c.is_constant:
             continue
+        manifold, rows, values = c.residual.manifold, chosen_coordinates(c), c.lower
         function = c.residual.function if isinstance(c.residual, FunctionMap) else None
-        if isinstance(function, partial) and function.func is residuals.state_difference and not c.lower.any():
-            return c.parameters["reference"]
-        if chosen_coordinates(c) == tuple(range(c.residual.manifold.nx)):
-            return c.lower
+        if isinstance(function, partial) and function.func is residuals.state_difference:
+            if c.kind == "equality" and not c.lower.any():
+                return c.parameters["reference"]
+            if manifold.is_flat:
+                rows, values = tuple(range(manifold.nx)), c.lower + c.parameters["reference"]
+        for i, value, equal in zip(rows or (), values, c.lower == c.upper, strict=False):
+            if equal:
+                fixed.setdefault(i, value)
+        if len(fixed) == manifold.nx:
+            return np.array([fixed[i] for i in range(manifold.nx)])
     return None
 
 

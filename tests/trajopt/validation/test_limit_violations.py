@@ -187,14 +187,20 @@ def test_postures_that_the_motors_cannot_hold(bound, weak):
     assert not list(weak_postures(ocp, xs))
 
 
+@pytest.mark.parametrize("given", ["at once", "by weights", "by bounds"])
 @pytest.mark.parametrize(
     ("duration", "limited", "warned"), [(0.1, True, True), (0.1, False, False), (0.3, True, False)]
 )
-def test_a_goal_that_the_velocity_limits_exclude(duration, limited, warned):
-    """A joint with a limit of 10 rad/s turns by 2 rad, which takes at least 0.2 s."""
+def test_a_goal_that_the_velocity_limits_exclude(duration, limited, warned, given):
+    """A joint with a limit of 10 rad/s turns by 2 rad, which takes at least 0.2 s; joints and rest in one constraint or in two."""
     model = to.load_robot("iiwa7")
     body = to.FreeBody(model)
-    goal = to.bounded(to.state_cost(body.manifold, np.eye(14)[0] * 2.0), name="goal")
+    end, of_joints = np.eye(14)[0] * 2.0, np.repeat([1.0, 0.0], 7)
+    parts = [np.ones(14)] if given == "at once" else [of_joints, 1.0 - of_joints]
+    goals = [to.bounded(to.state_cost(body.manifold, end, weight), name=f"goal {weight[0]:g}") for weight in parts]
+    if given == "by bounds":
+        bounds = [[np.where(part > 0.0, end, far) for far in (-np.inf, np.inf)] for part in parts]
+        goals = [to.state_bounds(body.manifold, *pair, name=f"goal {i}") for i, pair in enumerate(bounds)]
     ocp = to.OCP.single_phase(
         to.SampledSystem(NUMPY(body, "analytic"), "rk4"),
         np.zeros(14),
@@ -203,7 +209,7 @@ def test_a_goal_that_the_velocity_limits_exclude(duration, limited, warned):
         [to.control_cost(7)],
         [],
         constraints=[to.velocity_limits(model, body.manifold)] if limited else [],
-        terminal_constraints=[goal],
+        terminal_constraints=goals,
         model=model,
     )
     found = [f.message for f in to.validate(ocp) if "velocity limit" in f.message]
