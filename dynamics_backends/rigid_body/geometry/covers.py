@@ -28,7 +28,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dynamics_backends.protocol import Array
-from dynamics_backends.rigid_body.geometry.hull import hull_of_points
+from dynamics_backends.rigid_body.geometry.hull import distinct, hull_of_points
 from dynamics_backends.rigid_body.geometry.meshes import cache_entry, stored
 from dynamics_backends.rigid_body.geometry.shapes import Capsule, Mesh, PlacedShape, Sphere, Triangles
 from dynamics_backends.rigid_body.model.model import Model
@@ -189,7 +189,7 @@ def _cover(placed: PlacedShape, tolerance: float, max_pieces: int) -> list[Piece
 
 def _fitted(piece: Piece) -> Piece:
     """Piece with a fitted capsule in place of its rough one."""
-    points = np.unique(piece.triangles.reshape(-1, 3), axis=0)
+    points = distinct(piece.triangles.reshape(-1, 3))[0]
     capsule = fit_capsule(points)
     return piece._replace(capsule=capsule, excess=_excess(points, capsule))
 
@@ -201,7 +201,7 @@ def _corners(surface: Triangles) -> Array:
 
 def _piece(link: str, triangles: Array) -> Piece:
     """Part of a link with a rough capsule."""
-    points = np.unique(triangles.reshape(-1, 3), axis=0)
+    points = distinct(triangles.reshape(-1, 3))[0]
     capsule = rough_capsule(points)
     return Piece(link, triangles, capsule, _excess(points, capsule))
 
@@ -343,8 +343,7 @@ class RobotCover:
             for ends in ([piece.capsule.a for piece in pieces], [piece.capsule.b for piece in pieces])
         )
         corners = tuple(
-            np.unique(piece.triangles.reshape(-1, 3), axis=0) @ f.R.T + f.p
-            for f, piece in zip(frames, pieces, strict=True)
+            distinct(piece.triangles.reshape(-1, 3))[0] @ f.R.T + f.p for f, piece in zip(frames, pieces, strict=True)
         )
         links = tuple(piece.link for piece in pieces)
         bodies = np.array([f.body for f in frames], dtype=int)

@@ -12,6 +12,7 @@ from dynamics_backends.rigid_body.geometry.covers import (
     distances_to_segment,
     fit_capsule,
 )
+from dynamics_backends.rigid_body.geometry.hull import distinct
 from dynamics_backends.rigid_body.geometry.link_shapes import link_shapes, urdf_shapes
 from dynamics_backends.rigid_body.geometry.meshes import (
     MeshMissing,
@@ -176,6 +177,15 @@ def test_a_damaged_entry_of_the_cache_is_replaced(tmp_path):
         entry.write_bytes(content)
         assert stored(entry, lambda: {"a": np.arange(4)})["a"].tolist() == [0, 1, 2, 3]
         assert stored(entry, lambda: pytest.fail("computed anew"))["a"].tolist() == [0, 1, 2, 3]
+
+
+def test_distinct_points_are_those_of_numpy():
+    points = np.random.default_rng(0).integers(-2, 2, (200, 3)).astype(float)
+    expected, index = np.unique(points, axis=0, return_inverse=True)
+    found = distinct(points)
+    np.testing.assert_array_equal(found[0], expected)
+    np.testing.assert_array_equal(found[1], index.reshape(-1))
+    assert [len(part) for part in distinct(np.zeros((0, 3)))] == [0, 0]
 
 
 def soup(vertices, faces):
