@@ -175,7 +175,10 @@ def _cover(placed: PlacedShape, tolerance: float, max_pieces: int) -> list[Piece
         ends = [placed.p + sign * half * placed.R[:, 2] for sign in (-1.0, 1.0)]
         triangles = _corners(placed.triangles())
         return [Piece(placed.link, triangles, FittedCapsule(ends[0], ends[1], shape.radius), 0.0)]
-    pieces = [_piece(placed.link, _corners(placed.triangles()))]
+    whole = _corners(placed.triangles())
+    if max_pieces == 1:
+        return [_fitted(placed.link, whole)]
+    pieces = [_piece(placed.link, whole)]
     while len(pieces) < max_pieces:
         worst = max(range(len(pieces)), key=lambda i: pieces[i].excess)
         if pieces[worst].excess <= tolerance:
@@ -184,14 +187,14 @@ def _cover(placed: PlacedShape, tolerance: float, max_pieces: int) -> list[Piece
         if halves is None:
             break
         pieces[worst : worst + 1] = halves
-    return [_fitted(piece) for piece in pieces]
+    return [_fitted(piece.link, piece.triangles) for piece in pieces]
 
 
-def _fitted(piece: Piece) -> Piece:
-    """Piece with a fitted capsule in place of its rough one."""
-    points = distinct(piece.triangles.reshape(-1, 3))[0]
+def _fitted(link: str, triangles: Array) -> Piece:
+    """Part of a link with a fitted capsule."""
+    points = distinct(triangles.reshape(-1, 3))[0]
     capsule = fit_capsule(points)
-    return piece._replace(capsule=capsule, excess=_excess(points, capsule))
+    return Piece(link, triangles, capsule, _excess(points, capsule))
 
 
 def _corners(surface: Triangles) -> Array:

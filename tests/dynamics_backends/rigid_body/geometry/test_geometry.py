@@ -9,6 +9,7 @@ from dynamics_backends.rigid_body.geometry import meshes
 from dynamics_backends.rigid_body.geometry.covers import (
     cached_capsules,
     cached_covers,
+    covers,
     distances_to_segment,
     fit_capsule,
 )
@@ -177,6 +178,15 @@ def test_a_damaged_entry_of_the_cache_is_replaced(tmp_path):
         entry.write_bytes(content)
         assert stored(entry, lambda: {"a": np.arange(4)})["a"].tolist() == [0, 1, 2, 3]
         assert stored(entry, lambda: pytest.fail("computed anew"))["a"].tolist() == [0, 1, 2, 3]
+
+
+def test_a_shape_of_one_piece_needs_no_rough_capsule(monkeypatch):
+    bar = PlacedShape("a", Box((0.6, 0.1, 0.1)), np.eye(3), np.zeros(3))
+    monkeypatch.setattr(
+        "dynamics_backends.rigid_body.geometry.covers.rough_capsule", lambda *_: pytest.fail("not needed")
+    )
+    (piece,) = covers([bar], 0.01, 1)
+    assert piece.capsule.radius > 0.0707
 
 
 def test_distinct_points_are_those_of_numpy():
