@@ -112,6 +112,18 @@ def test_tapes_are_cached(monkeypatch, tmp_path):
     assert isinstance(numerics_stages(problem())[0], CompiledStages)
 
 
+def test_problems_without_constraints_look_up_no_tapes_of_constraints(monkeypatch):
+    asked, remembered = [], taped_functions.remembered
+
+    def recorded(answer, kind, name, *question):
+        asked.append(name if kind == "term tapes" else kind)
+        return remembered(answer, kind, name, *question)
+
+    monkeypatch.setattr(taped_functions, "remembered", recorded)
+    numerics_stages(problem().unconstrained())
+    assert asked == ["terminal", "running tapes", "dynamics tapes"]
+
+
 def contact(*terms):
     """HyQ on two feet, with rigid contacts, as dynamics."""
     system = Holonomic(load_robot("hyq"), [PointContact("lf_foot"), PointContact("rh_foot")])

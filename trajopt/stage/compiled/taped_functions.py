@@ -119,6 +119,8 @@ def _other_terms(manifold: Manifold, shape: StageShape) -> dict[str, Tape]:
     }
     tapes: dict[str, Tape] = {}
     for name, (write, parts, options) in writers.items():
+        if not parts and write is constraint_source:
+            continue  # no constraints, no functions
         given = name, parts, manifold, shape.nu
         functions = partial(_functions, write, given, options)
         tapes |= _decoded(remembered(functions, "term tapes", *given, options, operations_limit()))
