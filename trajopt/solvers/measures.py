@@ -33,6 +33,7 @@ agree to rounding.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -243,8 +244,21 @@ class _Measured:
     def _stationarity(self, K: Array) -> tuple[Array, Array, Array]:
         """Return the Lagrangian's gradient (N, nu) in the controls, the sizes (nu,) of its terms, and a vector of all |y| dist.
 
-        |y| dist: magnitude of a multiplier times the distance from its bound. Costates follow from the adjoint sweep under the
-        feedback K, whose rows are zero for controls within NEAR_BOUND of a bound.
+        Costates follow from the adjoint sweep under the feedback K, whose rows are zero for controls within NEAR_BOUND of a bound.
+        """
+        lq, size, products = self._terms
+        held = self._near_bounds()
+        gains = np.where(held[:, :, None], 0.0, K) if K.any() else None
+        found = shared_lq().stationarity(lq, gains)
+        size = size + (np.abs(found.costates[1:, None]) @ np.abs(lq.B))[:, 0]
+        largest = size.max(axis=0, initial=0.0)
+        return found.gradient, np.maximum(largest, least_size(largest)), products
+
+    @cached_property
+    def _terms(self) -> tuple[LQProblem, Array, Array]:
+        """Linear dynamics and the Lagrangian's terms q, r without costates, the sizes (N, nu) of r, and a vector of all |y| dist.
+
+        |y| dist: magnitude of a multiplier times the distance from its bound.
         """
         ocp, N, n, m = self.ocp, self.ocp.horizon, self.ocp.manifold.ndx, self.ocp.nu
         q, r, size = np.zeros((N + 1, n)), np.zeros((N, m)), np.zeros((N, m))
@@ -287,12 +301,7 @@ class _Measured:
         lq = LQProblem(
             A, B, np.zeros((N, n)), np.zeros((0, n, n)), q, np.zeros((0, m, n)), np.zeros((0, m, m)), r, q[0]
         )
-        held = self._near_bounds()
-        gains = np.where(held[:, :, None], 0.0, K) if K.any() else None
-        found = shared_lq().stationarity(lq, gains)
-        size += (np.abs(found.costates[1:, None]) @ np.abs(B))[:, 0]
-        largest = size.max(axis=0, initial=0.0)
-        return found.gradient, np.maximum(largest, least_size(largest)), np.concatenate(products)
+        return lq, size, np.concatenate(products)
 
     def _multiplier(self, c: Constraint, knots: slice, taken: dict[str, int]) -> Array:
         """Return the multipliers (K, nr) of a constraint at the knots of a phase, zeros if missing or of another shape.
