@@ -364,6 +364,8 @@ class OCP:
 
     def times_of(self, xs: Array) -> Array:
         """Times (N + 1,) [s] of the knots, 0 at the first one, with the free phase durations, if any, that states xs contain."""
+        if not self.in_scaled_time:
+            return self.times
         steps = [
             phase.dt * _stretch(phase, xs[knots]) for phase, knots in zip(self.phases, self.phase_slices, strict=True)
         ]
