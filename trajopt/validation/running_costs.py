@@ -102,8 +102,8 @@ def _advice(name: str, where: str, knot: int, remedy: str) -> str:
 def _counts(phase: Phase, term: CostTerm) -> bool:
     """True if a term reads both the state and controls, and the time steps of its phase can be evaluated in part."""
     d, r = phase.dynamics, term.residual
-    divisible = isinstance(d, SampledSystem) and not isinstance(d.system, MeetsInSteps)
-    return divisible and r.nu > 0 and r.manifold.ndx > 0
+    both = r.nu > 0 and r.manifold.ndx > 0
+    return both and isinstance(d, SampledSystem) and not isinstance(d.system, MeetsInSteps)
 
 
 def _values(term: CostTerm, x: Array, u: Array, t: Array) -> Array:

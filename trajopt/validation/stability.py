@@ -104,10 +104,9 @@ def _stability_warning(phase: Any, x0: Array, u: Array, where: str) -> str | Non
     if sampling is None or sampling.scheme == JUMP:
         return None
     scheme, substeps, system = sampling.scheme, sampling.substeps, phase.system
-    known = isinstance(system, HasPartials) or not is_generic(system) or sampling.backend.name in METHODS
-    if not known:
-        return None
     method = "analytic" if isinstance(system, HasPartials) else sampling.backend.name
+    if method not in METHODS and is_generic(system):
+        return None
     p = parameters_at(phase.parameters, slice(1))
     at = _linearization(system, method, x0, u, p) if is_generic(system) else _linearize_by(sampling.called, x0, u, p)
     step = float(phase.dt.max()) / substeps
