@@ -172,7 +172,6 @@ class MeshCheck:
         ]
         self.pairs = np.array([*((i, o) for i in movable for o in range(count)), *self_pairs], dtype=int).reshape(-1, 2)
         self._boxes = [box_around(geometry) for geometry in self.bodies]
-        self._round = [isinstance(g, self.coal.Cylinder) for g in (*self.bodies, *(p.geometry for p in self.parts))]
         self._request, self._result = self.coal.DistanceRequest(), self.coal.DistanceResult()
         self._rest = [pose(body.R, body.p) for body in scene.bodies]
 
@@ -247,8 +246,8 @@ class MeshCheck:
     def _bounds(self, at: Places) -> Array:
         """Return lower bounds (pairs, M) [m] on the distances of each pair at M times; negative: upper bounds on the depth."""
         (first, second), poses = self.pairs.T, [at.poses[part.body] for part in self.parts]
-        centers = np.array([(R @ part.center + p).T for part, (R, p) in zip(self.parts, poses, strict=True)])
-        radii = np.array([part.radius for part in self.parts])[:, None]
+        centers = np.array([(R @ part.ball[0] + p).T for part, (R, p) in zip(self.parts, poses, strict=True)])
+        radii = np.array([part.ball[1] for part in self.parts])[:, None]
         bounds = np.empty((len(self.pairs), centers.shape[2]))
         for o, body in enumerate(self.scene.bodies):
             low, high = (corner[:, None] for corner in self._boxes[o])
@@ -281,7 +280,7 @@ class MeshCheck:
         else:
             body, other, hull = self.scene.bodies[o], self.bodies[o], self.hulls[o]
             b = self._rest[o] if body.path is None else pose(body.R, at.bodies[o, k])
-        plane = not (self._round[count + i] or self._round[o])
+        plane = not any(isinstance(geometry, self.coal.Cylinder) for geometry in (part.geometry, other))
         if part.hull is not None or hull is not None:
             one, two = part.geometry if part.hull is None else part.hull, other if hull is None else hull
             apart = self._apart(one, a, two, b)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 
 from dynamics_backends.protocol import Array
-from dynamics_backends.rigid_body.geometry.shapes import PlacedShape
+from dynamics_backends.rigid_body.geometry.shapes import PlacedShape, Shape
 from dynamics_backends.rigid_body.model.model import Model
 from trajopt.collisions.true_shapes import geometry_of, hull_around, pose
 
@@ -17,35 +18,48 @@ GROUND = -1
 """Index of the fixed body of a model."""
 
 
-class Part(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Part:
     """Shape of a link. link: its name. body: index of the carrying body of the model, -1 for the ground. R, p: pose of the shape in
-    the internal frame of that body. geometry: coal geometry. hull: coal geometry of the convex hull of a non-convex mesh, else
-    None. center, radius [m]: bounding ball, in the frame of the body. half (3,) [m]: half edges of a bounding box with the same
-    center, along the axes of the shape. radius and half are infinite for a half-space."""
+    the internal frame of that body. The geometries of coal, which take long for detailed meshes, are made when they are needed."""
 
     link: str
     body: int
     R: Array
     p: Array
-    geometry: Any
-    hull: Any
-    center: Array
-    radius: float
-    half: Array
+    shape: Shape
 
     @classmethod
     def from_shape(cls, model: Model, placed: PlacedShape) -> Part:
-        """Convert a shape of a link to a part of the body that carries the link, with its coal geometry, ball and box.
+        """Convert a shape of a link to a part of the body that carries the link.
 
         Raises UnknownName for a link that the model does not have.
         """
         frame = model.frames[model.frame_id(placed.link)]
-        R, p = frame.R @ placed.R, frame.R @ placed.p + frame.p
-        geometry = geometry_of(placed.shape)
-        low, high = box_around(geometry)
-        center = R @ np.asarray(geometry.aabb_center) + p
-        hull, radius = hull_around(placed.shape), float(geometry.aabb_radius)
-        return cls(placed.link, frame.body, R, p, geometry, hull, center, radius, 0.5 * (high - low))
+        return cls(placed.link, frame.body, frame.R @ placed.R, frame.R @ placed.p + frame.p, placed.shape)
+
+    @cached_property
+    def geometry(self) -> Any:
+        """Geometry of coal, with its bounding box."""
+        found = geometry_of(self.shape)
+        found.computeLocalAABB()
+        return found
+
+    @cached_property
+    def hull(self) -> Any:
+        """Geometry of coal of the convex hull of a non-convex mesh, else None."""
+        return hull_around(self.shape)
+
+    @cached_property
+    def half(self) -> Array:
+        """Half edges (3,) [m] of the bounding box along the axes of the shape; infinite for a half-space."""
+        low, high = box_around(self.geometry)
+        return 0.5 * (high - low)
+
+    @cached_property
+    def ball(self) -> tuple[Array, float]:
+        """Center (3,) [m] in the frame of the body, and radius [m] of the bounding ball; infinite for a half-space."""
+        return self.R @ np.asarray(self.geometry.aabb_center) + self.p, float(self.geometry.aabb_radius)
 
 
 @dataclass(eq=False)
@@ -108,7 +122,7 @@ class Places:
         """Compute the box of :meth:`_boxes`: center, then the three half-edge vectors, at each of the M times."""
         (R, p), (R_base, p_base) = self.poses[part.body], self.poses[base]
         edges = np.swapaxes(R @ (part.R * part.half), 1, 2)
-        boxes = np.concatenate([(R @ part.center + p)[:, None], edges], axis=1)
+        boxes = np.concatenate([(R @ part.ball[0] + p)[:, None], edges], axis=1)
         if base != GROUND:
             boxes[:, 0] -= p_base
             boxes = boxes @ R_base

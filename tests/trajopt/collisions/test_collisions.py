@@ -256,6 +256,17 @@ def test_own_pairs_have_gaps():
 
 
 @needs_coal
+def test_geometries_of_links_are_made_for_compared_pairs_only(monkeypatch):
+    made = []
+    module = "trajopt.collisions.mesh_motion"
+    monkeypatch.setattr(f"{module}.geometry_of", lambda shape: made.append(shape) or geometry_of(shape))
+    check = MeshCheck(MODEL, SHAPES, Scene())
+    assert not made
+    check.is_deeper(1, 0, 0, check.places(np.zeros((1, MODEL.nq))), 0.0)
+    assert made == [check.parts[1].shape, check.parts[0].shape]
+
+
+@needs_coal
 def test_the_check_finds_the_smallest_distance_its_bodies_and_its_time():
     qs = np.stack([np.linspace(0.0, 1.2, 400), np.zeros(400), np.zeros(400)], axis=1)
     times = np.linspace(0.0, 1.0, 400)
@@ -384,18 +395,17 @@ def test_raised_bounds_hold_along_a_motion(second, has_normal):
         base, carried = 1, frame
     else:
         base, carried = -1, (np.broadcast_to(np.eye(3), (61, 3, 3)), np.zeros((61, 3)))
-    one, two = coal.Box(*2.0 * half), coal.Box(*2.0 * size)
-    part = Part("", 0, np.eye(3), np.zeros(3), one, None, np.zeros(3), float(np.linalg.norm(half)), half)
+    part, two = Part("", 0, np.eye(3), np.zeros(3), Box(tuple(2.0 * half))), coal.Box(*2.0 * size)
 
     def raised(turns, places, shift):
         poses = {0: (turns, places), base: carried}
         distances, result = [], coal.DistanceResult()
         for m in range(61):
             at = ((turns[m], places[m]), (carried[0][m], carried[1][m] + shift[m]))
-            distances.append(apart((one, two), at))
+            distances.append(apart((part.geometry, two), at))
             if m == k:
                 ends = [coal.Transform3s(*pose) for pose in at]
-                coal.distance(one, ends[0], two, ends[1], coal.DistanceRequest(), result)
+                coal.distance(part.geometry, ends[0], two, ends[1], coal.DistanceRequest(), result)
         lower, other = np.full(61, -1.0), shift if second == "moves by itself" else None
         normal = np.array(result.normal) if has_normal else None
         Places(poses, np.zeros((0, 61, 3))).raise_bounds(
