@@ -155,9 +155,9 @@ def build(settings: Settings, backend: BackendFactory) -> Task:
         attitude=(0.0, 0.0, standing.yaw),
         velocity=(speed, 0.0, 0.0),
     )
-    weight = s.base.vector(model.nv - 6)
+    weight = s.base.vector(standing.stance.joint_units)
     terms = [
-        to.control_cost(system.nu, resting, s.control_weight, names=system.control_names),
+        to.control_cost(system.nu, resting, standing.control_weights(s.control_weight), names=system.control_names),
         base(weight),
         slip_cost(model, system.manifold, feet, s.clearance, s.slip),
     ]

@@ -300,7 +300,7 @@ class _Walker(NamedTuple):
 
     def cost(self, name: str, weights: BaseWeights, joints: Array, **reference: Triple) -> to.CostTerm:
         """Return a cost term of the state."""
-        manifold, weight = self.system.manifold, weights.vector(len(joints))
+        manifold, weight = self.system.manifold, weights.vector(self.standing.stance.joint_units)
         return base_state_cost(self.model, manifold, weight, joints, name, attitude=self.attitude, **reference)
 
 
@@ -350,7 +350,7 @@ def _running(w: _Walker) -> list[to.CostTerm]:
     s = w.settings
     going = {"position": (0.0, 0.0, w.height), "velocity": (s.speed, 0.0, 0.0)}
     terms = [
-        to.control_cost(w.system.nu, 0.0, s.control_weight, names=w.system.control_names),
+        to.control_cost(w.system.nu, 0.0, w.standing.control_weights(s.control_weight), names=w.system.control_names),
         w.cost("gait", s.running, w.on_the_way, **going),
     ]
     if s.waypoint is not None:
@@ -369,10 +369,12 @@ def _guess(ocp: to.OCP, w: _Walker, backend: DynamicsBackend, offsets: Array) ->
     """
     s = w.settings
     kp, kd = s.guess_gains
-    guess = _hold_posture(ocp, joint_gains(w.model, kp, kd), np.zeros(ocp.nu), offsets)
+    guess = _hold_posture(ocp, joint_gains(w.standing.stance.joint_units, kp, kd), np.zeros(ocp.nu), offsets)
     if _stands(guess):
         return guess
-    stiffer = _hold_posture(ocp, joint_gains(w.model, STIFFER * kp, STIFFER * kd), np.zeros(ocp.nu), offsets)
+    stiffer = _hold_posture(
+        ocp, joint_gains(w.standing.stance.joint_units, STIFFER * kp, STIFFER * kd), np.zeros(ocp.nu), offsets
+    )
     if _stands(stiffer):
         return stiffer
     resting = resting_controls(backend, ocp.x0)

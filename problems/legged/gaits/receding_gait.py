@@ -151,7 +151,7 @@ def build(settings: Settings, backend: BackendFactory) -> Task:
         **enforced.bounds,
     )
     ocp = references.moved(still, 0.0)
-    guess = partial(to.feedback_guess, ocp, joint_gains(model, *s.guess_gains))
+    guess = partial(to.feedback_guess, ocp, joint_gains(standing.stance.joint_units, *s.guess_gains))
     return Task(
         ocp,
         guess,
@@ -181,12 +181,12 @@ def _costs(
         position=tuple(x0[:3]),
         attitude=(0.0, 0.0, standing.yaw),
     )
-    weight = s.base.vector(model.nv - 6)
+    weight = s.base.vector(standing.stance.joint_units)
     feet = [
         to.frame_position_cost(model, system.manifold, foot, hold, s.foot.stance, foot)
         for foot, hold in zip(s.feet, footholds, strict=True)
     ]
-    control = to.control_cost(system.nu, 0.0, s.control_weight, names=system.control_names)
+    control = to.control_cost(system.nu, 0.0, standing.control_weights(s.control_weight), names=system.control_names)
     return [control, base(weight), *feet], [base(s.terminal * weight)]
 
 

@@ -283,7 +283,8 @@ class _Terms(NamedTuple):
     @classmethod
     def create(cls, w: _Walker, s: Settings) -> _Terms:
         names = tuple(f"u[{name}]" for name in w.model.dof_names[6:])
-        return cls(to.control_cost(len(names), 0.0, s.control_weight, names=names), *_terms_of_state(w, s, s.running))
+        weights = w.standing.control_weights(s.control_weight)
+        return cls(to.control_cost(len(names), 0.0, weights, names=names), *_terms_of_state(w, s, s.running))
 
     def at(self, w: _Walker, s: Settings, knots: slice) -> list[to.CostTerm]:
         """Return the terms at these knots."""
@@ -296,8 +297,8 @@ class _Terms(NamedTuple):
 
 
 def _terms_of_state(w: _Walker, s: Settings, weights: BaseWeights) -> tuple[to.CostTerm, to.CostTerm]:
-    manifold = SoftContact(w.model, s.feet).manifold
-    base = base_state_cost(w.model, manifold, weights.vector(len(w.joints)), w.joints, "posture", attitude=w.attitude)
+    manifold, weight = SoftContact(w.model, s.feet).manifold, weights.vector(w.standing.stance.joint_units)
+    base = base_state_cost(w.model, manifold, weight, w.joints, "posture", attitude=w.attitude)
     feet, marks = zip(*w.marks, strict=True)
     goal, each = w.marked(w.references.position[-1:])[0], len(feet) // len(s.feet)
     return base, feet_cost(w.model, manifold, feet, goal, s.foot_weights.terminal / each, marks=marks)

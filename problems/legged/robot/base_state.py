@@ -30,7 +30,7 @@ Triple = tuple[float, float, float]
 
 @dataclass(frozen=True, kw_only=True)
 class BaseWeights(Checked):
-    """Weights of the parts of the state.
+    """Weights of the parts of the state; a prismatic joint counts in units of the extension of a leg per radian of its knee.
 
     scale: common factor. attitude: weight of the base orientation. angular_velocity: weight of the angular base velocity.
     linear_velocity: weight of the linear base velocity. position: weights of the base position along x, y, z. joints: weight
@@ -55,17 +55,18 @@ class BaseWeights(Checked):
         residuals |= {"angular_velocity": RATE, "linear_velocity": SPEED, "joint_velocities": RATE}
         return {key: unit(of) for key, of in residuals.items()}
 
-    def vector(self, joints: int) -> Array:
-        """Return the weights (12 + 2 joints,) in the order of the residual."""
-        parts = [
-            np.full(3, self.attitude),
-            np.array(self.position),
-            np.full(joints, self.joints),
-            np.full(3, self.angular_velocity),
-            np.full(3, self.linear_velocity),
-            np.full(joints, self.joint_velocities),
-        ]
+    def vector(self, joint_units: Array) -> Array:
+        """Return the weights (12 + 2 joints,) in the order of the residual. joint_units (joints,): those of
+        :class:`~problems.legged.robot.stance.Stance`."""
         with np.errstate(over="ignore"):  # non-finite weights are reported by their term
+            parts = [
+                np.full(3, self.attitude),
+                np.array(self.position),
+                self.joints / joint_units**2,
+                np.full(3, self.angular_velocity),
+                np.full(3, self.linear_velocity),
+                self.joint_velocities / joint_units**2,
+            ]
             return self.scale * np.concatenate(parts)
 
 

@@ -80,6 +80,13 @@ class Stance:
         """Mean leg length L [m]."""
         return float(np.mean([leg.length for leg in self.legs]))
 
+    @property
+    def joint_units(self) -> Array:
+        """Displacements (nv - 6,) [rad or m] of the joints that weights and gains treat as equal: a radian, or for prismatic joints
+        the extension of a leg per radian of its knee [m], at the height CROUCH of a leg of two equal links."""
+        sliding = [unit == "m" for unit in self.model.dof_units[6:]]
+        return np.where(sliding, 0.5 * self.leg_length * np.sqrt(1.0 - CROUCH**2), 1.0)
+
     def places(self, joints: Array) -> Array:
         """Return the places (F, 3) [leg lengths] of the feet in a posture (nq - 7,) [rad]."""
         at = [*positions_of(self.model, self.feet, self._level(joints))]

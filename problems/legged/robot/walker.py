@@ -44,6 +44,10 @@ class StandingPose(NamedTuple):
         weight = self.model.total_mass * float(np.linalg.norm(self.model.gravity))
         return weight / len(self.stance.legs)
 
+    def control_weights(self, weight: float) -> Array:
+        """Return the weights (nu,) of the torques and of the forces of prismatic joints, for a weight of torques [1/(N m)^2]."""
+        return weight * self.stance.joint_units**2
+
     def notes(self) -> tuple[str, ...]:
         """Return a sentence about the standing posture, and one for each sole, for ``trajopt validate``."""
         model, s = self.model, self.stance
@@ -193,10 +197,8 @@ def posture(model: Model, joints: str | tuple[float, ...], key: str) -> Array:
     return np.array(joints, dtype=float)
 
 
-def joint_gains(model: Model, position: float, velocity: float) -> Array:
-    """Return K (nu, ndx) of the controller u = K (x (-) x0) that holds the joints [N m/rad, N m s/rad]."""
-    joints = model.nv - 6
-    K = np.zeros((joints, 2 * model.nv))
-    K[:, 6 : model.nv] = -position * np.eye(joints)
-    K[:, model.nv + 6 :] = -velocity * np.eye(joints)
-    return K
+def joint_gains(joint_units: Array, position: float, velocity: float) -> Array:
+    """Return K (nu, ndx) of the controller u = K (x (-) x0) that holds the joints. position [N m/rad], velocity [N m s/rad];
+    joint_units (nu,): those of :class:`~problems.legged.robot.stance.Stance`."""
+    stiffness, none = np.diag(1.0 / joint_units**2), np.zeros((len(joint_units), 6))
+    return np.hstack([none, -position * stiffness, none, -velocity * stiffness])

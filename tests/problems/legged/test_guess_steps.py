@@ -64,7 +64,7 @@ def test_a_guess_that_diverges_is_reported():
 def test_the_joint_controller_gives_the_guess_if_the_robot_stays_upright():
     task = build_task(load_config("hyq_trot_stepped", ["problem.horizon=20"]))
     first = task.easier[0]
-    expected = to.feedback_guess(first, joint_gains(task.ocp.model, 100.0, 1.0))
+    expected = to.feedback_guess(first, joint_gains(np.ones(12), 100.0, 1.0))
     np.testing.assert_array_equal(task.guess.xs, expected.xs)
 
 

@@ -180,3 +180,54 @@ def test_default_trot_is_that_of_hyq_in_other_units(small_hyq, tmp_path):
         costs.append(float(StageEvaluator(task.ocp).cost(task.start.xs[None], task.start.us[None])[0]))
     assert costs[0] > 1e4
     assert costs[1] == pytest.approx(costs[0], rel=1e-6)
+
+
+def on_sliding_legs(path: Path, mass: float, length: float) -> str:
+    """Write a quadruped of this mass [kg] whose legs, of this length [m], slide; return its path."""
+
+    def link(name, share):
+        m, i = share * mass, 0.1 * share * mass * length**2
+        return (
+            f'<link name="{name}"><inertial><mass value="{m}"/><inertia ixx="{i}" iyy="{i}" izz="{i}" ixy="0" ixz="0" iyz="0"/>'
+            "</inertial></link>"
+        )
+
+    def joint(name, kind, above, at, axis):
+        xyz = " ".join(f"{length * v:.12g}" for v in at)
+        return (
+            f'<joint name="{name}_joint" type="{kind}"><parent link="{above}"/><child link="{name}"/><origin xyz="{xyz}"/>'
+            f'<axis xyz="{axis}"/><limit lower="-2" upper="2" effort="0" velocity="0"/></joint>'
+        )
+
+    parts = [link("trunk", 0.6)]
+    for leg, x, y in (("lf", 0.6, 0.3), ("rf", 0.6, -0.3), ("lh", -0.6, 0.3), ("rh", -0.6, -0.3)):
+        chain = [
+            ("trunk", "hip", "revolute", (x, y, 0), "1 0 0"),
+            ("hip", "thigh", "revolute", (0, 0, 0), "0 1 0"),
+            ("thigh", "slider", "prismatic", (0, 0, -0.5), "0 0 -1"),
+            ("slider", "foot", "fixed", (0, 0, -0.5), "0 0 1"),
+        ]
+        for above, name, kind, at, axis in chain:
+            parts.append(link(f"{leg}_{name}", 0.025))
+            parts.append(joint(f"{leg}_{name}", kind, above if above == "trunk" else f"{leg}_{above}", at, axis))
+    path.write_text(f'<robot name="slider">{"".join(parts)}</robot>', encoding="utf-8")
+    return str(path)
+
+
+@pytest.mark.parametrize("problem", ["scheduled_gait", "quadruped_gait", "free_gait", "receding_gait"])
+def test_sliding_legs_have_the_same_problem_in_other_units(problem, tmp_path):
+    mass, length = 0.1, 0.25
+    costs = []
+    for m, L in ((60.0, 0.8), (60.0 * mass, 0.8 * length)):
+        file = tmp_path / "own.toml"
+        robot = on_sliding_legs(tmp_path / f"{L}.urdf", m, L)
+        file.write_text(f'engine = "numpy"\n[problem]\nname = "{problem}"\nrobot = "{robot}"\n', encoding="utf-8")
+        task = build_task(load_config(file))
+        unit = task.ocp.model.dof_units[6:]
+        of_joint, force = (np.where([u == "m" for u in unit], one, other) for one, other in ((L, 1.0), (m, m * L)))
+        moved = np.random.default_rng(3).uniform(-0.1, 0.1, (2, task.ocp.horizon + 1, 12))
+        xs, us = np.tile(task.ocp.x0, (task.ocp.horizon + 1, 1)), task.start.us + force * 9.81 * moved[0, :-1]
+        xs[:, 7:19] += of_joint * moved[0]
+        xs[:, 25:] += of_joint / L**0.5 * moved[1]
+        costs.append(float(StageEvaluator(task.ocp).cost(xs[None], us[None])[0]))
+    assert costs[1] == pytest.approx(costs[0], rel=1e-3)
