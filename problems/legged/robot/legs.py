@@ -5,7 +5,8 @@ one (MJCF), or else the link farthest from the joint.  Bodies that carry legs on
 the trunk, not to the legs.  The feet are the ends that reach lowest in the neutral configuration, relative to the joint at which
 the lowest limb begins; so the height of the base frame has no effect.  If no limb reaches below that joint, as with legs that are
 stretched out sideways, the feet are the ends of the limbs with the most frequent number of joints, if there are at least four.
-The robot faces along the x axis of its base, or along y if more leg joints turn about x than about y.
+The robot faces along the x axis of its base, or along y if more leg joints turn about x than about y, except on sprawling legs:
+legs that point to the left and right and step forward by joints about the vertical axis.
 The *flexion joint* of a leg is the first that turns about the lateral axis.  With this joint at h and the foot at f
 (neutral configuration, base frame rotated to face along x),
 
@@ -164,7 +165,18 @@ def heading(model: Model, feet: Sequence[str]) -> float:
     R = Posed.neutral(model).R
     axes = np.stack([R[b][:, 2] for foot in feet for b in _path(model, foot)])
     along_x, along_y = np.abs(axes[:, :2]).sum(axis=0)
-    return 0.5 * np.pi if along_x > MORE * along_y else 0.0
+    return 0.5 * np.pi if along_x > MORE * along_y and not _sprawls(model, feet) else 0.0
+
+
+def _sprawls(model: Model, feet: Sequence[str]) -> bool:
+    """Return True if each leg has a joint about the vertical axis, and points to its side of the robot, left or right."""
+    posed = Posed.neutral(model)
+    paths = [_path(model, foot) for foot in feet]
+    turns = all(any(abs(posed.R[b][2, 2]) > ACROSS for b in path) for path in paths)
+    hip = np.array([posed.p[path[0]] for path in paths])
+    out = np.array([posed.frame(model, foot) for foot in feet]) - hip
+    side = np.sign(hip[:, 1] - hip[:, 1].mean())
+    return turns and bool((side * out[:, 1] > np.maximum(np.abs(out[:, 0]), LEVEL * np.linalg.norm(out, axis=1))).all())
 
 
 def leg_of(model: Model, foot: str, heading: float) -> Leg:

@@ -52,6 +52,8 @@ class StandingPose(NamedTuple):
         """Return a sentence about the standing posture, and one for each sole, for ``trajopt validate``."""
         model, s = self.model, self.stance
         stands = f"{model.name} stands on {', '.join(s.feet)}, its base {self.q[2]:.3f} m high on legs of {s.leg_length:.3f} m"
+        if s.heading:
+            stands += "; it faces along the y axis of its base"
         return (stands, *(sole.sentence for sole in s.soles))
 
 

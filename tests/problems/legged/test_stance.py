@@ -14,7 +14,7 @@ from problems.legged.robot.legs import lowest_ends
 from problems.legged.robot.stance import CROUCH, Stance, bolted
 from problems.legged.robot.walker import LeggedRobot
 from problems.robots import ERD_PACKAGE, erd_names, load_robot, robot_path
-from trajopt.config.task import position_of
+from trajopt.config.task import position_of, positions_of
 
 needs_erd = pytest.mark.skipif(not erd_names(), reason=f"{ERD_PACKAGE} is not installed")
 FEET = {
@@ -129,6 +129,25 @@ def test_unknown_feet_are_refused_by_name():
 def test_a_robot_on_one_leg_needs_named_feet():
     with pytest.raises(ValueError, match="only finger_tip_link does; name the feet"):
         lowest_ends(load_robot("erd:finger_edu", base="floating"))
+
+
+@pytest.mark.parametrize(("out", "feet"), [(0.3, "lf rf lh rh"), (0.0, "lh lf rh rf")])
+def test_a_robot_on_sprawling_legs_faces_along_x(out, feet):
+    """Hips turn about z, then twice about x; a robot whose legs hang straight down instead bends them forward along y."""
+    builder, rod = to.ModelBuilder("spider"), 0.01 * np.eye(3)
+    builder.add_body("trunk", joint=to.JointSpec("floating", "base"), mass=10.0, inertia=np.eye(3))
+    for name, x, side in (("lf", 0.2, 1), ("rf", 0.2, -1), ("lh", -0.2, 1), ("rh", -0.2, -1)):
+        chain = (("hip", "trunk", (0, 0, 1), (x, 0.1 * side, 0)), ("thigh", f"{name}_hip", (1, 0, 0), (0, 0, 0)))
+        chain = (*chain, ("shank", f"{name}_thigh", (1, 0, 0), (0, out * side, -0.1)))
+        for part, above, axis, at in chain:
+            joint = to.JointSpec("revolute", f"{name}_{part}_joint", axis=axis)
+            builder.add_body(f"{name}_{part}", above, joint, xyz=at, mass=0.5, inertia=rod)
+        builder.add_frame(name, f"{name}_shank", xyz=(0, 0, -0.3))
+    model = builder.build()
+    stance = Stance.from_model(model, feet.split())
+    assert np.degrees(stance.heading) == pytest.approx(0.0 if out else 90.0)
+    places = positions_of(model, feet.split(), stance.configuration(stance.posture()))
+    assert places[0, 0] > places[2, 0] and places[0, 1] > places[1, 1]
 
 
 SHAPE = '<collision><origin xyz="0 0 -0.2"/><geometry><sphere radius="0.02"/></geometry></collision>'
