@@ -9,6 +9,7 @@ from typing import Self
 import numpy as np
 
 from dynamics_backends.names import nearest_names
+from dynamics_backends.protocol import IMPLICIT_STEP
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.rigid_body.spatial.spatial import Vec
 from dynamics_backends.systems.contact.contact_law import ContactLaw, StepLaw
@@ -81,10 +82,11 @@ class SoftGround(LeggedRobot):
     def resting_gap(self, load: float) -> float:
         """Return the height [m] above the ground at which a foot at rest carries a force ``load`` [N]."""
         law, up, still = self.law(), Vec(0.0, 0.0, 1.0), Vec(*np.zeros((3, 1)))
+        p = {IMPLICIT_STEP: np.zeros((1, 1))}  # without motion the force does not depend on it
 
         def missing(gap: float) -> float:
             with np.errstate(over="ignore"):  # far below the ground
-                return load - float(law.force(np.array([gap]), up, still, {}).z[0])
+                return load - float(law.force(np.array([gap]), up, still, p).z[0])
 
         return bisect_root(missing, -DEEPEST, DEEPEST)
 

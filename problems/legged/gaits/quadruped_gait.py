@@ -68,7 +68,7 @@ STIFFER = 10.0
 RELAXED: Mapping[str, float] = {"stiffness": 2e4, "relaxation": 0.05, "creep": 0.2}
 """Default contact parameters of relaxed_cone [SI units]."""
 EASIER = (1.0,)
-"""Default contact relaxations of easier problems, for contacts with long time steps [J]."""
+"""Default contact relaxations of easier problems, for relaxed cones [J]."""
 BEYOND = 1e6
 """Magnitude of a state entry, in SI units, above which a motion has diverged."""
 
@@ -171,7 +171,7 @@ class Settings(SoftGround, Sampling):
     temporary posture of that controller. guess_steps: steps in place in the guess, which suggest a gait. control_weight: weight
     of the torques. running: running weights of the state. terminal: terminal weights of the state. waypoint: reference during a
     part of the motion. easier: contact relaxations of problems that are solved first, for contacts with long time steps; default:
-    1 J for these, none for others [J].
+    1 J for those of relaxed_cone, none for others [J].
     """
 
     ALTERNATIVES = ((("distance",), ("velocity", "goal")),)
@@ -215,7 +215,9 @@ class Settings(SoftGround, Sampling):
     def completed(self) -> Self:
         """See :meth:`problems.legged.robot.walker.LeggedRobot.completed`."""
         own = super().completed()
-        return own if own.easier is not None else replace(own, easier=EASIER if is_step_law(own.contact_law) else ())
+        return (
+            own if own.easier is not None else replace(own, easier=EASIER if isinstance(own.law(), RelaxedCone) else ())
+        )
 
     @property
     def speed(self) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -9,9 +10,10 @@ import pytest
 from contact_cases import FEET, hyq
 
 import trajopt as to
-from dynamics_backends.protocol import unwrapped
+from dynamics_backends.protocol import IMPLICIT_STEP, unwrapped
 from dynamics_backends.rigid_body.spatial.spatial import Vec
 from dynamics_backends.systems.contact.hunt_crossley import HuntCrossley
+from dynamics_backends.systems.contact.registry import CONTACT_LAWS
 from problems.legged.contact.soft_ground import SoftGround
 from trajopt.config.build import build_task
 from trajopt.config.config import ConfigError, load_config
@@ -56,6 +58,32 @@ def test_a_scheduled_gait_on_soft_ground_has_the_law_too():
 def test_mistakes_are_reported_before_anything_is_built(override, message):
     with pytest.raises(ConfigError, match=message):
         load_config(CONFIGS / "hyq_stand.toml", [override])
+
+
+@dataclass(frozen=True)
+class Spring(to.StepLaw):
+    """A spring that acts on the gap after the step."""
+
+    stiffness: float = 2e4  # N/m
+
+    def force(self, gap, n, w, p):
+        after = gap + p[IMPLICIT_STEP][0] * n.dot(w)
+        return n * (0.5 * self.stiffness * (to.sqrt(after * after + 1e-4) - after))
+
+    def slower(self, time, p):
+        return self, p
+
+
+@pytest.mark.parametrize("problem", ["quadruped_gait", "free_gait"])
+def test_a_robot_stands_on_the_ground_of_a_user_defined_step_law(problem, tmp_path, monkeypatch):
+    monkeypatch.setitem(CONTACT_LAWS, "spring", Spring)
+    file = tmp_path / "own.toml"
+    file.write_text(f'engine = "numpy"\n[problem]\nname = "{problem}"\ncontact_law = "spring"\nhorizon = 2\n')
+    task = build_task(load_config(file))
+    gaps = unwrapped(task.ocp.phases[0].dynamics.system).gaps(task.ocp.x0)
+    z = np.array([*gaps.values()])
+    assert 4.0 * 1e4 * (np.sqrt(z * z + 1e-4) - z) == pytest.approx(9.81 * hyq().mass.sum(), rel=0.05)
+    assert not task.easier  # this law has no relaxation
 
 
 def test_a_robot_stands_on_either_ground():
