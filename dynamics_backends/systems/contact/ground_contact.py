@@ -33,7 +33,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from dynamics_backends import scalar as sm
-from dynamics_backends.protocol import Array, Parameters
+from dynamics_backends.protocol import IMPLICIT_STEP, Array, Parameters
 from dynamics_backends.rigid_body.algorithms.kinematics import point_positions
 from dynamics_backends.rigid_body.contact.constraints import Second
 from dynamics_backends.rigid_body.contact.contact_points import Columns, Point, PointMotion, rows_of_dofs, slopes_in_q
@@ -44,7 +44,14 @@ from dynamics_backends.scalar import Rows, Scalar
 from dynamics_backends.scalars.entries import Entry, unboxed
 from dynamics_backends.scalars.evaluate import evaluated
 from dynamics_backends.symbols import ca, numpy_by_methods, tracing
-from dynamics_backends.systems.contact.contact_law import Derivatives, SecondDerivatives, parameter, scaled
+from dynamics_backends.systems.contact.contact_law import (
+    ContactLaw,
+    Derivatives,
+    SecondDerivatives,
+    StepLaw,
+    parameter,
+    scaled,
+)
 from dynamics_backends.trace import Trace, trace_expressions
 
 
@@ -188,6 +195,8 @@ def second_derivatives_in_position(d: Derivatives, b: SecondDerivatives, s: Surf
 
 MAX_DEPTH, MAX_HEIGHT = 0.02, 0.05
 """Depth below the ground and height above it [m] of the lowest point beyond which an initial state causes a warning."""
+MAX_LOAD = 2.0
+"""Force of the ground at rest, relative to the weight, up to which points may be deeper than MAX_DEPTH."""
 
 
 class OnGround:
@@ -197,6 +206,7 @@ class OnGround:
     model: Model
     points: tuple[Point, ...]
     ground: Ground
+    law: ContactLaw | StepLaw
 
     def gaps(self, x: Array, p: Parameters | None = None) -> dict[str, float]:
         """Gaps [m] between the points and the ground at a state x (nx,), by name, negative below; p: name -> (n,)."""
@@ -209,10 +219,12 @@ class OnGround:
         }
 
     def state_warnings(self, x: Array, p: Parameters) -> Iterator[str]:
-        """Yield a warning if the lowest contact point at x (nx,) is more than 2 cm below the ground, or more than 5 cm above it."""
+        """Yield a warning if the lowest contact point at x (nx,) is more than 2 cm below a ground that then carries more than twice
+        the weight, or more than 5 cm above it."""
         gaps = self.gaps(x, p)
         lowest = min(gaps, key=lambda name: gaps[name])
-        if gaps[lowest] < -MAX_DEPTH:
+        weight = self.model.total_mass * float(np.linalg.norm(self.model.gravity))
+        if gaps[lowest] < -MAX_DEPTH and self._lift(gaps, p) > MAX_LOAD * weight:
             yield (
                 f"x0 has {lowest} {100 * -gaps[lowest]:.2g} cm below the ground: the contact force will throw the robot up; "
                 "raise its base by this amount"
@@ -222,6 +234,13 @@ class OnGround:
                 f"all contact points of x0 are above the ground, the lowest is {lowest} at {100 * gaps[lowest]:.2g} cm: the motion "
                 "starts with a fall; lower the base if the robot should stand"
             )
+
+    def _lift(self, gaps: Mapping[str, float], p: Parameters) -> float:
+        """Force of level ground on points at rest at these gaps [m], all together [N]; p: name -> (n,)."""
+        rows = {IMPLICIT_STEP: np.zeros((1, 1))} | {n: np.atleast_1d(value)[:, None] for n, value in p.items()}
+        up, still = Vec(0.0, 0.0, 1.0), Vec(*np.zeros((3, 1)))
+        with np.errstate(over="ignore"):  # far below the ground
+            return sum(float(self.law.force(np.array([gap]), up, still, rows).z[0]) for gap in gaps.values())
 
 
 class Touch(NamedTuple):

@@ -9,7 +9,9 @@ from contact_cases import FEET, STANCE, hyq
 import trajopt as to
 from dynamics_backends.registry import make_backend
 from dynamics_backends.systems.contact.ground_contact import Plane, Terrain
+from dynamics_backends.systems.contact.relaxed_cone import RelaxedCone
 from dynamics_backends.systems.contact.soft_contact import SoftContact
+from dynamics_backends.systems.contact.stepped_contact import SteppedContact
 from trajopt.step.integrators import step_rows
 from trajopt.validation.stability import Linearization, largest_stable_step
 
@@ -97,6 +99,15 @@ def test_a_start_in_the_ground_or_aloft():
     assert sunk.startswith("x0 has ") and "4.6 cm below" in sunk
     (aloft,) = said(problem(0.8))
     assert "all contact points of x0 are above the ground" in aloft and "22 cm" in aloft
+
+
+@pytest.mark.parametrize(("stiffness", "warns"), [(1e4, False), (1e5, True)])
+def test_a_start_deep_in_soft_ground_that_just_carries_the_robot_gives_no_warning(stiffness, warns):
+    """Feet 2.1 cm below ground carry 210 N each at 1e4 N/m, about the weight."""
+    model, x0 = problem().phases[0].dynamics.system.model, problem().x0.copy()
+    ground = SteppedContact(model, FEET, law=RelaxedCone(stiffness=stiffness))
+    x0[2] -= 0.021 + min(ground.gaps(x0).values())
+    assert any("below the ground" in m for m in ground.state_warnings(x0, {})) == warns
 
 
 def test_gaps_are_those_of_the_ground():
