@@ -108,7 +108,7 @@ def test_errors_name_the_mistake():
         Settings(swing=float("nan"))
     with pytest.raises(SettingsError, match=r"step_height: expected a number, got nan"):
         Settings(step_height=float("nan"))
-    with pytest.raises(SettingsError, match=r"contact_parameters: .*; did you mean 'stiffness'\?"):
+    with pytest.raises(SettingsError, match=r"contact_parameters: .* \(did you mean 'stiffness'\?\)"):
         Settings(contact="soft", contact_parameters={"stiffnes": 1.0})
     with pytest.raises(ValueError, match="joints has 2 entries"):
         build(Settings(joints=(0.0, 1.0)), make_backend)
