@@ -4,11 +4,11 @@
 
 FILE is JSON, optionally compressed with xz. Keys: "robot", "joints", and "problems" with lists of problems by kind. A
 problem has start, goal, objects (boxes with edge lengths, cylinders with height and radius; position and quaternion x y
-z w in the base frame), and optionally clearance. Problems whose start or goal is in collision are not counted; rejected
-problems, such as goals beyond joint limits, are printed and skipped. --limit selects a number of problems per kind by
-the seed. --vary creates similar problems by its seed: it moves bodies, start and goal, as far as they are free of
-collisions. Limits are the model's positions, velocities and torques, and --accelerations (default: Franka's published
-values for the Panda).
+z w in the base frame), and optionally clearance. Rejected problems, such as goals beyond joint limits, and starts or goals
+in collision or closer than 1 mm to a body, are printed and not counted in the table; a line says how many they are.
+--limit selects a number of problems per kind by the seed. --vary creates similar problems by its seed: it moves bodies,
+start and goal, as far as they are free of collisions. Limits are the model's positions, velocities and torques, and
+--accelerations (default: Franka's published values for the Panda).
 
 Both methods start from the same path of RRT-Connect with short-cuts. Ours is problems/arms/scenes/arm_in_scene.py. A
 solve succeeds if the checks of trajopt/solvers/success.py pass, and if the motion ends at the goal, within all limits,
@@ -356,14 +356,15 @@ def main() -> None:
     bench = Bench(a.robot or f"erd:{scenes['robot'].split()[0]}", tuple(a.accelerations), a.solver, options)
     if a.out is not None:
         a.out.mkdir(parents=True, exist_ok=True)
-    rows: list[Row] = []
+    rows, rejected = list[Row](), 0
     rng = None if a.vary is None else np.random.default_rng(a.vary)
     for kind, problem in selected(scenes, a.kind, a.limit, a.seed):
         problem = problem if rng is None else similar_problem(problem, rng, bench.is_free)
         try:
             row = bench.row(kind, problem)
         except ValueError as error:
-            print(f"{kind} {problem.get('index', 0)}: skipped, {error}", flush=True)
+            print(f"{kind} {problem.get('index', 0)}: rejected, {error}", flush=True)
+            rejected += 1
             continue
         rows.append(row)
         print(_problem_line(row), flush=True)
@@ -371,6 +372,7 @@ def main() -> None:
             write_csv(a.out / "scenes.csv", rows)
     if rows:
         print(f"\n{table(rows, a.out and a.out / 'table.csv')}")
+    print(f"\nRejected problems: {rejected}.")
 
 
 if __name__ == "__main__":
