@@ -105,7 +105,7 @@ class Dataset:
             return self._begin(head)
         there = stored.group.attrs["study"]
         if stored.group.attrs["digest"] != head["digest"]:
-            keys = ", ".join(sorted(map(_key_of_user, _differences(there, study)))) or "its digest"
+            keys = ", ".join(sorted(map(_config_key, _differences(there, study)))) or "its digest"
             raise ForeignDataset(
                 f"{path} contains another study, which differs in {keys}: choose another folder, or delete this one"
             )
@@ -283,7 +283,7 @@ def _differences(a: Any, b: Any, path: str = "") -> Iterator[str]:
         yield path
 
 
-def _key_of_user(path: str) -> str:
+def _config_key(path: str) -> str:
     """Return the key of a configuration that a path of a study refers to, or the part of a function."""
     parts = {"problem.function": "the name of the function", "problem.content": "the code or data of the function"}
     return parts.get(path, path.removeprefix("problem."))

@@ -224,7 +224,8 @@ class OnGround:
         gaps = self.gaps(x, p)
         lowest = min(gaps, key=lambda name: gaps[name])
         weight = self.model.total_mass * float(np.linalg.norm(self.model.gravity))
-        if gaps[lowest] < -MAX_DEPTH and self._lift(gaps, p) > MAX_LOAD * weight:
+        forces = (force_at_rest(self.law, gap, p) for gap in gaps.values())
+        if gaps[lowest] < -MAX_DEPTH and sum(forces) > MAX_LOAD * weight:
             yield (
                 f"x0 has {lowest} {100 * -gaps[lowest]:.2g} cm below the ground: the contact force will throw the robot up; "
                 "raise its base by this amount"
@@ -235,12 +236,13 @@ class OnGround:
                 "starts with a fall; lower the base if the robot should stand"
             )
 
-    def _lift(self, gaps: Mapping[str, float], p: Parameters) -> float:
-        """Force of level ground on points at rest at these gaps [m], all together [N]; p: name -> (n,)."""
-        rows = {IMPLICIT_STEP: np.zeros((1, 1))} | {n: np.atleast_1d(value)[:, None] for n, value in p.items()}
-        up, still = Vec(0.0, 0.0, 1.0), Vec(*np.zeros((3, 1)))
-        with np.errstate(over="ignore"):  # far below the ground
-            return sum(float(self.law.force(np.array([gap]), up, still, rows).z[0]) for gap in gaps.values())
+
+def force_at_rest(law: ContactLaw | StepLaw, gap: float, p: Parameters) -> float:
+    """Force [N] of level ground on a point at rest at a gap [m], negative below the ground; p: name -> (n,)."""
+    rows = {IMPLICIT_STEP: np.zeros((1, 1))} | {n: np.atleast_1d(value)[:, None] for n, value in p.items()}
+    up, still = Vec(0.0, 0.0, 1.0), Vec(*np.zeros((3, 1)))  # without motion, the length of the step has no effect
+    with np.errstate(over="ignore"):  # far below the ground
+        return float(law.force(np.array([gap]), up, still, rows).z[0])
 
 
 class Touch(NamedTuple):

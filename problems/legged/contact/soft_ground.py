@@ -6,13 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Self
 
-import numpy as np
-
 from dynamics_backends.names import nearest_names
-from dynamics_backends.protocol import IMPLICIT_STEP
 from dynamics_backends.rigid_body.model.model import Model
-from dynamics_backends.rigid_body.spatial.spatial import Vec
 from dynamics_backends.systems.contact.contact_law import ContactLaw, StepLaw
+from dynamics_backends.systems.contact.ground_contact import force_at_rest
 from dynamics_backends.systems.contact.registry import (
     CONTACT_LAWS,
     contact_law,
@@ -81,14 +78,8 @@ class SoftGround(LeggedRobot):
 
     def resting_gap(self, load: float) -> float:
         """Return the height [m] above the ground at which a foot at rest carries a force ``load`` [N]."""
-        law, up, still = self.law(), Vec(0.0, 0.0, 1.0), Vec(*np.zeros((3, 1)))
-        p = {IMPLICIT_STEP: np.zeros((1, 1))}  # without motion the force does not depend on it
-
-        def missing(gap: float) -> float:
-            with np.errstate(over="ignore"):  # far below the ground
-                return load - float(law.force(np.array([gap]), up, still, p).z[0])
-
-        return bisect_root(missing, -DEEPEST, DEEPEST)
+        law = self.law()
+        return bisect_root(lambda gap: load - force_at_rest(law, gap, {}), -DEEPEST, DEEPEST)
 
     def contact_dynamics(self, model: Model, feet: Sequence[str]) -> SoftContact | SteppedContact:
         """Return the dynamics of the robot on this ground.
