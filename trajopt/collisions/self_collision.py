@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dynamics_backends.protocol import Array
-from dynamics_backends.rigid_body.geometry.covers import RobotCover, cached_covers
+from dynamics_backends.rigid_body.geometry.covers import RobotCover, cached_covers, rough_covers
 from dynamics_backends.rigid_body.geometry.link_shapes import link_shapes
 from dynamics_backends.rigid_body.geometry.scene import Scene
 from dynamics_backends.rigid_body.geometry.shapes import PlacedShape
@@ -228,7 +228,8 @@ def _by_capsules(robot: _Robot, near: dict[Pair, Array]) -> SelfCollisionCheck:
 
 
 class _Robot:
-    """A robot with its collision shapes. cover: one capsule per shape. pairs: see :func:`_pairs`.
+    """A robot with its collision shapes. cover: one capsule per shape: rough ones, or, without coal, which would check the true
+    shapes, the smallest ones, found by a search of seconds. pairs: see :func:`_pairs`.
 
     changed: modification time of its file. Raises ValueError for a model without a file, if a shape cannot be read, and if there
     are no shapes of the model's links.
@@ -244,7 +245,9 @@ class _Robot:
         )
         if not self.shapes:
             raise ValueError(f"the file of {model.name} has no collision shapes")
-        self.cover = RobotCover.from_pieces(model, cached_covers(self.shapes, CAPSULE, 1))
+        coal = find_spec("coal") is not None
+        pieces = rough_covers(self.shapes) if coal else cached_covers(self.shapes, CAPSULE, 1)
+        self.cover = RobotCover.from_pieces(model, pieces)
         self.pairs = _pairs(model, self.cover)
 
     @cached_property

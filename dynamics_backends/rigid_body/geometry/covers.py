@@ -164,21 +164,22 @@ def covers(shapes: Iterable[PlacedShape], tolerance: float = 0.01, max_pieces: i
     return tuple(piece for shape in shapes for piece in _cover(shape, tolerance, max_pieces))
 
 
+def rough_covers(shapes: Iterable[PlacedShape]) -> tuple[Piece, ...]:
+    """Return one capsule per shape, without the search for the smallest one: for spheres and capsules themselves, for others
+    :func:`rough_capsule`."""
+    return tuple(_whole(shape) for shape in shapes)
+
+
 def _cover(placed: PlacedShape, tolerance: float, max_pieces: int) -> list[Piece]:
     """Pieces of one shape, cut where the capsule protrudes most, with fitted capsules; a sphere or capsule is its own cover.
 
     Ends if all rough capsules protrude by at most the tolerance [m], at ``max_pieces``, or if the worst piece cannot be cut.
     """
-    shape = placed.shape
-    if isinstance(shape, (Sphere, Capsule)):
-        half = 0.5 * shape.length if isinstance(shape, Capsule) else 0.0
-        ends = [placed.p + sign * half * placed.R[:, 2] for sign in (-1.0, 1.0)]
-        triangles = _corners(placed.triangles())
-        return [Piece(placed.link, triangles, FittedCapsule(ends[0], ends[1], shape.radius), 0.0)]
-    whole = _corners(placed.triangles())
+    if isinstance(placed.shape, (Sphere, Capsule)):
+        return [_whole(placed)]
     if max_pieces == 1:
-        return [_fitted(placed.link, whole)]
-    pieces = [_piece(placed.link, whole)]
+        return [_fitted(placed.link, _corners(placed.triangles()))]
+    pieces = [_whole(placed)]
     while len(pieces) < max_pieces:
         worst = max(range(len(pieces)), key=lambda i: pieces[i].excess)
         if pieces[worst].excess <= tolerance:
@@ -188,6 +189,16 @@ def _cover(placed: PlacedShape, tolerance: float, max_pieces: int) -> list[Piece
             break
         pieces[worst : worst + 1] = halves
     return [_fitted(piece.link, piece.triangles) for piece in pieces]
+
+
+def _whole(placed: PlacedShape) -> Piece:
+    """A shape as one piece; a sphere or capsule is its own cover, other shapes get rough capsules."""
+    shape, triangles = placed.shape, _corners(placed.triangles())
+    if not isinstance(shape, (Sphere, Capsule)):
+        return _piece(placed.link, triangles)
+    half = 0.5 * shape.length if isinstance(shape, Capsule) else 0.0
+    ends = [placed.p + sign * half * placed.R[:, 2] for sign in (-1.0, 1.0)]
+    return Piece(placed.link, triangles, FittedCapsule(ends[0], ends[1], shape.radius), 0.0)
 
 
 def _fitted(link: str, triangles: Array) -> Piece:

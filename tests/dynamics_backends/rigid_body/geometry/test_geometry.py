@@ -12,6 +12,7 @@ from dynamics_backends.rigid_body.geometry.covers import (
     covers,
     distances_to_segment,
     fit_capsule,
+    rough_covers,
 )
 from dynamics_backends.rigid_body.geometry.hull import distinct
 from dynamics_backends.rigid_body.geometry.link_shapes import link_shapes, urdf_shapes
@@ -28,6 +29,7 @@ from dynamics_backends.rigid_body.geometry.meshes import (
 )
 from dynamics_backends.rigid_body.geometry.shapes import Box, Capsule, Cylinder, PlacedShape, Sphere
 from dynamics_backends.rigid_body.model.model_builder import lock_joints
+from dynamics_backends.rigid_body.spatial.rotations import rpy_matrix
 from dynamics_backends.rigid_body.urdf.loader import load_urdf
 from dynamics_backends.rigid_body.urdf.xml_source import URDFError
 
@@ -67,6 +69,16 @@ def test_a_capsule_covers_every_point(seed):
     center = points.mean(axis=0)
     ball = np.linalg.norm(points - center, axis=1).max()
     assert found.volume <= 4.0 / 3.0 * np.pi * ball**3
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_rough_capsules_cover_their_shapes_spheres_and_capsules_exactly(name):
+    placed = PlacedShape("a", SHAPES[name][0], rpy_matrix(np.array([0.3, -0.8, 2.0])), np.array([0.5, -0.2, 1.0]))
+    (piece,) = rough_covers([placed])
+    points, found = placed.triangles().vertices, piece.capsule
+    assert distances_to_segment(points, found.a, found.b).max() <= found.radius * (1.0 + 1e-12)
+    if name in ("sphere", "capsule"):
+        assert found.volume == pytest.approx(SHAPES[name][1])
 
 
 def test_the_capsule_of_a_capsule_is_itself():
