@@ -28,6 +28,7 @@ from ..contact.feet_terms import slip_cost
 from ..contact.soft_ground import SoftGround
 from ..robot.base_state import BaseWeights, Triple, base_state_cost
 from ..robot.joint_limits import REMOVED_BY, EnforcedLimits
+from ..robot.legs import hips
 from ..robot.similarity import LENGTH, SPEED, TIME, TORQUE, Units, prefixed, running_weight
 from .commands import RUNNING, distance_sentence, speed_sentence
 from .falls import falls
@@ -151,6 +152,7 @@ def build(settings: Settings, backend: BackendFactory) -> Task:
         system.manifold,
         joints=q[7:],
         name="base",
+        hips=hips(model, feet),
         position=(0.0, 0.0, float(q[2])),
         attitude=(0.0, 0.0, standing.yaw),
         velocity=(speed, 0.0, 0.0),

@@ -44,6 +44,7 @@ from ..contact.contact_limits import contact_limits
 from ..contact.soft_ground import SoftGround
 from ..robot.base_state import BaseWeights, Triple, base_state_cost, euler_xyz, quaternion, rotation
 from ..robot.joint_limits import REMOVED_BY, EnforcedLimits
+from ..robot.legs import hips
 from ..robot.similarity import (
     DAMPING,
     ENERGY,
@@ -303,7 +304,10 @@ class _Walker(NamedTuple):
     def cost(self, name: str, weights: BaseWeights, joints: Array, **reference: Triple) -> to.CostTerm:
         """Return a cost term of the state."""
         manifold, weight = self.system.manifold, weights.vector(self.standing.stance.joint_units)
-        return base_state_cost(self.model, manifold, weight, joints, name, attitude=self.attitude, **reference)
+        middle = hips(self.model, self.standing.stance.feet)
+        return base_state_cost(
+            self.model, manifold, weight, joints, name, hips=middle, attitude=self.attitude, **reference
+        )
 
 
 def build(settings: Settings, backend: BackendFactory) -> Task:

@@ -35,6 +35,7 @@ from ..contact.contact_limits import contact_limits
 from ..contact.soft_ground import SoftGround
 from ..robot.base_state import BaseWeights, Triple, base_state_cost
 from ..robot.joint_limits import REMOVED_BY, EnforcedLimits
+from ..robot.legs import hips
 from ..robot.similarity import DAMPING, LENGTH, TIME, TORQUE, Units, prefixed, running_weight
 from ..robot.walker import StandingPose, joint_gains
 from .commands import travel_sentences
@@ -178,6 +179,7 @@ def _costs(
         system.manifold,
         joints=x0[7 : model.nq],
         name="base",
+        hips=hips(model, s.feet),
         position=tuple(x0[:3]),
         attitude=(0.0, 0.0, standing.yaw),
     )

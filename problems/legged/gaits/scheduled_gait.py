@@ -43,6 +43,7 @@ from ..contact.stance_drift import DRIFT, stance_drift
 from ..contact.wrench_cone import wrench_constraint, wrench_cost
 from ..robot.base_state import BaseWeights, Triple, base_state_cost
 from ..robot.joint_limits import REMOVED_BY, EnforcedLimits
+from ..robot.legs import hips
 from ..robot.walker import StandingPose
 from .commands import travel_sentences
 from .falls import falls, foothold_misses, goal_misses, heights
@@ -298,7 +299,9 @@ class _Terms(NamedTuple):
 
 def _terms_of_state(w: _Walker, s: Settings, weights: BaseWeights) -> tuple[to.CostTerm, to.CostTerm]:
     manifold, weight = SoftContact(w.model, s.feet).manifold, weights.vector(w.standing.stance.joint_units)
-    base = base_state_cost(w.model, manifold, weight, w.joints, "posture", attitude=w.attitude)
+    base = base_state_cost(
+        w.model, manifold, weight, w.joints, "posture", hips=hips(w.model, s.feet), attitude=w.attitude
+    )
     feet, marks = zip(*w.marks, strict=True)
     goal, each = w.marked(w.references.position[-1:])[0], len(feet) // len(s.feet)
     return base, feet_cost(w.model, manifold, feet, goal, s.foot_weights.terminal / each, marks=marks)

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy.spatial.transform import Rotation
 
 import trajopt as to
 from dynamics_backends.names import UnknownName
 from dynamics_backends.rigid_body.spatial.rotations import rpy_matrix
 from dynamics_backends.rigid_body.urdf.loader import load_urdf
+from dynamics_backends.systems.bodies.free_body import FreeBody
 from problems.legged.gaits.falls import falls
-from problems.legged.robot.legs import lowest_ends
+from problems.legged.robot.base_state import base_state_cost
+from problems.legged.robot.legs import hips, lowest_ends
 from problems.legged.robot.stance import CROUCH, Stance, bolted
 from problems.legged.robot.walker import LeggedRobot
 from problems.robots import ERD_PACKAGE, erd_names, load_robot, robot_path
@@ -96,6 +99,37 @@ def test_feet_are_found_where_the_frame_of_the_base_lies_on_the_floor_or_above_t
     assert falls(other.model, other.feet, xs, np.arange(2.0)) == []
     xs[1, 7:19] = [0.0, 1.5, -2.9] * 2 + [0.0, -1.5, 2.9] * 2
     assert len(falls(other.model, other.feet, xs, np.arange(2.0))) == 1
+
+
+def test_the_cost_of_the_base_is_the_same_where_its_frame_lies_on_the_floor():
+    """Equal motions of HyQ and of HyQ with another frame of the same base, 0.55 m below and 0.1 m behind its hips."""
+    shift, rng = np.array([-0.1, 0.0, -0.55]), np.random.default_rng(4)
+    root = stance("hyq").model.body_names[0]
+    base = f"<link name='floor'/><joint name='up' type='fixed'><parent link='floor'/><child link='{root}'/>"
+    text = robot_path("hyq").read_text(encoding="utf-8")
+    text = text.replace("</robot>", base + "<origin xyz='0.1 0 0.55'/></joint></robot>")
+    model, other = stance("hyq").model, load_urdf(text, base="floating")
+    R, attitude, reference = Rotation.random(random_state=rng), 0.3 * rng.normal(size=3), rng.normal(size=3)
+    joints, (v, w), moving = rng.normal(size=12), rng.normal(size=(2, 3)), rng.normal(size=12)
+    p, ahead = rng.normal(size=3), Rotation.from_euler("XYZ", attitude).apply(shift)
+
+    def residual(model, p, v, reference):
+        x = np.concatenate([p, R.as_quat(), joints, v, w, moving])[:, None]
+        options = {
+            "hips": hips(model, FEET["hyq"]),
+            "attitude": attitude,
+            "position": reference,
+            "velocity": (0.4, 0.1, 0.0),
+        }
+        term = base_state_cost(model, FreeBody(model).manifold, np.ones(36), np.zeros(12), "base", **options)
+        parameters = {key: np.asarray(value)[:, None] for key, value in term.parameters.items()}
+        return np.array(term.residual(x, np.zeros((12, 1)), np.zeros(1), parameters))[:, 0]
+
+    expected = residual(model, p, v, reference)
+    np.testing.assert_allclose(
+        residual(other, p + R.apply(shift), v + np.cross(w, shift), reference + ahead), expected, atol=1e-12
+    )
+    np.testing.assert_allclose(expected[3:6], p - reference, atol=1e-15)
 
 
 def test_knees_point_to_the_middle_where_the_limits_leave_the_choice():
