@@ -67,10 +67,13 @@ class MujocoStates:
         """Indices in v, joint numbers and indices in MuJoCo's qpos of joints of one DoF; only these may have springs."""
 
     def set_joints(self, simulated: Any, model: Model) -> None:
-        """Set damping, rotor inertia and springs of MuJoCo's joints to those of a model."""
+        """Set damping, rotor inertia and springs of MuJoCo's joints to those of a model, which include those of actuators."""
         simulated.dof_damping[self._v], simulated.dof_armature[self._v] = model.damping, model.armature
         own, joints, qpos = self._sprung
         simulated.jnt_stiffness[joints], simulated.qpos_spring[qpos] = model.stiffness[own], model.spring_reference[own]
+        for field in ("actuator_damping", "actuator_armature"):  # older versions of MuJoCo do not have them
+            if hasattr(simulated, field):
+                getattr(simulated, field)[:] = 0.0
 
     def to_mujoco(self, x: Array) -> tuple[Array, Array]:
         """Convert a state x (nq + nv,) to qpos (nq,) and qvel (nv,)."""

@@ -19,7 +19,7 @@ from trajopt import SampledSystem
 from trajopt.replanning.mujoco_plant import MujocoGround, MujocoPlant, load_mujoco
 from trajopt.replanning.sampled_plant import Push, SampledPlant
 
-pytest.importorskip("mujoco")
+mujoco = pytest.importorskip("mujoco")
 
 ROBOTS = ("cart_pole", "double_pendulum", "gen3", "iiwa7", "irb4600", "hyq")
 
@@ -90,6 +90,18 @@ def test_springs_of_an_mjcf_are_those_of_the_model():
         expected = forward_dynamics(model, q, np.zeros(5), -stiffness * (angles - sprung.spring_reference))
         found = plant.acceleration(np.concatenate([q, np.zeros(5)]), np.zeros(5))
         np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.skipif(not hasattr(mujoco.MjModel, "actuator_armature"), reason="newer versions of MuJoCo only")
+def test_damping_and_rotor_inertia_of_actuators_count_once():
+    text = """<mujoco><worldbody><body><joint name="hinge" axis="0 1 0"/><geom type="capsule" size="0.02 0.2" pos="0 0 0.2"/></body>
+    </worldbody><actuator><position joint="hinge" gear="3" kp="9" armature="0.1" damping="0.4"/></actuator></mujoco>"""
+    model = load_mjcf(text)
+    assert model.armature[0] == pytest.approx(0.9) and model.damping[0] == pytest.approx(3.6)
+    x = np.array([0.4, 2.0])
+    expected = forward_dynamics(model, x[:1], x[1:], np.array([0.5]) - model.damping * x[1:])
+    found = MujocoPlant(text, model, x, 0.001).acceleration(x, np.array([0.5]))
+    np.testing.assert_allclose(found, expected, rtol=1e-9)
 
 
 @pytest.mark.parametrize("name", ["gen3", "hyq"])
