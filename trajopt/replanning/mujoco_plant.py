@@ -355,8 +355,8 @@ class MujocoPlant:
 
     source: path or text of its URDF or MJCF. x0 (nx,): initial state. forces: (nv, nu) maps the controls u (nu,) of the plan to
     joint forces (nv,), default the identity; pushes, forces (nv,), are added to these. limit: largest magnitude of the controls, a
-    number or (nu,). mass_factor: multiplies all masses and inertias. ground: ground under the robot, or None. Raises the errors of
-    :func:`load_mujoco`.
+    number or (nu,). mass_factor: multiplies all masses and inertias. ground: ground under the robot, or None. Raises ValueError for
+    an x0 of another size, and the errors of :func:`load_mujoco`.
     """
 
     def __init__(
@@ -375,6 +375,12 @@ class MujocoPlant:
         simulated, states = load_mujoco(source, model, ground)
         import mujoco
 
+        x0 = np.asarray(x0, dtype=float)
+        if x0.shape != (model.nq + model.nv,):
+            follow = ", also of mimic joints: load the robot with mimic = 'free' or 'lock'" if model.coupling else ""
+            raise ValueError(
+                f"x0 has shape {x0.shape}; expected (nq + nv = {model.nq + model.nv},), q and v of all joints{follow}"
+            )
         self._mujoco, self._model, self._states = mujoco, simulated, states
         self._data = mujoco.MjData(simulated)
         simulated.body_mass *= mass_factor
@@ -382,7 +388,7 @@ class MujocoPlant:
         mujoco.mj_setConst(simulated, self._data)
         self._forces = np.eye(model.nv) if forces is None else np.asarray(forces, dtype=float)
         self._step, self._pushes, self._limit = step, tuple(pushes), limit
-        self._data.qpos[:], self._data.qvel[:] = self._states.to_mujoco(np.asarray(x0, dtype=float))
+        self._data.qpos[:], self._data.qvel[:] = self._states.to_mujoco(x0)
 
     def state(self) -> Array:
         """True state (nx,) in the conventions of the model."""
@@ -391,10 +397,16 @@ class MujocoPlant:
     def step(self, u: Array, dt: float) -> None:
         """Advance by dt [s] under the constant control u (nu,), clipped to its limit, and the pushes at each time step.
 
-        Raises ValueError for a control that is not finite.
+        Raises ValueError for a control that is not finite, or of another size than ``forces`` maps.
         """
         if not np.isfinite(u).all():
             raise ValueError(f"a control is not finite: {u}")
+        if np.shape(u) != self._forces.shape[1:]:
+            nv, nu = self._forces.shape
+            raise ValueError(
+                f"u has shape {np.shape(u)}, and the plant maps {nu} controls to the forces of {nv} joints; for a robot with "
+                "undriven joints give forces (nv, nu), such as np.eye(model.nv)[:, list(system.actuated)]"
+            )
         count = steps_of(dt, self._step)
         self._model.opt.timestep = dt / count
         force = self._forces @ np.clip(u, -np.asarray(self._limit), self._limit)

@@ -393,3 +393,19 @@ def test_connected_bodies_keep_their_places_beside_a_locked_joint():
     free, _ = load_mujoco(text, load_mjcf(text))
     locked, _ = load_mujoco(text, load_mjcf(text, locked={"end": 0.6}))
     np.testing.assert_allclose(locked.eq_data, free.eq_data, atol=1e-12)
+
+
+PENDULUM_ON_CART = """<mujoco><worldbody><body><joint name="slider" type="slide" axis="1 0 0"/><geom size="0.1" mass="2"/>
+<body><joint name="hinge" axis="0 1 0"/><geom type="capsule" size="0.02 0.2" pos="0 0 0.2" mass="0.5"/></body></body>
+</worldbody><equality><joint joint1="hinge" joint2="slider" polycoef="0 3 0 0 0"/></equality></mujoco>"""
+
+
+@pytest.mark.filterwarnings("ignore::trajopt.MJCFWarning")
+def test_sizes_that_do_not_fit_are_explained():
+    model = load_mjcf(PENDULUM_ON_CART)
+    plant = MujocoPlant(PENDULUM_ON_CART, model, np.zeros(4), 0.001)
+    with pytest.raises(ValueError, match=r"u has shape \(1,\), and the plant maps 2 controls .* give forces"):
+        plant.step(np.zeros(1), 0.01)
+    coupled = load_mjcf(PENDULUM_ON_CART, mimic="follow")
+    with pytest.raises(ValueError, match=r"x0 has shape \(2,\); expected \(nq \+ nv = 4,\).* mimic = 'free'"):
+        MujocoPlant(PENDULUM_ON_CART, coupled, np.zeros(2), 0.001)
