@@ -320,13 +320,26 @@ def load_mujoco(
         states = MujocoStates(model, simulated)
     off = mujoco.mjtDisableBit
     simulated.opt.disableflags |= off.mjDSBL_LIMIT | off.mjDSBL_FRICTIONLOSS | off.mjDSBL_CONTACT | off.mjDSBL_ACTUATION
-    simulated.eq_active0[~np.isin(simulated.eq_type, _between_bodies())] = 0
+    simulated.eq_active0[[i for i in range(simulated.neq) if not _ties_moving_bodies(simulated, i)]] = 0
     simulated.opt.integrator = mujoco.mjtIntegrator.mjINT_RK4
     simulated.opt.gravity[:] = model.gravity
     states.set_joints(simulated, model)
     if ground is not None:
         ground.configure(simulated)
     return simulated, states
+
+
+def _ties_moving_bodies(simulated: Any, i: int) -> bool:
+    """True if equality number i connects two bodies that move relative to each other: not joints, or parts of one body."""
+    import mujoco
+
+    ids = np.array([simulated.eq_obj1id[i], simulated.eq_obj2id[i]])
+    if mujoco.mjtEq(int(simulated.eq_type[i])) not in _between_bodies():
+        return False
+    if simulated.eq_objtype[i] == int(mujoco.mjtObj.mjOBJ_SITE):
+        ids = simulated.site_bodyid[ids]
+    first, second = simulated.body_weldid[ids]
+    return bool(first != second)
 
 
 def _mjcf_spec(source: str | os.PathLike[str]) -> Any:
@@ -385,7 +398,9 @@ class MujocoPlant:
         self._data = mujoco.MjData(simulated)
         simulated.body_mass *= mass_factor
         simulated.body_inertia *= mass_factor
+        anchors = simulated.eq_data.copy()
         mujoco.mj_setConst(simulated, self._data)
+        simulated.eq_data[:] = anchors  # mj_setConst computes those of bodies anew, without the angles of locked joints
         self._forces = np.eye(model.nv) if forces is None else np.asarray(forces, dtype=float)
         self._step, self._pushes, self._limit = step, tuple(pushes), limit
         self._data.qpos[:], self._data.qvel[:] = self._states.to_mujoco(x0)

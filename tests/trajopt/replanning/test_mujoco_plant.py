@@ -391,8 +391,24 @@ def test_connected_bodies_keep_their_places_beside_a_locked_joint():
     connect = '<equality><connect body1="end" body2="right" anchor="0.1 0 0"/></equality>'
     text = f"<mujoco><worldbody>{left}{rod.format('right', '0.3', '')}</worldbody>{connect}</mujoco>"
     free, _ = load_mujoco(text, load_mjcf(text))
-    locked, _ = load_mujoco(text, load_mjcf(text, locked={"end": 0.6}))
+    model = load_mjcf(text, locked={"end": 0.6})
+    locked, _ = load_mujoco(text, model)
     np.testing.assert_allclose(locked.eq_data, free.eq_data, atol=1e-12)
+    plant = MujocoPlant(text, model, np.zeros(4), 0.001)
+    np.testing.assert_allclose(plant._model.eq_data, free.eq_data, atol=1e-12)
+
+
+@pytest.mark.filterwarnings("ignore::trajopt.MJCFWarning")
+def test_connections_within_a_body_with_locked_joints_have_no_effect():
+    """A locked joint opens the loop of a hanging pair, which swings as one body."""
+    lower = '<body name="lower" pos="0 0 -0.4"><joint name="knee" axis="0 1 0"/><geom type="capsule" size="0.02 0.2"/></body>'
+    upper = f'<body name="upper"><joint name="hip" axis="0 1 0"/><geom type="capsule" size="0.02 0.2"/>{lower}</body>'
+    connect = '<connect body1="upper" body2="lower" anchor="0.1 0 -0.3"/>'
+    text = f"<mujoco><worldbody>{upper}</worldbody><equality>{connect}</equality></mujoco>"
+    model = load_mjcf(text, locked={"knee": 0.5})
+    plant = MujocoPlant(text, model, np.array([0.3, 0.0]), 0.001)
+    expected = forward_dynamics(model, np.array([0.3]), np.zeros(1), np.zeros(1))
+    np.testing.assert_allclose(plant.acceleration(np.array([0.3, 0.0]), np.zeros(1)), expected, rtol=1e-8)
 
 
 PENDULUM_ON_CART = """<mujoco><worldbody><body><joint name="slider" type="slide" axis="1 0 0"/><geom size="0.1" mass="2"/>
