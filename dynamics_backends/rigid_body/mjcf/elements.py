@@ -262,7 +262,10 @@ def _equality(m: Any, names: Names, i: int) -> tuple[Equality | None, str]:
 
 
 def _joint_equality(m: Any, names: Names, i: int, name: str) -> tuple[Equality | None, str]:
-    """Equality number i, of joints, and ""; or None and the reason why it is ignored."""
+    """Equality number i, of joints, and ""; or None and the reason why it is ignored.
+
+    The first joint follows the second, unless the first alone has an actuator, and no other equality of joints names the second.
+    """
     ids = [int(j) for j in (m.eq_obj1id[i], m.eq_obj2id[i]) if j >= 0]
     if any(joint_kind(m, j) not in ("revolute", "prismatic") for j in ids):
         return None, "ties a joint of several degrees of freedom"
@@ -272,7 +275,19 @@ def _joint_equality(m: Any, names: Names, i: int, name: str) -> tuple[Equality |
     if len(ids) == 2 and any(polynomial[2:]):
         return None, "is a polynomial of higher degree between two joints"
     joints, at = (tied[0], tied[1]), (references[0], references[1])
+    if len(ids) == 2 and polynomial[1] and _is_led_by_first(m, i):
+        joints, at = joints[::-1], at[::-1]
+        polynomial = (-polynomial[0] / polynomial[1], 1.0 / polynomial[1], 0.0, 0.0, 0.0)
     return Equality(name, "joint", _baumgarte_gains(m, i), joints=joints, polynomial=polynomial, references=at), ""
+
+
+def _is_led_by_first(m: Any, i: int) -> bool:
+    """True if only the first joint of equality number i has an actuator, and no other equality of joints names the second."""
+    of_joints = np.flatnonzero(m.eq_type == m.eq_type[i])
+    first, second = m.eq_obj1id[i], m.eq_obj2id[i]
+    names = [*m.eq_obj1id[of_joints], *m.eq_obj2id[of_joints]]
+    driven = _driven_joints(m)
+    return first in driven and second not in driven and names.count(second) == 1
 
 
 def _tendon_equality(m: Any, names: Names, i: int, name: str) -> tuple[Equality | None, str]:
@@ -280,21 +295,25 @@ def _tendon_equality(m: Any, names: Names, i: int, name: str) -> tuple[Equality 
 
     The joint with the larger number follows the other one, unless it alone has an actuator.
     """
-    import mujoco
-
-    kinds = [int(kind) for kind in (mujoco.mjtTrn.mjTRN_JOINT, mujoco.mjtTrn.mjTRN_JOINTINPARENT)]
-    tendon, driving = int(m.eq_obj1id[i]), np.isin(m.actuator_trntype, kinds)
+    tendon, driven = int(m.eq_obj1id[i]), _driven_joints(m)
     wraps = range(int(m.tendon_adr[tendon]), int(m.tendon_adr[tendon]) + int(m.tendon_num[tendon]))
     of_joints = all(m.wrap_type[k] == JOINT_WRAP and m.wrap_prm[k] for k in wraps)
     if m.eq_obj2id[i] >= 0 or not of_joints or len(wraps) != 2 or len({int(m.wrap_objid[k]) for k in wraps}) != 2:
         return None, "is not of one fixed tendon of two joints"
-    driven = {int(j) for j in m.actuator_trnid[driving, 0]}
     source, joint = sorted(wraps, key=lambda k: (m.wrap_objid[k] not in driven, m.wrap_objid[k]))
     a, b = (float(m.wrap_prm[k]) for k in (joint, source))
     length = float(m.tendon_length0[tendon] + m.eq_data[i][0])
     joints = names.joints[m.wrap_objid[joint]], names.joints[m.wrap_objid[source]]
     polynomial = (length / a, -b / a, 0.0, 0.0, 0.0)
     return Equality(name, "joint", _baumgarte_gains(m, i), joints=joints, polynomial=polynomial), ""
+
+
+def _driven_joints(m: Any) -> set[int]:
+    """Numbers of the joints that actuators drive directly, not by a tendon."""
+    import mujoco
+
+    kinds = [int(kind) for kind in (mujoco.mjtTrn.mjTRN_JOINT, mujoco.mjtTrn.mjTRN_JOINTINPARENT)]
+    return {int(j) for j in m.actuator_trnid[np.isin(m.actuator_trntype, kinds), 0]}
 
 
 def _coupled_places(m: Any, names: Names, i: int, kind: str) -> tuple[Place, Place]:

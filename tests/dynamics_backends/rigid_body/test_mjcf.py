@@ -420,6 +420,31 @@ def test_joint_equalities_as_followers():
     assert len(to.mjcf_constraints(text, to.load_mjcf(text))) == 1
 
 
+@FREE_OF_EQUALITIES
+@pytest.mark.parametrize(
+    ("driven", "more", "followers"),
+    [("a", "", ["b"]), ("b", "", ["a"]), ("ab", "", ["a"]), ("", "", ["a"]), ("a", ("b", "c"), ["a", "b"])],
+)
+def test_the_joint_with_the_only_actuator_leads(driven, more, followers):
+    """Unless the other one follows a third joint. With references, all relations hold as in MuJoCo."""
+    bodies = "".join(
+        f'<body name="{n}"><joint name="{n}" ref="{ref}"/><geom size="0.1" pos="0.2 0 0"/></body>'
+        for n, ref in (("a", 0.2), ("b", -0.1), ("c", 0.0))
+    )
+    ties = [f'<joint joint1="{x}" joint2="{y}" polycoef="0.3 -2 0 0 0"/>' for x, y in filter(None, [("a", "b"), more])]
+    motors = "".join(f'<motor joint="{n}" ctrlrange="-4 4"/>' for n in driven)
+    text = (
+        f'<mujoco><compiler angle="radian"/><worldbody>{bodies}</worldbody><equality>{"".join(ties)}</equality>'
+        f"<actuator>{motors}</actuator></mujoco>"
+    )
+    model = to.load_mjcf(text, mimic="follow")
+    coupling = model.coupling
+    assert [model.dof_names[d] for d in coupling.followers] == followers
+    q = coupling.expand_q(np.full(len(coupling.independent), 0.7))
+    assert q[0] - 0.2 == pytest.approx(0.3 - 2.0 * (q[1] + 0.1))
+    assert not to.mjcf_constraints(text, model)
+
+
 # -- base, options, errors ------------------------------------------------------------------------------------------------
 
 
