@@ -21,6 +21,7 @@ from dynamics_backends.protocol import (
     IMPLICIT_STEP,
     Array,
     DynamicsBackend,
+    HasConstraints,
     HasJointFriction,
     HasPartials,
     HasWarnings,
@@ -40,6 +41,8 @@ STIFF = 0.3
 """Value of |h lambda| above which a mode is checked; slower modes are limited by accuracy, not by stability."""
 GROWTH = 1e-6
 """Growth per step that counts as rounding."""
+VIOLATED = 1e-3
+"""Velocity [m/s or rad/s] of a constraint's row, in a mode whose velocities have the norm 1, above which the mode violates it."""
 
 
 class Linearization(NamedTuple):
@@ -121,13 +124,15 @@ def _stability_warning(phase: Any, x0: Array, u: Array, where: str) -> str | Non
     if isinstance(system, HasWarnings):
         stiff = system.stiff
         return f"the {stiff} are too stiff for the time step: {limits}; {finer} softer {stiff}"
-    rate, name = _stiffest(at.total, system)
+    rate, name, mode = _stiffest(at.total, system)
+    tied = _stiff_constraint(system, x0, mode, p)
     softer = (
         ", or a larger friction_velocity" if isinstance(system, HasJointFriction) and system.coulomb is not None else ""
     )
+    softer = ", or smaller gains" if tied else softer
+    stiff = f"the gains (kp, kd) of constraint {tied!r}" if tied else f"the motion of {name}"
     return (
-        f"the time step is too long for the motion of {name}, whose rate is {rate:.3g} 1/s: {limits}; "
-        f"{finer} a shorter dt{softer}"
+        f"the time step is too long for {stiff}, whose rate is {rate:.3g} 1/s: {limits}; {finer} a shorter dt{softer}"
     )
 
 
@@ -165,16 +170,28 @@ def _jacobians(map: Any, method: str, x0: Array, u: Array, p: Any) -> Any:
         return make_backend(map, method, engine="numpy").jacobians(x0[None], u[None], 0.0, p)
 
 
-def _stiffest(A: Array, system: Any) -> tuple[float, str]:
-    """Return the largest rate |lambda| [1/s] of A, and the name of the tangent direction with the largest entry in its mode.
+def _stiffest(A: Array, system: Any) -> tuple[float, str, Array]:
+    """Return the largest rate |lambda| [1/s] of A, the name of the tangent direction with the largest entry in its mode, and the
+    mode (ndx,).
 
-    For second-order systems it is that of a velocity.
+    For second-order systems the direction is that of a velocity.
     """
     rates, modes = np.linalg.eig(A)
     worst = int(np.argmax(np.abs(rates)))
-    mode, names = np.abs(modes[:, worst]), system.manifold.tangent_names
+    mode, names = modes[:, worst], system.manifold.tangent_names
     first = len(mode) // 2 if is_second_order(system) else 0
-    return float(np.abs(rates[worst])), names[first + int(np.argmax(mode[first:]))]
+    return float(np.abs(rates[worst])), names[first + int(np.argmax(np.abs(mode[first:])))], mode
+
+
+def _stiff_constraint(system: Any, x0: Array, mode: Array, p: Any) -> str:
+    """Return the name of the constraint that a mode (ndx,) violates most at x0, as only modes of its gains do; "" if none."""
+    if not isinstance(system, HasConstraints):
+        return ""
+    v = mode[len(mode) // 2 :]
+    v = v.real if np.linalg.norm(v.real) > np.linalg.norm(v.imag) else v.imag
+    speeds = system.speeds(np.concatenate([x0[: -len(v)], v / np.linalg.norm(v)]), p)
+    worst = max(speeds, key=lambda name: speeds[name])
+    return worst if speeds[worst] > VIOLATED else ""
 
 
 def largest_stable_step(at: Linearization, scheme: str, longest: float) -> float:

@@ -16,9 +16,10 @@ BALL = """<robot name="ball"><link name="base"><inertial><mass value="2"/>
 <inertia ixx="0.1" iyy="0.1" izz="0.1" ixy="0" ixz="0" iyz="0"/></inertial></link></robot>"""
 
 
-def coupled(x0, gains=(0.0, 0.0)):
-    """Return a problem of two rods whose joints turn by equal angles."""
+def coupled(x0, gains=(0.0, 0.0), stiffness=0.0):
+    """Return a problem of two rods whose joints, with springs, turn by equal angles."""
     model = to.load_robot("double_pendulum")
+    model = model.replace(stiffness=np.full(2, stiffness))
     first, second = model.q_names
     system = to.Holonomic(model, [to.JointRelation(second, first, gains=gains)])
     dynamics = to.SampledSystem(to.make_backend(system, "analytic"), "rk4")
@@ -124,3 +125,12 @@ def test_relations_of_joints_may_be_repeated():
     ocp = coupled([0.3, 0.3, 0.0, 0.0])
     goal = to.bounded(to.state_cost(ocp.manifold, np.zeros(4), np.ones(4)), name="rest")
     assert not list(repeated_at_end(replace(ocp, terminal_constraints=(goal,))))
+
+
+def test_gains_that_are_too_stiff_for_the_time_step():
+    """Gains of a rate of 200 1/s need steps of less than 2.79 / 200 s with rk4; a stiff spring is none of the gains."""
+    (warning,) = (f.message for f in to.validate(coupled([0.3, 0.3, 0.0, 0.0], gains=(200.0**2, 400.0))))
+    assert "too long for the gains (kp, kd) of constraint 'elbow~shoulder', whose rate is 200 1/s" in warning
+    assert "stable for steps up to 14 ms" in warning and warning.endswith("or smaller gains")
+    (warning,) = (f.message for f in to.validate(coupled([0.3, 0.3, 0.0, 0.0], gains=(100.0, 20.0), stiffness=1e5)))
+    assert "too long for the motion of v[" in warning and "gains" not in warning
