@@ -29,7 +29,9 @@ def load_fixed_base(
     """
     model = _loaded(robot, base="fixed", mimic=mimic, locked=locked, package_dirs=package_dirs)
     if model.floating_base:  # by a joint of a URDF
+        note = f"the floating joint {model.joint_names[0]!r} is rigid, at its pose in the file"
         model = lock_joints(model, model.joint_names[:1])
+        model = model.replace(notes=(note, *model.notes))
     return model.replace(circular=()) if turns == "counted" and model.circular else model
 
 

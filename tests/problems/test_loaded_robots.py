@@ -37,6 +37,7 @@ def test_a_floating_base_of_the_file_is_fixed(tmp_path):
     urdf.write_text(heavy.replace("</robot>", f'<link name="world"/><joint name="free" type="floating">{ends}'))
     model = load_fixed_base(str(urdf))
     assert model.joint_names == ("j",) and model.placement_p[0].tolist() == [0.0, 0.0, 0.4]
+    assert any("floating joint 'free' is rigid" in note for note in model.notes)
 
 
 def test_implausible_elements_of_a_file_are_reported_each_time(tmp_path):

@@ -87,6 +87,11 @@ class Reader:
         names = [self.names.bodies[root] for root in sorted(self.trees("all") - selected)]
         return [f"ignored, because no actuator drives them: {', '.join(names)}"] if names else []
 
+    def fixed_base_note(self, selected: frozenset[int]) -> list[str]:
+        """List with one note, on the free joint that base = "fixed" makes rigid; empty if the root body has none."""
+        free = [j for j in self.joints.get(self._root(selected), []) if joint_kind(self.m, j) == "floating"]
+        return [f"the free joint {self.names.joints[j]!r} is rigid, at its pose in the file" for j in free]
+
     def model(self, base: str | None, selected: frozenset[int]) -> Model:
         """Build the model of the selected trees.
 
@@ -316,6 +321,7 @@ def load_mjcf(
     satisfied = [ties[joint] for joint in tied]
     moving, other_notes = left_out(simulated, names, read.actuators, model.joint_names, satisfied)
     moving, other_notes = [*moving, *different], [*other_notes, *read.ignored_trees_note(selected)]
+    other_notes += read.fixed_base_note(selected) if base == "fixed" else []
     if mimic == "lock":
         other_notes += [locked_instead(ties[joint], joint) for joint in tied]
     if gravity is not None:

@@ -451,6 +451,7 @@ def test_the_joint_with_the_only_actuator_leads(driven, more, followers):
 def test_the_base_may_be_bolted_or_freed():
     bolted = to.load_mjcf(WALKER, base="fixed")
     assert not bolted.floating_base and bolted.joint_names[0] == "hip_x"
+    assert any(note.endswith("is rigid, at its pose in the file") for note in bolted.notes)
     R, p = frame_placement(bolted, bolted.neutral(), "trunk")
     np.testing.assert_allclose(p, [0, 0, 0.6])
     assert R[0, 0] < 1.0
