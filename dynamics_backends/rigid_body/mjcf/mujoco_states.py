@@ -28,8 +28,8 @@ CONVERTIBLE = ("revolute", "prismatic", "spherical", "floating")
 class MujocoStates:
     """Converter between the states of a model and of an MjModel with the same joints.
 
-    names: of MuJoCo's joints, if the file does not name all of them. Raises ValueError if the names of the joints differ, or a
-    joint of the model has a type other than those in CONVERTIBLE.
+    names: of MuJoCo's joints, if the file does not name all of them. Raises ValueError if the names of the joints differ, a
+    joint of the model has a type other than those in CONVERTIBLE, or a floating joint has a placement that is not the identity.
     """
 
     def __init__(self, model: Model, simulated: Any, names: Sequence[str] | None = None) -> None:
@@ -58,6 +58,11 @@ class MujocoStates:
             if nq > nv:
                 order[-4:] = [order[-3], order[-2], order[-1], order[-4]]  # x y z w from w x y z
             if kind == "floating":
+                if model.placement_p[b].any() or not np.array_equal(model.placement_R[b], np.eye(3)):
+                    raise ValueError(
+                        f"the floating joint {name!r} has an origin in the file, which MuJoCo does not use: put it at zero, and "
+                        "its pose into x0"
+                    )
                 self.free.append((int(model.q_index[b]), int(model.v_index[b])))
             q += order
             v += list(range(int(simulated.jnt_dofadr[i]), int(simulated.jnt_dofadr[i]) + nv))

@@ -251,6 +251,17 @@ def test_planar_joints_are_refused():
         MujocoPlant(text, model, np.zeros(6), 0.001)
 
 
+def test_floating_joints_with_an_origin_are_refused():
+    """MuJoCo takes the coordinates of a free joint for the pose in the world."""
+    text = """<robot name="body"><link name="ground"/><link name="body"><inertial><mass value="1"/>
+    <inertia ixx="1" iyy="1" izz="1" ixy="0" ixz="0" iyz="0"/></inertial></link>
+    <joint name="free" type="floating"><origin rpy="{roll} 0 0"/><parent link="ground"/><child link="body"/></joint></robot>"""
+    x0 = np.array([0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0, *np.zeros(6)])
+    assert MujocoPlant(text.format(roll=0), load_urdf(text.format(roll=0)), x0, 0.001).state().shape == (13,)
+    with pytest.raises(ValueError, match="'free' has an origin in the file"):
+        MujocoPlant(text.format(roll=1), load_urdf(text.format(roll=1)), x0, 0.001)
+
+
 def test_a_urdf_is_given_by_its_path_or_as_text():
     path, model = robot_path("cart_pole"), load_robot("cart_pole")
     text = path.read_text(encoding="utf-8")
