@@ -443,7 +443,7 @@ class FrameLoop:
         if model.floating_base and (0 in model.ancestors(a.body)) != (0 in model.ancestors(b.body)):
             raise ValueError(
                 f"a loop of frames {self.frame_a!r} and {self.frame_b!r}: one moves with the floating base, the other does not; "
-                "use PointLoop for points of the two bodies"
+                f"make {model.body_names[0]!r} the last body of the world in the file, so that it is no base, or use PointLoop"
             )
         return BoundFrame(model, self.name or f"{self.frame_a}-{self.frame_b}", _SIX, self.gains, a, b, None)
 

@@ -376,15 +376,20 @@ def test_inactive_constraints_do_not_count_for_closed_states():
 def test_relations_of_one_joint_and_frame_loops_across_trees_are_refused():
     with pytest.raises(ValueError, match="with itself; name two joints"):
         JointRelation("lf_haa_joint", "lf_haa_joint", multiplier=2.0).bind(hyq())
-    builder = ModelBuilder("two trees")
-    builder.add_body("free", joint="floating", mass=1.0, inertia=np.eye(3))
-    builder.add_body("fixed", mass=1.0, inertia=np.eye(3))
-    for name in ("free", "fixed"):
-        builder.add_frame(f"{name} tip", name, xyz=(1.0, 0.0, 0.0))
-    model = builder.build()
-    with pytest.raises(ValueError, match="one moves with the floating base, the other does not; use PointLoop"):
-        FrameLoop("free tip", "fixed tip").bind(model)
-    assert PointLoop("free tip", "fixed tip").bind(model).labels == ("x", "y", "z")
+
+    def two_trees(*bodies):
+        builder = ModelBuilder("two trees")
+        for name, joint in bodies:
+            builder.add_body(name, joint=joint, mass=1.0, inertia=np.eye(3))
+            builder.add_frame(f"{name} tip", name, xyz=(1.0, 0.0, 0.0))
+        return builder.build()
+
+    free, hinged = ("free", "floating"), ("hinged", "revolute")
+    model = two_trees(free, hinged)
+    with pytest.raises(ValueError, match="one moves with the floating base, the other does not; make .* the last body"):
+        FrameLoop("free tip", "hinged tip").bind(model)
+    assert PointLoop("free tip", "hinged tip").bind(model).labels == ("x", "y", "z")
+    assert FrameLoop("free tip", "hinged tip").bind(two_trees(hinged, free)).labels
 
 
 @pytest.mark.parametrize(
