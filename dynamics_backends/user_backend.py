@@ -179,9 +179,14 @@ def batch_first(b: Batch) -> tuple[Array, Array, Array, dict[str, Array]]:
 
 
 def shaped(backend: str, what: str, value: Any, shape: tuple[int, ...]) -> Array:
-    """Convert a returned array to float64. Raises ValueError for another shape or elements that are not numbers."""
+    """Copy a returned array, which the user's code may overwrite in its next call, as float64.
+
+    Raises ValueError for another shape or elements that are not numbers.
+    """
     try:
-        array = np.ascontiguousarray(value, dtype=float)
+        if value is None:
+            raise TypeError
+        array = np.array(value, dtype=float, order="C")
     except (TypeError, ValueError) as error:
         raise ValueError(f"backend {backend}: {what} is {_kind(value)}; expected an array of shape {shape}") from error
     if array.shape != shape:

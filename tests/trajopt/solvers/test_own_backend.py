@@ -202,6 +202,7 @@ def wrong(**methods):
         ),
         (wrong(f=lambda self, x, u, t, p: 1 / 0), r"ZeroDivisionError in line \d+ of .*test_own_backend.py, `.*`: div"),
         (wrong(f=lambda self, x, u, t, p: "x"), "backend Wrong: f is a str; expected an array of shape"),
+        (wrong(f=lambda self, x, u, t, p: None), "backend Wrong: f is a NoneType; expected an array of shape"),
     ],
 )
 def test_mistakes_of_a_backend_are_found_before_the_solve(backend, message):
@@ -402,6 +403,22 @@ class WrongPendulum(Pendulum):
         value, fx, fu = super().jacobians(x, u, t, p)
         fx[:, 1, 0] *= -1.0
         return value, fx, fu
+
+
+class ReusingPendulum(Pendulum):
+    """Pendulum that returns the same array at each call, as simulators do."""
+
+    memory = np.zeros((200, 2))
+
+    def f(self, x, u, t, p):
+        """The time derivative of the state."""
+        self.memory[: len(x)] = super().f(x, u, t, p)
+        return self.memory[: len(x)]
+
+
+def test_a_backend_may_reuse_the_array_that_it_returns():
+    expected, found = (to.solve(swing(own()), solver="slq") for own in (Pendulum, ReusingPendulum))
+    assert not found.meta["findings"] and found.cost == expected.cost
 
 
 @pytest.mark.parametrize("own", [Pendulum, WrongPendulum])
