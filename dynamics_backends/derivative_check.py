@@ -167,11 +167,14 @@ def first_order(
 def user_backend_checks(what: str, backend: DynamicsBackend, at: Points, p: Parameters) -> Iterator[DerivativeCheck]:
     """Yield the worst entries of the derivatives of a user-defined backend, compared with central differences.
 
-    Its Jacobians are compared with differences of its values; the products of its second derivatives, if it has them, with a
-    direction of (x, u), with differences of its Jacobians.
+    The value of its ``jacobians`` is compared with that of its ``f``; its Jacobians with differences of ``f``; the products of its
+    second derivatives, if it has them, with a direction of (x, u), with differences of its Jacobians.
     """
-    by_method = {backend.name: lambda: backend.jacobians(at.x, at.u, at.t, p)}
-    yield from first_order(what, backend.map, ("fx", "fu"), at, p, by_method, DIFFERENCES)
+    jacobians = backend.jacobians(at.x, at.u, at.t, p)
+    error, (i,) = worst_entry(jacobians.value, backend.f(at.x, at.u, at.t, p))
+    name = f"value of {backend.map.output_names[i]}"
+    yield DerivativeCheck(what, "value", backend.name, error, name, TOLERANCES[DIFFERENCES], "f")
+    yield from first_order(what, backend.map, ("fx", "fu"), at, p, {backend.name: lambda: jacobians}, DIFFERENCES)
     if isinstance(backend, SecondOrderBackend):
         map, h = backend.map, SECOND_STEP
         probe = Probe.random(map, len(at.x), 1, default_rng(0))

@@ -405,6 +405,15 @@ class WrongPendulum(Pendulum):
         return value, fx, fu
 
 
+class ShiftedPendulum(Pendulum):
+    """Pendulum whose Jacobians are right, with a wrong value beside them."""
+
+    def jacobians(self, x, u, t, p):
+        """Value and first derivatives."""
+        value, fx, fu = super().jacobians(x, u, t, p)
+        return value + [0.0, 0.1], fx, fu
+
+
 class ReusingPendulum(Pendulum):
     """Pendulum that returns the same array at each call, as simulators do."""
 
@@ -419,6 +428,12 @@ class ReusingPendulum(Pendulum):
 def test_a_backend_may_reuse_the_array_that_it_returns():
     expected, found = (to.solve(swing(own()), solver="slq") for own in (Pendulum, ReusingPendulum))
     assert not found.meta["findings"] and found.cost == expected.cost
+
+
+def test_the_value_beside_the_jacobians_is_compared_with_that_of_f():
+    (wrong,) = (f.message for f in to.validate(swing(ShiftedPendulum())) if "do not agree with its values" in f.message)
+    assert "value of d x[1]/dt, relative error" in wrong
+    assert [c.block for c in to.check_derivatives(swing(ShiftedPendulum())) if not c.passed] == ["value"]
 
 
 @pytest.mark.parametrize("own", [Pendulum, WrongPendulum])
