@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from dynamics_backends.derivative_check import (
     user_backend_checks,
     user_code_line,
     worst,
+    worst_entry,
 )
 from dynamics_backends.protocol import (
     Array,
@@ -35,7 +36,7 @@ from trajopt.problem.constraints import Constraint
 from trajopt.problem.expansion import residual_batch, residual_jacobians
 from trajopt.problem.guess import Guess
 from trajopt.problem.impact_stage import next_state_of
-from trajopt.problem.ocp import OCP
+from trajopt.problem.ocp import OCP, DiscreteMap, Phase
 from trajopt.problem.terms import CostTerm, parameters_at
 from trajopt.results.status import Status, StatusCode
 from trajopt.step.sensitivities import missing_curvature
@@ -44,6 +45,8 @@ POINTS, SPREAD, WRONG = 3, 0.01, 0.01
 """Number of random points near x0 at which a user-defined backend is checked, their standard deviation [rad, m, ...], and the
 relative error of a derivative above which it is wrong.
 """
+LEAST = 1e-6
+"""Smallest size of the motion of a time step, and of its derivatives, that errors are relative to."""
 
 
 def function_warnings(ocp: OCP) -> Iterator[str]:
@@ -56,7 +59,7 @@ def function_warnings(ocp: OCP) -> Iterator[str]:
 
 
 def function_mistakes(ocp: OCP, guess: Guess | None = None) -> Iterator[str]:
-    """Yield errors of user functions and user-defined backends at the first knot of a guess; default: x0 and zero controls.
+    """Yield errors of user functions, backends and time steps at the first knot of a guess; default: x0 and zero controls.
 
     Each sentence names the part of the problem. Terminal parts are evaluated there too.
     """
@@ -64,6 +67,7 @@ def function_mistakes(ocp: OCP, guess: Guess | None = None) -> Iterator[str]:
     u = np.zeros(ocp.nu) if guess is None else np.asarray(guess.us[0], float)
     messages = [(what, _failure(map, x, u, p)) for what, map, p in _functions(ocp)]
     messages += [(what, _backend_failure(backend, x, u, p)) for what, backend, p in _user_backends(ocp)]
+    messages += [(what, _step_failure(phase, x, u, ocp.start)) for what, phase in _user_steps(ocp).items()]
     yield from dict.fromkeys(f"{what}: {why}" for what, why in messages if why)
 
 
@@ -73,14 +77,12 @@ def backend_warnings(ocp: OCP) -> Iterator[str]:
     See :func:`~dynamics_backends.derivative_check.user_backend_checks`; second derivatives are reported only if the Jacobians are
     right. Points at which the backend raises an error, or where the error is not finite, are left out.
     """
-    rng, seen = np.random.default_rng(0), set[int]()
+    seen = set[int]()
     for what, backend, p in _user_backends(ocp):
         if id(backend) in seen:
             continue
         seen.add(id(backend))
-        start = np.repeat(ocp.x0[:, None], POINTS, axis=1)
-        xs = np.asarray(ocp.manifold.integrate(start, SPREAD * rng.standard_normal((ocp.manifold.ndx, POINTS)))).T
-        us = SPREAD * rng.standard_normal((POINTS, backend.map.nu))
+        xs, us = _near_x0(ocp, backend.map.nu)
         checks = [c for x, u in zip(xs, us, strict=True) for c in _checks_at(what, backend, x, u, ocp.start, p)]
         wrong = [c for c in checks if c.error is not None and WRONG < c.error < np.inf]
         if (found := worst([c for c in wrong if c.block != "second"])) is not None:
@@ -90,6 +92,51 @@ def backend_warnings(ocp: OCP) -> Iterator[str]:
                 "the second derivatives of the backend do not agree with its Jacobians: "
                 f"{found}; correct its hessian_contraction"
             )
+
+
+def step_warnings(ocp: OCP) -> Iterator[str]:
+    """Yield a warning for each user-defined time step whose ``linearize`` near x0 differs from its ``step`` by more than WRONG.
+
+    The motion x_next (-) x, and its derivatives by central differences, are compared, relative to their largest entry at a point.
+    Time steps that raise an error, or are not finite, are left out.
+    """
+    h = float(np.finfo(float).eps) ** (1 / 3)
+    for what, phase in _user_steps(ocp).items():
+        step, manifold, n = phase.dynamics, phase.dynamics.manifold, phase.dynamics.manifold.ndx
+        (xs, us), p, unit = _near_x0(ocp, step.nu), parameters_at(phase.parameters, 0), np.eye(n, n + step.nu)
+        given = xs, us, np.full(POINTS, ocp.start), np.full(POINTS, phase.dt[0]), p
+        try:
+            with np.errstate(all="ignore"):
+                x_next, A, B = step.linearize(*given)[:3]
+                right = manifold.difference(xs.T, _moved(step, np.zeros(n + step.nu), *given)).T
+                ends = [[_moved(step, s * d, *given) for s in (-h, h)] for d in np.eye(n + step.nu)]
+                slopes = np.stack([manifold.difference(*pair).T / (2.0 * h) for pair in ends], axis=2)
+        except Exception:  # user code may raise anything away from x0
+            continue
+        off, (i,) = worst_entry(manifold.difference(xs.T, x_next.T).T, right, LEAST)
+        wrong, (row, j) = worst_entry(np.concatenate([A, B], axis=2) - unit, slopes - unit, LEAST)
+        names = manifold.tangent_names
+        if WRONG < off < np.inf:
+            found = f"{names[i]} of x_next by linearize is not that of step, relative error {off:.1e}"
+            yield f"{what}: {found}; correct linearize"
+        elif WRONG < wrong < np.inf:
+            found = f"d({names[row]} of x_next) / d({(*names, *step.control_names)[j]}), relative error {wrong:.1e}"
+            yield f"{what}: linearize does not agree with differences of step: {found}; correct linearize"
+
+
+def _moved(step: DiscreteMap, d: Array, x: Array, u: Array, *at: Any) -> Array:
+    """Next states (nx, N) of states x (N, nx) and controls u (N, nu) that are moved by d (ndx + nu,)."""
+    n = step.manifold.ndx
+    moved = np.ascontiguousarray(step.manifold.integrate(x.T, np.tile(d[:n, None], len(x))).T)
+    return np.array(step.step(moved, u + d[n:], *at)).T
+
+
+def _near_x0(ocp: OCP, nu: int) -> tuple[Array, Array]:
+    """Return POINTS random states (POINTS, nx) near x0, and controls (POINTS, nu) near zero."""
+    rng = np.random.default_rng(0)
+    start = np.repeat(ocp.x0[:, None], POINTS, axis=1)
+    xs = np.asarray(ocp.manifold.integrate(start, SPREAD * rng.standard_normal((ocp.manifold.ndx, POINTS)))).T
+    return xs, SPREAD * rng.standard_normal((POINTS, nu))
 
 
 def _checks_at(
@@ -183,6 +230,29 @@ def _user_backends(ocp: OCP) -> Iterator[tuple[str, DynamicsBackend, Parameters]
         sampling = phase.dynamics.sampling
         if sampling is not None and not is_generic(sampling.called.map):
             yield f"dynamics of phase {i}", sampling.called, parameters_at(phase.parameters, 0)
+
+
+def _user_steps(ocp: OCP) -> dict[str, Phase]:
+    """Phase of each user-defined time step (:class:`~trajopt.DiscreteMap`), by the name of the step in messages."""
+    return {f"time step {type(p.dynamics).__name__}": p for p in ocp.phases if p.dynamics.sampling is None}
+
+
+def _step_failure(phase: Phase, x: Array, u: Array, t: float) -> str:
+    """Return the error of a user-defined time step for a batch of two equal knots, including wrong shapes, or ""."""
+    step, n, nx = phase.dynamics, phase.dynamics.manifold.ndx, len(x)
+    given = np.tile(x, (2, 1)), np.tile(u[: step.nu], (2, 1)), np.full(2, t), np.full(2, phase.dt[0])
+    p = parameters_at(phase.parameters, 0)
+    try:
+        with np.errstate(all="ignore"):
+            found = step.step(*given, p), *step.linearize(*given, p)[:3]
+    except Exception as error:  # user code may raise anything
+        return f"{type(error).__name__}{user_code_line(error, None)}: {error}"
+    shapes = {"step": (2, nx), "linearize: x_next": (2, nx), "linearize: A": (2, n, n), "linearize: B": (2, n, step.nu)}
+    for (name, shape), value in zip(shapes.items(), found, strict=True):
+        if getattr(value, "shape", None) != shape:
+            own = f"has shape {value.shape}" if isinstance(value, np.ndarray) else f"is a {type(value).__name__}"
+            return f"{name} {own}; expected an array of shape {shape}"
+    return ""
 
 
 def _backend_failure(backend: DynamicsBackend, x: Array, u: Array, p: Parameters) -> str:

@@ -23,6 +23,7 @@ from trajopt.validation.evaluation_warnings import (
     function_mistakes,
     function_warnings,
     hessian_warnings,
+    step_warnings,
     unread_parameters,
 )
 from trajopt.validation.holonomic_constraints import repeated_at_end, unmet_at_start
@@ -78,8 +79,8 @@ def _out_of_reach(ocp: OCP) -> Iterator[str]:
 class _CheckCache:
     """Results of earlier checks of a structure that hold for other values too.
 
-    called: user functions have been called without an error. backends: warnings about user-defined backends and
-    unread parameters. stable: keys of phases whose time steps have a wide stability margin.
+    called: user functions have been called without an error. backends: warnings about user-defined backends, time steps
+    and unread parameters. stable: keys of phases whose time steps have a wide stability margin.
     """
 
     called: bool = False
@@ -346,7 +347,7 @@ def _state_warnings(ocp: OCP, has_errors: bool, known: _CheckCache) -> Iterator[
         yield from stability_warnings(ocp, known.stable)
         yield from function_warnings(ocp)
         if known.backends is None:
-            known.backends = [*backend_warnings(ocp), *unread_parameters(ocp)]
+            known.backends = [*backend_warnings(ocp), *step_warnings(ocp), *unread_parameters(ocp)]
         yield from known.backends
     if has_errors or ocp.model is None:
         return

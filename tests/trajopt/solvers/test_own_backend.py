@@ -493,3 +493,54 @@ def test_second_derivatives_are_compared_with_differences_of_the_jacobians(own):
     assert not any("second derivatives" in c.entry for c in checks if c.left_out)
     assert failed == ["second"] * len(wrong) and len(wrong) == own.__name__.startswith("Wrong")
     assert all(message.endswith("correct its hessian_contraction") for message in wrong)
+
+
+class OwnStep:
+    """User-defined time steps of a pendulum, by semi-implicit Euler."""
+
+    manifold, nu, control_names = to.Manifold.vector(2), 1, ("torque",)
+    takes_time, sampling, contract = True, None, None
+
+    def step(self, x, u, t, dt, p=None):
+        """Next states."""
+        v = x[:, 1] + dt * (u[:, 0] - 2.0 * np.sin(x[:, 0]))
+        return np.stack([x[:, 0] + dt * v, v], axis=1)
+
+    def linearize(self, x, u, t, dt, p=None):
+        """Next states and their derivatives."""
+        A, B = np.zeros((len(x), 2, 2)), np.zeros((len(x), 2, 1))
+        A[:, 1, 0], A[:, 1, 1], B[:, 1, 0] = -2.0 * dt * np.cos(x[:, 0]), 1.0, dt
+        A[:, 0], B[:, 0] = [1.0, 0.0] + dt[:, None] * A[:, 1], dt[:, None] * B[:, 1]
+        return to.LinearizedStep(self.step(x, u, t, dt), A, B)
+
+
+def changed_step(**changes):
+    """OwnStep whose parts of a linearized step are changed by these functions."""
+
+    class Changed(OwnStep):
+        def linearize(self, x, u, t, dt, p=None):
+            found = super().linearize(x, u, t, dt)
+            return found._replace(**{key: change(getattr(found, key)) for key, change in changes.items()})
+
+    return Changed()
+
+
+@pytest.mark.parametrize(
+    ("step", "expected"),
+    [
+        (OwnStep(), None),
+        (changed_step(x_next=lambda x: x + [0.0, 0.01]), "x[1] of x_next by linearize is not that of step"),
+        (changed_step(A=lambda A: A * [[1.0, 1.0], [-1.0, 1.0]]), "differences of step: d(x[1] of x_next) / d(x[0])"),
+        (
+            changed_step(B=lambda B: 0.9 * B),
+            "differences of step: d(x[1] of x_next) / d(torque), relative error 5.0e-02",
+        ),
+        (changed_step(A=lambda A: A[:, :1]), "linearize: A has shape (2, 1, 2); expected an array of shape (2, 2, 2)"),
+        (changed_step(B=lambda B: B.tolist()), "linearize: B is a list; expected an array of shape (2, 2, 1)"),
+        (changed_step(B=lambda B: 1 / 0), "ZeroDivisionError in line"),
+    ],
+)
+def test_own_time_steps_are_compared_with_their_differences(step, expected):
+    ocp = to.OCP.single_phase(step, [0.1, 0.0], 5, 0.1, [to.control_cost(1)])
+    found = [f.message for f in to.validate(ocp) if f.message.startswith(f"time step {type(step).__name__}")]
+    assert len(found) == (expected is not None) and all(expected in message for message in found)
