@@ -23,7 +23,16 @@ from dynamics_backends.registry import make_backend
 from dynamics_backends.systems.bodies.free_body import FreeBody
 from experiments.cli.cli_support import configured
 from experiments.cli.engine_commands import export
-from trajopt import OCP, Guess, SampledSystem, control_cost, residual_cost, solve, state_bounds, state_cost
+from trajopt import (
+    OCP,
+    Guess,
+    SampledSystem,
+    control_cost,
+    residual_cost,
+    solve,
+    state_bounds,
+    state_cost,
+)
 from trajopt.config.build import build_task
 from trajopt.export.controller import ExportError, controller_files
 from trajopt.export.example import closed_loop_rollout, example_start, run_example
@@ -393,9 +402,17 @@ class UserMethod(ForwardAD):
     name = "own"
 
 
+def test_the_header_names_states_and_controls():
+    system = FunctionMap(
+        lambda x, u, t, p: [x[1], u[0]], Manifold.vector(2, ("angle", "rate")), 1, control_names=("pull*/",)
+    )
+    header = controller_files(_ocp(system), "own")["own.h"]
+    assert "in the order of x:\n     angle, rate\n   Components of the controls u:\n     pull<U+002A>/ */" in header
+
+
 REFUSED = {
     "2 phases": _two_phases,
-    "give a system sampled in time": lambda: OCP.single_phase(Jump(), np.zeros(2), 3, 0.1),
+    "are Jump: give a system sampled in time": lambda: OCP.single_phase(Jump(), np.zeros(2), 3, 0.1),
     "by own": lambda: OCP.single_phase(SampledSystem(UserMethod(FreeBody(pendulum())), "euler"), np.zeros(4), 3, 0.1),
 }
 

@@ -10,6 +10,7 @@ defines them, else CasADi's.
 from __future__ import annotations
 
 import re
+import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from importlib.resources import files
 from typing import Any, NamedTuple
@@ -215,12 +216,20 @@ def _prefixed(text: str, name: str) -> str:
 def _header(ocp: OCP, sampled: Sampling, stage: FunctionsSource, structure: Structure) -> str:
     """Return the text of NAME.h, before prefixing."""
     fills = {
+        "STATES": _names(ocp.state_names),
+        "CONTROLS": _names(ocp.control_names),
         "SIZES": _sizes(ocp, stage, structure),
         "SCHEME": f"{sampled.scheme}, {sampled.substeps} substep{'s' * (sampled.substeps > 1)}",
         "THETA": _components(ocp.phases[0].terms),
         "THETA_END": _components(ocp.terminal),
     }
     return _filled(_template("controller.h"), fills)
+
+
+def _names(names: Sequence[str]) -> str:
+    """Return names as indented lines of a comment."""
+    text = ", ".join(_in_comment(name) for name in names) or "none"
+    return textwrap.fill(text, 126, initial_indent=" " * 5, subsequent_indent=" " * 5, break_on_hyphens=False)
 
 
 def _sizes(ocp: OCP, stage: FunctionsSource, structure: Structure) -> str:

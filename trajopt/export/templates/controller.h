@@ -1,8 +1,14 @@
 /* Dynamics, linearization and one step of SLQ for the problem "prefix", written by trajopt: plain C99, no dynamic memory.
 
-   Units are SI.  A state x is (q, v), of NX numbers; derivatives are in its tangent space, of NDX, in which a quaternion counts
-   three.  Matrices by rows; a trajectory is one knot after the other: xs (horizon + 1, NX), us (horizon, NU), K (horizon, NU, NDX),
-   k (horizon, NU).  Functions keep no state; a workspace serves one caller at a time. */
+   Units are those of the problem, of robots SI.  A state x has NX numbers, a quaternion four (x, y, z, w); derivatives are in its
+   tangent space, of NDX, in which a quaternion counts three.  Matrices by rows; a trajectory is one knot after the other:
+   xs (horizon + 1, NX), us (horizon, NU), K (horizon, NU, NDX), k (horizon, NU).  Functions keep no state; a workspace serves one
+   caller at a time.
+
+   Components of the tangent space of a state, in the order of x:
+@STATES@
+   Components of the controls u:
+@CONTROLS@ */
 #ifndef PREFIX_H
 #define PREFIX_H
 
@@ -16,7 +22,7 @@ extern "C" {
 void prefix_dynamics(const double *x, const double *u, double *xdot);
 void prefix_dynamics_partials(const double *x, const double *u, double *xdot, double *fx, double *fu);
 
-/* One time step of dt [s] with the control held (@SCHEME@), and its partial derivatives A (NDX, NDX), B (NDX, NU). */
+/* One time step of dt [s] from time 0 with the control held (@SCHEME@), and its partial derivatives A (NDX, NDX), B (NDX, NU). */
 void prefix_step(const double *x, const double *u, double dt, double *x_next);
 void prefix_linearize(const double *x, const double *u, double dt, double *x_next, double *A, double *B);
 
