@@ -28,6 +28,7 @@ from trajopt import (
     Guess,
     SampledSystem,
     control_cost,
+    discrete_dynamics,
     residual_cost,
     solve,
     state_bounds,
@@ -413,6 +414,9 @@ def test_the_header_names_states_and_controls():
 REFUSED = {
     "2 phases": _two_phases,
     "are Jump: give a system sampled in time": lambda: OCP.single_phase(Jump(), np.zeros(2), 3, 0.1),
+    "are a discrete map: give a system": lambda: OCP.single_phase(
+        discrete_dynamics(lambda x, u, t, p: [x[0] + u[0]], 1, 1), np.zeros(1), 3, 0.1
+    ),
     "by own": lambda: OCP.single_phase(SampledSystem(UserMethod(FreeBody(pendulum())), "euler"), np.zeros(4), 3, 0.1),
 }
 

@@ -152,7 +152,7 @@ def _exportable(ocp: OCP, removed_by: Mapping[str, str] | None) -> Sampling:
     single = ocp.phases if len(ocp.phases) == 1 else ()
     for phase, sampling in zip(single, samplings, strict=False):
         if sampling is None or sampling.scheme == JUMP:
-            kind = type(phase.dynamics).__name__
+            kind = type(phase.dynamics).__name__ if sampling is None else "a discrete map"
             reasons.append(f"its dynamics are {kind}: give a system sampled in time (to.SampledSystem) as dynamics")
         elif not has_source(sampling.backend):
             reasons.append(
