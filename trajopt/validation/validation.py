@@ -318,7 +318,11 @@ def _guess_errors(ocp: OCP, guess: Guess | None) -> Iterator[str]:
     for key, shape in shapes.items():
         value = np.asarray(getattr(guess, key), dtype=float)
         if value.shape != shape:
-            yield f"guess.{key} has shape {value.shape}; expected {shape}{convert}"
+            other_grid = value.ndim == 2 and value.shape[1] == shape[1] and key == "xs"
+            resample = (
+                "; to.resampled_guess(ocp, solution) converts a solution of another time grid" if other_grid else ""
+            )
+            yield f"guess.{key} has shape {value.shape}; expected {shape}{convert or resample}"
         elif key == "xs":
             yield from _state_errors(ocp, value, "guess.xs")
         elif not np.isfinite(value).all():

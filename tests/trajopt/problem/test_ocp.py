@@ -218,7 +218,8 @@ def test_functions_of_other_arguments_are_reported():
 def test_guesses_are_checked():
     ocp = _problem()
     good = constant_guess(ocp)
-    assert "guess.xs has shape (5, 7); expected (6, 7)" in _messages(ocp, Guess(good.xs[:-1], good.us))[0]
+    shorter = _messages(ocp, Guess(good.xs[:-1], good.us))[0]
+    assert "guess.xs has shape (5, 7); expected (6, 7); to.resampled_guess(ocp, solution)" in shorter
     assert "guess.us has shape" in _messages(ocp, Guess(good.xs, good.us[:, :2]))[0]
     assert "divide it by its norm" in _messages(ocp, Guess(1.5 * good.xs, good.us))[0]
     broken = good.us.copy()
