@@ -31,6 +31,7 @@ from dynamics_backends.protocol import (
     is_generic,
     unwrapped,
 )
+from dynamics_backends.registry import make_backend
 from trajopt.guesses.guesses import constant_guess
 from trajopt.problem.constraints import Constraint
 from trajopt.problem.expansion import residual_batch, residual_jacobians
@@ -72,21 +73,26 @@ def function_mistakes(ocp: OCP, guess: Guess | None = None) -> Iterator[str]:
 
 
 def backend_warnings(ocp: OCP) -> Iterator[str]:
-    """Yield a warning for each user-defined backend whose derivatives near x0 have a relative error of more than WRONG.
+    """Yield a warning for each user-defined backend, or ``partials``, with a relative error of more than WRONG near x0.
 
     See :func:`~dynamics_backends.derivative_check.user_backend_checks`; second derivatives are reported only if the Jacobians are
     right. Points at which the backend raises an error, or where the error is not finite, are left out.
     """
     seen = set[int]()
     for what, backend, p in _user_backends(ocp):
-        if id(backend) in seen:
+        if id(backend.map) in seen:
             continue
-        seen.add(id(backend))
+        seen.add(id(backend.map))
         xs, us = _near_x0(ocp, backend.map.nu)
         checks = [c for x, u in zip(xs, us, strict=True) for c in _checks_at(what, backend, x, u, ocp.start, p)]
         wrong = [c for c in checks if c.error is not None and WRONG < c.error < np.inf]
+        own, method = (
+            ("partials of the system", "partials")
+            if is_generic(backend.map)
+            else ("Jacobians of the backend", "jacobians")
+        )
         if (found := worst([c for c in wrong if c.block != "second"])) is not None:
-            yield f"the Jacobians of the backend do not agree with its values: {found}; correct its jacobians"
+            yield f"the {own} do not agree with its values: {found}; correct its {method}"
         elif (found := worst(wrong)) is not None:
             yield (
                 "the second derivatives of the backend do not agree with its Jacobians: "
@@ -225,11 +231,18 @@ def _functions(ocp: OCP) -> Iterator[tuple[str, FunctionMap, Parameters]]:
 
 
 def _user_backends(ocp: OCP) -> Iterator[tuple[str, DynamicsBackend, Parameters]]:
-    """Yield user-defined backends, which alone evaluate their dynamics, with their role and the parameters at the first knot."""
+    """Yield backends with derivatives by the user, with their role and the parameters at the first knot.
+
+    These are user-defined backends, which alone evaluate their dynamics, and the method ``partials`` of user functions.
+    """
     for i, phase in enumerate(ocp.phases):
-        sampling = phase.dynamics.sampling
-        if sampling is not None and not is_generic(sampling.called.map):
-            yield f"dynamics of phase {i}", sampling.called, parameters_at(phase.parameters, 0)
+        if (sampling := phase.dynamics.sampling) is None:
+            continue
+        backend, p = sampling.called, parameters_at(phase.parameters, 0)
+        if not is_generic(backend.map):
+            yield f"dynamics of phase {i}", backend, p
+        elif isinstance(own := unwrapped(backend.map), FunctionMap) and backend.name == "analytic":
+            yield f"dynamics of phase {i}", make_backend(own, "analytic", engine="numpy"), p
 
 
 def _user_steps(ocp: OCP) -> dict[str, Phase]:

@@ -544,3 +544,35 @@ def test_own_time_steps_are_compared_with_their_differences(step, expected):
     ocp = to.OCP.single_phase(step, [0.1, 0.0], 5, 0.1, [to.control_cost(1)])
     found = [f.message for f in to.validate(ocp) if f.message.startswith(f"time step {type(step).__name__}")]
     assert len(found) == (expected is not None) and all(expected in message for message in found)
+
+
+class OwnPartials(to.FunctionMap):
+    """The pendulum with ``partials``, whose slope of gravity is multiplied by ``factor``."""
+
+    def __init__(self, factor):
+        super().__init__(source, 2, 1, second_order=True)
+        self.factor = factor
+
+    def partials(self, x, u, t, p):
+        """Value and rows of derivatives."""
+        zero = 0.0 * x[0]
+        slope = -2.0 * self.factor * to.cos(x[0]) if self.factor else 1.0 / self.factor
+        fx = [to.stack([zero, zero + 1.0]), to.stack([slope, zero - 0.1])]
+        return to.Partials(self(x, u, t, p), fx, [to.stack([zero]), to.stack([zero + 1.0])])
+
+
+@pytest.mark.parametrize(
+    ("factor", "expected"),
+    [
+        (1.0, None),
+        (
+            0.9,
+            "the partials of the system do not agree with its values: d(d x[1]/dt) / d(x[0]), relative error 1.0e-01",
+        ),
+        (0, "backend analytic raises ZeroDivisionError in line"),
+    ],
+)
+def test_own_partials_are_compared_with_differences_of_the_values(factor, expected):
+    messages = [f.message for f in to.validate(swing(to.make_backend(OwnPartials(factor), "analytic")))]
+    found = [message for message in messages if "partials of" in message or "analytic raises" in message]
+    assert len(found) == (expected is not None) and all(expected in message for message in found)
