@@ -76,7 +76,7 @@ def backend_warnings(ocp: OCP) -> Iterator[str]:
     """Yield a warning for each user-defined backend, or ``partials``, with a relative error of more than WRONG near x0.
 
     See :func:`~dynamics_backends.derivative_check.user_backend_checks`; second derivatives are reported only if the Jacobians are
-    right. Points at which the backend raises an error, or where the error is not finite, are left out.
+    right. Points at which the backend raises an error, or where the error of a value or a Jacobian is not finite, are left out.
     """
     seen = set[int]()
     for what, backend, p in _user_backends(ocp):
@@ -86,6 +86,8 @@ def backend_warnings(ocp: OCP) -> Iterator[str]:
         xs, us = _near_x0(ocp, backend.map.nu)
         checks = [c for x, u in zip(xs, us, strict=True) for c in _checks_at(what, backend, x, u, ocp.start, p)]
         wrong = [c for c in checks if c.error is not None and WRONG < c.error < np.inf]
+        if all(c.error != np.inf for c in checks if c.block != "second"):
+            wrong += [c for c in checks if c.error == np.inf]
         own, method = (
             ("partials of the system", "partials")
             if is_generic(backend.map)

@@ -481,7 +481,15 @@ class WrongCurvedPendulum(CurvedPendulum):
         return super().hessian_contraction(x, u, t, p, -lam)
 
 
-@pytest.mark.parametrize("own", [CurvedPendulum, WrongCurvedPendulum, Tumbling, WrongTumbling])
+class WrongUndefinedPendulum(CurvedPendulum):
+    """Second derivatives that are NaN."""
+
+    def hessian_contraction(self, x, u, t, p, lam):
+        """First derivatives, and NaN."""
+        return super().hessian_contraction(x, u, t, p, np.nan * lam)
+
+
+@pytest.mark.parametrize("own", [CurvedPendulum, WrongCurvedPendulum, WrongUndefinedPendulum, Tumbling, WrongTumbling])
 def test_second_derivatives_are_compared_with_differences_of_the_jacobians(own):
     backend = own()
     x0 = [0.5, 0.0] if isinstance(backend, Pendulum) else [0.1, 0.5, -0.3, np.sqrt(0.65), 1.0, -2.0, 0.5]
