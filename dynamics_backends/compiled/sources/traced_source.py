@@ -80,13 +80,12 @@ class TracedDynamics:
     def second_by_ad(self, lam: Any, mode: str = "auto") -> tuple[Any, Any, Any]:
         """Value, Jacobian and the Hessian (ndx + nu, ndx + nu) of lam' f by CasADi's AD.
 
-        Raises TraceError if the map cannot be evaluated with symbols; TooLong before any derivative, if the operations of the value
-        times the directions exceed OPERATIONS_LIMIT.
+        Raises TraceError if the map cannot be evaluated with symbols; TooLong as :func:`require_short_hessian`.
         """
         from dynamics_backends.methods.casadi_ad import CasadiAD
 
-        value = ca.Function("value", list(self.symbols), [self.value_expression]).n_instructions()
-        require_short(f"the Hessian of {description(self.map)}", value * (self.map.manifold.ndx + self.map.nu))
+        z, value = ca.vertcat(self.symbols.x, self.symbols.u), ca.dot(lam, self.value_expression)
+        require_short_hessian(f"the Hessian of {description(self.map)}", value, z)
         return CasadiAD(self.map, mode=mode).second_expressions(self.symbols, lam)
 
     def _both_by_ad(self, lam: Any, mode: str) -> list[Any]:
@@ -217,3 +216,15 @@ def require_short(what: str, operations: int) -> None:
     """Raise TooLong for more operations than OPERATIONS_LIMIT; what: a description of the traced function."""
     if operations > OPERATIONS_LIMIT:
         raise TooLong(f"{what} takes {operations} operations; the limit is {OPERATIONS_LIMIT}")
+
+
+def require_short_hessian(what: str, value: Any, z: Any) -> None:
+    """Raise TooLong if the Hessian of a scalar in z needs more than OPERATIONS_LIMIT operations.
+
+    Operations of the value times directions: one per variable, or, if the Hessian is sparse, per color of its sparsity.
+    """
+    operations = ca.Function("value", [z], [value], {"allow_free": True}).n_instructions()
+    directions = sum(ca.which_depends(value, z))
+    if operations <= OPERATIONS_LIMIT < operations * directions:
+        directions = ca.jacobian_sparsity(ca.gradient(value, z), z).star_coloring().size2()
+    require_short(what, operations * directions)

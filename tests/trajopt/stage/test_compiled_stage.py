@@ -6,6 +6,7 @@ import pytest
 from numpy_lq import NumpyLQ
 from stage_cases import ROBOTS, SCHEMES, SHOOTING, TOLERANCE, close, compiled_evaluator, pendulum, problem
 
+import trajopt as to
 from dynamics_backends.compiled.sources import traced_source
 from dynamics_backends.compiled.sources.traced_source import TooLong
 from dynamics_backends.protocol import FunctionMap
@@ -173,6 +174,23 @@ def test_dynamics_too_long_to_compile_stay_in_numpy(monkeypatch):
         compiled_evaluator(ocp)
     assert explanation(ocp, 0, long.value).remedy.startswith("choose backend = 'analytic'")
     assert explanation(ocp, 0, TooLong("the running cost takes 99 operations")).remedy.startswith("simplify it")
+
+
+def test_sparse_hessians_of_many_states_are_compiled(monkeypatch):
+    """The limit counts a direction per color of the Hessian: one for squares of 40 states, a few for a row of springs."""
+    monkeypatch.setattr(traced_source, "OPERATIONS_LIMIT", 5000)
+
+    def springs(x, u, t, p):
+        return [x[(i + 1) % 40] - x[i] - (x[i] - x[i - 1]) ** 3 for i in range(40)]
+
+    def coupled(x, u, t, p):
+        return [to.sin(sum(x[j] * x[j] for j in range(40))) * x[i] for i in range(40)]
+
+    for system, compiled in ((springs, True), (coupled, False)):
+        dynamics = SampledSystem(make_backend(FunctionMap(system, 40, 1), "forward_ad", engine="auto"), "euler")
+        ocp = OCP.single_phase(dynamics, np.ones(40), 3, 0.1, [state_cost(40, np.ones(40)), control_cost(1)])
+        engines = to.solve(ocp, solver="ddp", options={"max_iterations": 1}, check=False).meta["engines"]
+        assert (engines == ["compiled"]) == compiled, engines
 
 
 @pytest.mark.parametrize("kind", SHOOTING)

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dynamics_backends.compiled.emit.emit import Argument, TracedFunction
-from dynamics_backends.compiled.sources.traced_source import by_rows, require_short, short_enough
+from dynamics_backends.compiled.sources.traced_source import by_rows, require_short_hessian, short_enough
 from dynamics_backends.manifold import Manifold
 from dynamics_backends.methods.symbolic_map import description, symbolic_value
 from dynamics_backends.protocol import Array, HasContraction, HasPartials, HasRecursions, Map
@@ -264,11 +264,9 @@ def _matrix(M, rows: int, columns: int):
 def _hessian(residual, value, w):
     """Return CasADi's Hessian of ``value`` in w.
 
-    Raises TooLong, without differentiating, if operations of the value times variables that it depends on exceed the limit.
-    residual: named in the error.
+    Raises TooLong as :func:`require_short_hessian`. residual: named in the error.
     """
-    operations = ca.Function("value", [w], [value], {"allow_free": True}).n_instructions()
-    require_short(f"the exact Hessian of {description(residual)}", operations * sum(ca.which_depends(value, w)))
+    require_short_hessian(f"the exact Hessian of {description(residual)}", value, w)
     return ca.hessian(value, w)[0]
 
 

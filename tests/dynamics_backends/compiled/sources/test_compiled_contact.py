@@ -151,9 +151,9 @@ def test_friction_with_free_durations(monkeypatch):
     assert_same_curvature(ocp)
     cone = ocp.phases[1].terms[2]
     assert cone.name == "friction"
-    monkeypatch.setattr(term_source_module, "require_short", _refuse)
+    monkeypatch.setattr(term_source_module, "require_short_hessian", _refuse)
     term_source("running", [TermShape.of(cone)], ocp.manifold, ocp.nu, running=True, hessian="exact")
 
 
-def _refuse(what, operations):
+def _refuse(what, value, z):
     raise AssertionError(what)
