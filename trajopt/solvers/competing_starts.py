@@ -81,6 +81,8 @@ MAX_ITERATIONS, ALL_ITERATIONS, ALL_WORK, ALL_STEPS, ALL_ENTRIES = 50, 4000, 4e7
 """Maximum number of iterations of a coarse solve, number of iterations of all of them after which no other one begins, and that
 number times the entries of second derivatives at the knots, the integration steps, and the entries at all steps, which limit it for
 large problems and long horizons: arms of 7 joints with 100 steps on 20 knots stay below."""
+WIDE = 50
+"""Number of states and controls above which an entry takes time proportional to their number, as in products of matrices."""
 TOLERANCE = 1e-4
 """Tolerance on the scaled KKT error of a coarse solve."""
 FEASIBLE = 1e-2
@@ -301,7 +303,7 @@ def _compete(
     best, agreeing, bounded = np.inf, 0, not coarse.constraints()
     motions = random_motions(coarse, guess, np.random.default_rng(0))
     steps = sum(phase.knots * getattr(phase.dynamics, "substeps", 1) for phase in coarse.phases)
-    size = problem_size(coarse)
+    size = problem_size(coarse) * max(1.0, (coarse.manifold.ndx + coarse.nu) / WIDE)
     most = min(ALL_ITERATIONS, ALL_WORK / size, ALL_STEPS / steps, ALL_ENTRIES / (size * steps / coarse.horizon))
     with solver_threads(coarse, solve) as begin:
         begun = deque([begin(guess, np.inf)])

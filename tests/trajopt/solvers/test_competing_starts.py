@@ -447,10 +447,12 @@ def test_guesses_at_rest_compete_with_free_durations():
     assert found.times[-1] == pytest.approx(angle / np.sqrt(2.0), rel=0.05)
 
 
-@pytest.mark.parametrize("limit", ["ALL_WORK", "ALL_STEPS", "ALL_ENTRIES"])
-def test_large_problems_end_the_competition_early(limit, monkeypatch):
+@pytest.mark.parametrize(
+    ("limit", "value"), [("ALL_WORK", 1.0), ("ALL_STEPS", 1.0), ("ALL_ENTRIES", 1.0), ("WIDE", 1e-6)]
+)
+def test_large_problems_end_the_competition_early(limit, value, monkeypatch):
     assert len(to.solve(mass()).meta["starts"]) > 4
-    monkeypatch.setattr(f"trajopt.solvers.competing_starts.{limit}", 1.0)
+    monkeypatch.setattr(f"trajopt.solvers.competing_starts.{limit}", value)
     assert len(to.solve(mass()).meta["starts"]) == 1
 
 
