@@ -492,7 +492,8 @@ def durations_at_bounds(ocp: OCP, xs: Array, *, beyond_only: bool = False) -> li
 
     A duration is that of the times of the knots, :meth:`OCP.times_of`, which defects let differ from the last state.
     beyond_only: leave out those at their bounds, which an iterate that is no solution may reach by chance. Durations whose
-    bounds are equal are ignored. Empty for a problem without free durations or control bounds.
+    bounds are equal, and negative ones, which only a failed solve has, are ignored. Empty for a problem without free durations or
+    control bounds.
     """
     if not isinstance(ocp.phases[0].system, Durations) or ocp.control_bounds is None or not np.isfinite(xs[-1]).all():
         return []
@@ -504,7 +505,7 @@ def durations_at_bounds(ocp: OCP, xs: Array, *, beyond_only: bool = False) -> li
     for name, T, *bounds in zip(names, values, lower[0, :count], upper[0, :count], strict=True):
         sides = zip(("shortest", "longest"), ("lower", "raise"), (-1.0, 1.0), bounds, strict=True)
         for which, remedy, sign, bound in sides:
-            if bounds[0] < bounds[1] and sign * (T - bound) >= -AT_BOUND * bound:
+            if bounds[0] < bounds[1] and T > 0.0 and sign * (T - bound) >= -AT_BOUND * bound:
                 beyond = sign * (T - bound) > AT_BOUND * bound
                 if beyond_only and not beyond:
                     continue

@@ -50,7 +50,7 @@ def test_a_free_duration_is_optimal():
 
 
 def test_a_duration_at_its_bound_is_reported():
-    """The warning includes a remedy; fixed durations, and those between their bounds, cause no warning."""
+    """The warning includes a remedy; fixed durations, those between their bounds and negative ones cause no warning."""
     task = build_task(config())
     xs = np.tile(task.ocp.x0, (task.ocp.horizon + 1, 1))
     for T, found in ((0.5, "shortest"), (1.7999, "longest"), (1.0, "")):
@@ -65,6 +65,8 @@ def test_a_duration_at_its_bound_is_reported():
     xs[:, -1] = 1.9
     [sentence] = durations_at_bounds(task.ocp, xs)
     assert sentence.startswith("the duration is 1.9 s, beyond 1.8 s, the longest allowed duration")
+    xs[:, -1] = -6.0
+    assert durations_at_bounds(task.ocp, xs) == []
     xs[:, -1] = 0.7
     assert durations_at_bounds(build_task(config(durations=[0.7, 0.7])).ocp, xs) == []
     fixed = {k: REACH[k] for k in ("name", "horizon", "dt", "integrator")}
