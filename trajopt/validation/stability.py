@@ -210,12 +210,13 @@ def _is_unstable(at: Linearization, scheme: str, h: float) -> bool:
 
     Without implicit damping, Runge-Kutta schemes are checked by :func:`_is_unstable_explicit`.
     """
-    with np.errstate(over="ignore"):
-        allowed = np.exp(h * max(0.0, float(np.linalg.eigvals(at.total).real.max())))
     try:
         with np.errstate(over="raise", invalid="raise"):
             if at.L is None and scheme in RUNGE_KUTTA:
                 return _is_unstable_explicit(np.linalg.eigvals(at.F), RUNGE_KUTTA[scheme].order, h)
+        with np.errstate(over="ignore"):
+            allowed = np.exp(h * max(0.0, float(np.linalg.eigvals(at.total).real.max())))
+        with np.errstate(over="raise", invalid="raise"):
             factors = np.linalg.eigvals(amplification(at, scheme, h))
             size = np.abs(factors)
     except FloatingPointError:
