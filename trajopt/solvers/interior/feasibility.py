@@ -22,6 +22,7 @@ import numpy as np
 
 from dynamics_backends.compiled.runtime.memory import address
 from dynamics_backends.protocol import Array
+from trajopt.lq.lapack import inner_product
 from trajopt.results.records import Journal
 from trajopt.solvers.interior.newton import NewtonSystem, Step
 from trajopt.solvers.interior.stage_program import Point
@@ -151,7 +152,7 @@ class Restoration:
     def _predicted_slope(self, step: Step, c: Array) -> float:
         """Return the predicted slope of the merit along a step, c'J dv plus the slope of the barrier; c: residuals at the start."""
         w = np.concatenate([step.z.lam.ravel(), step.z.y, step.z.f])
-        return float(c @ (w - c) + step.slope)
+        return inner_product(c, w - c) + step.slope
 
     def _residuals(self, p: Point) -> Array:
         """Return the residuals c at a point in one vector: defects of the dynamics, constraint rows, fixed state entries."""
@@ -162,12 +163,13 @@ class Restoration:
     def _merit(self, p: Point) -> float:
         """Return 1/2 |c|^2 plus mu times the log barrier of the bounds at a point; infinity if it is not finite."""
         c = self._residuals(p)
-        value = 0.5 * float(c @ c) + self.mu * self.system.violation(p).barrier
+        value = 0.5 * inner_product(c, c) + self.mu * self.system.violation(p).barrier
         return value if np.isfinite(value) else np.inf
 
     def _norm(self, p: Point) -> float:
         """Return the Euclidean norm |c| of the residuals at a point."""
-        return float(np.linalg.norm(self._residuals(p)))
+        c = self._residuals(p)
+        return float(np.sqrt(inner_product(c, c)))
 
     def _slope(self, p: Point) -> float:
         """Return the largest absolute entry of J'c + zu - zl at a point, those of controls relative to :meth:`_columns`.

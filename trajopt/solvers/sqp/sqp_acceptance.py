@@ -14,6 +14,7 @@ from abc import ABC, abstractmethod
 from typing import NamedTuple
 
 from dynamics_backends.protocol import Array
+from trajopt.lq.lapack import inner_product
 from trajopt.solvers.qp.qp import QP, QPSolution, violation
 from trajopt.solvers.sqp.sqp_iterate import Iterate, Trial
 
@@ -47,7 +48,7 @@ def step_of(at: Iterate, qp: QP, found: QPSolution, weight: float) -> Step:
     """
     d = found.w
     left = float(violation(qp.A @ d, qp.l, qp.u).sum())
-    return Step(d, found.y, found.z, float(at.grad @ d), left, weight)
+    return Step(d, found.y, found.z, inner_product(at.grad, d), left, weight)
 
 
 class Acceptance(ABC):
