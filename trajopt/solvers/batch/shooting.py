@@ -73,7 +73,7 @@ class ShootingBatch(SlotBatch):
             windows.append(ShootingWindow(*given, count))
             self._run_window(windows[-1], stop)
 
-        stopped = self._run(work, on_finished, windows)
+        stopped = self._run(work, on_finished)
         self.seconds /= count  # its slots run side by side
         sweeps, rollouts = (sum(w.busy[i] for w in windows) / max(1, sum(w.all[i] for w in windows)) for i in (0, 1))
         use = {"threads": self.threads, "slots": self.threads * count, "sweeps": sweeps, "rollouts": rollouts}

@@ -155,27 +155,16 @@ class SlotBatch(ABC):
         make: creates a slot. Metadata: number of threads, and "expansions": fraction of the lanes that hold a knot in the
         expansions of the phases ``stages``.
         """
-        slots: list[Any] = []
-
-        def work(stop: Array) -> None:
-            """Solve problems in a new slot, in one thread."""
-            slots.append(make())
-            self._run_slot(slots[-1], stop)
-
-        stopped = self._run(work, on_finished, slots)
+        stopped = self._run(lambda stop: self._run_slot(make(), stop), on_finished)
         knots, lanes = [len(s.plain.t) for s in stages], lanes_in_use()
         share = sum(knots) / sum(-(-count // lanes) * lanes for count in knots)
         threads = f"{self.threads} thread{'s' * (self.threads > 1)}"
         return {"how": threads, "lanes": {"threads": self.threads, "expansions": share}, **stopped}
 
-    def _run(self, work: Callable[[Array], None], on_finished: ProgressCallback, made: list[Any]) -> dict[str, bool]:
-        """Run ``work`` on threads, counting problems from the first in :attr:`order`; finally close all workspaces in ``made``."""
+    def _run(self, work: Callable[[Array], None], on_finished: ProgressCallback) -> dict[str, bool]:
+        """Run ``work`` on threads, counting problems from the first in :attr:`order`."""
         self._turns = itertools.count()
-        try:
-            return run_workers(work, self.threads, on_finished)
-        finally:
-            for own in made:
-                own.close()
+        return run_workers(work, self.threads, on_finished)
 
     def _take(self, slot: Any, stop: Array) -> tuple[int, Any] | None:
         """Point a slot at the next problem of :attr:`order`; return its number and method, None if none remains or after a stop."""

@@ -121,11 +121,6 @@ class ShootingWindow:
             return oldest
         return max(waiting, key=lambda kind: len(self._waiting[kind]))
 
-    def close(self) -> None:
-        """Release the memory of the slots."""
-        for slot in self.slots:
-            slot.close()
-
 
 def directions_doubles(ocp: OCP, options: SLQOptions) -> int:
     """Return the workspace size, in doubles, of the kernel that computes search directions of several problems in lanes."""
