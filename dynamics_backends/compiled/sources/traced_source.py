@@ -19,11 +19,6 @@ OPERATIONS_LIMIT = 300_000
 """Maximum number of operations of one function, which take some seconds to trace."""
 
 
-def operations_limit() -> int:
-    """Maximum number of operations of a trace."""
-    return OPERATIONS_LIMIT
-
-
 class TooLong(ValueError):
     """A function has, or would have, more operations than OPERATIONS_LIMIT."""
 

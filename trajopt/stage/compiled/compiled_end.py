@@ -49,10 +49,9 @@ class CompiledEnd:
 
         ``plain`` replaces the NumPy stages.
         """
-        self.plain, (t, theta, final) = plain, self._values
-        t[:] = plain.t
-        theta_of(plain.terms, 1, theta)
-        constraint_theta(plain.constraints, 1, final)
+        self.plain = plain
+        for own, values in zip(self._values, _end_values(plain), strict=True):
+            own[:] = values
 
     def values(self, at: Knots) -> StageValues:
         """Return cost and constraints at the final state x (1, nx); next states and defects have no columns.

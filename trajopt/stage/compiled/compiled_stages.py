@@ -83,11 +83,8 @@ class CompiledStages:
         ``plain`` replaces the NumPy stages.
         """
         self.plain, self._stored_at, self._last = plain, b"", (b"", None)
-        t, weight, p, theta, path = self._values
-        t[:], weight[:] = plain.t, phase.weights
-        by_knot(phase.parameters.values(), len(t), p)
-        theta_of(plain.terms, len(t), theta)
-        constraint_theta(plain.constraints, len(t), path)
+        for own, values in zip(self._values, _values_of(phase, plain), strict=True):
+            own[:] = values
 
     def _data_for(self, library: Library) -> ctypes.Structure:
         """Return the struct stages_t of the phase for a library; cached."""
@@ -289,12 +286,9 @@ def _values_of(phase: Phase, plain: NumpyStages) -> tuple[Array, ...]:
     constraints, concatenated.
     """
     K = phase.knots
-    p, theta, path = (
-        by_knot(phase.parameters.values(), K),
-        theta_of(plain.terms, K),
-        constraint_theta(plain.constraints, K),
-    )
-    return plain.t, phase.weights, p, theta, path  # a stage without duration uses dt only as the weight of its cost
+    p, path = by_knot(phase.parameters.values(), K), constraint_theta(plain.constraints, K)
+    # a stage without duration uses dt only as the weight of its cost
+    return plain.t, phase.weights, p, theta_of(plain.terms, K), path
 
 
 def _structure(plain: NumpyStages, phase: Phase) -> tuple[Any, ...]:

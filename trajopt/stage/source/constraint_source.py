@@ -24,9 +24,9 @@ from trajopt.problem.constraints import Constraint
 from trajopt.stage.source.term_source import TermShape, TermSource, analytic_partials, by_knot, embed_hessian
 
 
-def constraint_theta(constraints: Sequence[Constraint], knots: int, out: Array | None = None) -> Array:
-    """Return the parameters of all constraints in order, concatenated at each knot (knots, size), in ``out`` if given."""
-    return by_knot([v for c in constraints for v in c.parameters.values()], knots, out)
+def constraint_theta(constraints: Sequence[Constraint], knots: int) -> Array:
+    """Return the parameters of all constraints in order, concatenated at each knot (knots, size)."""
+    return by_knot([v for c in constraints for v in c.parameters.values()], knots)
 
 
 def constraint_source(

@@ -82,15 +82,15 @@ class StageShape(NamedTuple):
     second: bool = False
 
 
-def theta_of(terms: Sequence[CostTerm], knots: int, out: Array | None = None) -> Array:
-    """Return vectors theta (knots, size) of terms: the weight of each term, then its parameters in order, in ``out`` if given."""
-    return by_knot([v for term in terms for v in (term.weight, *term.parameters.values())], knots, out)
+def theta_of(terms: Sequence[CostTerm], knots: int) -> Array:
+    """Return vectors theta (knots, size) of terms: the weight of each term, then its parameters in order."""
+    return by_knot([v for term in terms for v in (term.weight, *term.parameters.values())], knots)
 
 
-def by_knot(values: Iterable[Array], knots: int, out: Array | None = None) -> Array:
-    """Concatenate values (n,), repeated at each knot, or (knots, n) into (knots, sum of n), in ``out`` if given."""
+def by_knot(values: Iterable[Array], knots: int) -> Array:
+    """Concatenate values (n,), repeated at each knot, or (knots, n) into (knots, sum of n)."""
     parts, first = list(values), 0
-    result = np.empty((knots, sum(v.shape[-1] for v in parts))) if out is None else out
+    result = np.empty((knots, sum(v.shape[-1] for v in parts)))
     for v in parts:
         result[:, first : first + v.shape[-1]] = v
         first += v.shape[-1]
