@@ -31,7 +31,7 @@ from dynamics_backends.rigid_body.robots import ROBOT_WARNINGS, is_path
 from dynamics_backends.user_input import InputError, parse_toml, parse_value, quoted, read_bounded, shortened
 from trajopt.config.free_time import TIME_KEYS, TimeSettings
 from trajopt.config.registry import PROBLEMS, config_file
-from trajopt.config.schema import NAMED, read_table
+from trajopt.config.schema import NAMED, plain_values, read_table
 from trajopt.config.task import Checked, Checks, SettingsError
 from trajopt.sweeps.variation import LISTS, Variation
 
@@ -254,7 +254,7 @@ class Config:
 
     def as_dict(self) -> dict[str, Any]:
         """Return all settings, including defaults, as tables of a configuration file: plain values, without those that are None."""
-        return _plain(
+        return plain_values(
             {
                 "backend": asdict(self.backend),
                 "problem": {"name": self.problem_name, **asdict(self.problem), **self._time()},
@@ -356,7 +356,7 @@ def _change_solver(values: dict[str, Any], changes: Mapping[str, Any], report: C
 
     Works in place. Nothing changes if either solver is unknown; later checks find that.
     """
-    from trajopt.solvers.registry import SOLVERS
+    from trajopt.solvers.registry import SOLVERS, carried_over
 
     wanted, table = deepcopy(values), values.get("solver", {})
     for key, value in changes.items():
@@ -367,8 +367,6 @@ def _change_solver(values: dict[str, Any], changes: Mapping[str, Any], report: C
     old, new = (t.get("name", DEFAULT_SOLVER) for t in (table, other))
     if old == new or not all(isinstance(name, str) and name in SOLVERS for name in (old, new)):
         return
-    from trajopt.solvers.registry import carried_over
-
     accepted, left = carried_over({key: value for key, value in table.items() if key != "name"}, old, new)
     values["solver"] = {"name": new, **accepted}
     if left:
@@ -614,10 +612,3 @@ def _one_of(name: object, known: Iterable[str]) -> str:
     known = list(known)
     near = nearest_names(str(name), known, 1)
     return f"one of {', '.join(known)}" + (f" (did you mean {near[0]!r}?)" if near and name not in known else "")
-
-
-def _plain(value: Any) -> Any:
-    """Convert to plain values: drop table entries that are None, turn tuples into lists."""
-    if isinstance(value, Mapping):
-        return {k: _plain(v) for k, v in value.items() if v is not None}
-    return [_plain(v) for v in value] if isinstance(value, (list, tuple)) else value

@@ -123,7 +123,7 @@ def _issue(kind: Any, table: Any, path: str, loc: tuple, error: str, extra_known
             and any(nearest_names(own, list(hints), 1) for own in table[key])
         ):
             return f"{path}.{key}: unknown table; move its keys into [{path}]"
-        misplaced = f"; write {key} = ... above all tables" if key in NAMED else _listed(hints)
+        misplaced = f"; write {key} = ... above all tables" if key in NAMED else f"; known: {', '.join(hints)}"
         if (path, key) == ("problem", "robot"):
             misplaced = "; this problem has a robot of its own, and any other needs a script (to.load_robot)"
         return f"{path}.{key}: unknown key" + (f"; did you mean {near[0]}?" if near else misplaced)
@@ -137,7 +137,7 @@ def _issue(kind: Any, table: Any, path: str, loc: tuple, error: str, extra_known
         entry = table[key][deeper[0]]
         if isinstance(entry, Mapping) and len(deeper) > 1:
             return _issue(inner, entry, f"{path}.{key}[{deeper[0]}]", deeper[1:], error, ())
-    return f"{path}.{key}: expected {describe(hints[key])}, got {_shown(table[key])}"
+    return f"{path}.{key}: expected {describe(hints[key])}, got {quoted(plain_values(table[key]))}"
 
 
 def _is_member(part: Any, inner: Any) -> bool:
@@ -158,16 +158,6 @@ def table_kind(hint: Any) -> Any:
 def _takes_lists(hint: Any, inner: Any) -> bool:
     """True if a type hint also accepts tuples of its dataclass ``inner``, that is, lists of tables."""
     return any(get_origin(a) is tuple and inner in get_args(a) for a in get_args(hint))
-
-
-def _listed(hints: Mapping[str, Any]) -> str:
-    """Return the end of a message with all known keys."""
-    return f"; known: {', '.join(hints)}"
-
-
-def _shown(value: Any) -> str:
-    """Return a value for messages, written as in a file."""
-    return quoted(_as_lists(value))
 
 
 @cache
@@ -231,11 +221,11 @@ def _as_tuples(value: Any) -> Any:
     return tuple(map(_as_tuples, value)) if isinstance(value, list) else value
 
 
-def _as_lists(value: Any) -> Any:
-    """Value with tuples, also those in tuples and tables, converted to lists; existing lists stay unchanged."""
+def plain_values(value: Any) -> Any:
+    """Convert to plain values: drop table entries that are None, turn tuples into lists."""
     if isinstance(value, Mapping):
-        return {k: _as_lists(v) for k, v in value.items()}
-    return list(map(_as_lists, value)) if isinstance(value, tuple) else value
+        return {k: plain_values(v) for k, v in value.items() if v is not None}
+    return list(map(plain_values, value)) if isinstance(value, (list, tuple)) else value
 
 
 def to_toml(values: Mapping[str, Any]) -> str:

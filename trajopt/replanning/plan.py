@@ -241,12 +241,8 @@ class Horizon(Protocol):
 
 
 @runtime_checkable
-class Following(Protocol):
+class Following(Horizon, Protocol):
     """Horizon whose problems depend on the estimated state, which it receives at each tick."""
-
-    def __call__(self, t: float) -> OCP | None:
-        """Problem whose first knot is at t [s]; None after the end."""
-        ...
 
     def observe(self, t: float, x: Array) -> None:
         """Receive the estimated state x (nx,) at t [s]."""

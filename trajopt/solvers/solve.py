@@ -747,7 +747,6 @@ def _evaluators(ocp: OCP, options: Any) -> Iterator[tuple[OCP, Callable[..., Sta
     stages of the solve; if these run in NumPy, the package's library evaluates the dynamics, without costs and constraints
     unless ``with_costs``.
     """
-    from trajopt.stage.evaluation import StageEvaluator
     from trajopt.stage.evaluators import cached_evaluator
     from trajopt.step.other_backend import on_library
 
