@@ -8,7 +8,7 @@ from dynamics_backends.rigid_body.algorithms import ltl
 from dynamics_backends.rigid_body.algorithms.carried_inertia import TURN_FORCE
 from dynamics_backends.rigid_body.algorithms.rnea import PLACE
 from dynamics_backends.rigid_body.model.model import Model
-from dynamics_backends.rigid_body.passes.drivers import Driver, run
+from dynamics_backends.rigid_body.passes.drivers import Driver, run, run_with_forces
 from dynamics_backends.rigid_body.passes.passes import Program, as_rows, body, down, up
 from dynamics_backends.rigid_body.spatial.spatial import articulated
 from dynamics_backends.scalar import Rows
@@ -75,7 +75,4 @@ def aba(model: Model, q: Rows, v: Rows, tau: Rows, f_ext: Any = None, *, driver:
     ``f_ext``: external forces on the bodies in their own frames, from :func:`~.external_forces.body_forces`.
     """
     arguments = {"q": q, "v": v, "tau": tau}
-    program = ABA
-    if f_ext is not None:
-        program, arguments["f_ext"] = ABA_EXTERNAL, f_ext
-    return as_rows(driver(program, model, arguments)["a"])
+    return as_rows(run_with_forces(driver, ABA, ABA_EXTERNAL, model, arguments, f_ext)["a"])

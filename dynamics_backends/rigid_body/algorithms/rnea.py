@@ -6,7 +6,7 @@ from typing import Any
 
 from dynamics_backends.rigid_body.algorithms.carried_inertia import TURN_FORCE
 from dynamics_backends.rigid_body.model.model import Model
-from dynamics_backends.rigid_body.passes.drivers import Driver, run
+from dynamics_backends.rigid_body.passes.drivers import Driver, run, run_with_forces
 from dynamics_backends.rigid_body.passes.passes import Program, as_rows, body, dof, down, up
 from dynamics_backends.scalar import Rows
 from dynamics_backends.scalars.entries import takes_entries
@@ -61,10 +61,7 @@ def rnea(model: Model, q: Rows, v: Rows, a: Rows, f_ext: Any = None, *, driver: 
     ``f_ext``: external forces on the bodies in their own frames, from :func:`~.external_forces.body_forces`.
     """
     arguments = {"q": q, "v": v, "a": a}
-    program = RNEA
-    if f_ext is not None:
-        program, arguments["f_ext"] = RNEA_EXTERNAL, f_ext
-    return as_rows(driver(program, model, arguments)["tau"])
+    return as_rows(run_with_forces(driver, RNEA, RNEA_EXTERNAL, model, arguments, f_ext)["tau"])
 
 
 @takes_entries

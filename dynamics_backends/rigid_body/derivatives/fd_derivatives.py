@@ -16,7 +16,7 @@ from dynamics_backends.rigid_body.algorithms.crba import MASS_MATRIX
 from dynamics_backends.rigid_body.algorithms.forward_dynamics import BIAS, FACTORIZE, NET_FORCE
 from dynamics_backends.rigid_body.derivatives.rnea_derivatives import ENTRIES, KINEMATICS
 from dynamics_backends.rigid_body.model.model import Model
-from dynamics_backends.rigid_body.passes.drivers import Driver, run
+from dynamics_backends.rigid_body.passes.drivers import Driver, run, run_with_forces
 from dynamics_backends.rigid_body.passes.ground import BIAS_ACCELERATION, FORCE, INERTIA, SUBTRACT_EXTERNAL, at_base
 from dynamics_backends.rigid_body.passes.passes import Program, body, down, up_sum, whole
 from dynamics_backends.scalar import Rows
@@ -108,8 +108,5 @@ def fd_derivatives(
     ``f_ext``: external forces in body frames, constant in these frames.
     """
     arguments = {"q": at_base(model, q), "v": v, "tau": tau}
-    program = FDSVA
-    if f_ext is not None:
-        program, arguments["f_ext"] = FDSVA_EXTERNAL, f_ext
-    fields = driver(program, model, arguments)
+    fields = run_with_forces(driver, FDSVA, FDSVA_EXTERNAL, model, arguments, f_ext)
     return ForwardDynamicsDerivatives(fields["a"], fields["da_dq"], fields["da_dv"], fields["M_inverse"])

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from dynamics_backends.rigid_body.algorithms.carried_inertia import TURN
 from dynamics_backends.rigid_body.algorithms.crba import MASS_MATRIX
 from dynamics_backends.rigid_body.model.model import Model
-from dynamics_backends.rigid_body.passes.drivers import Driver, run
+from dynamics_backends.rigid_body.passes.drivers import Driver, run, run_with_forces
 from dynamics_backends.rigid_body.passes.ground import (
     ACCELERATION,
     FORCE,
@@ -94,8 +94,5 @@ def rnea_derivatives(
     ``f_ext``: external forces in body frames, constant in these frames.
     """
     arguments = {"q": at_base(model, q), "v": v, "a": a}
-    program = IDSVA
-    if f_ext is not None:
-        program, arguments["f_ext"] = IDSVA_EXTERNAL, f_ext
-    fields = driver(program, model, arguments)
+    fields = run_with_forces(driver, IDSVA, IDSVA_EXTERNAL, model, arguments, f_ext)
     return InverseDynamicsDerivatives(fields["tau"], fields["dtau_dq"], fields["dtau_dv"], fields["M"])

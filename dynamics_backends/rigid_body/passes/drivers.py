@@ -81,6 +81,15 @@ def run(program: Program, model: Model, arguments: Mapping[str, Any]) -> Fields:
     return rows(program, model, arguments) if _symbol(arguments) is None else unroll(program, model, arguments)
 
 
+def run_with_forces(
+    driver: Driver, program: Program, with_forces: Program, model: Model, arguments: Mapping[str, Any], f_ext: Any
+) -> Fields:
+    """Evaluate a program by a driver, or with external forces ``f_ext`` (not None) the program that has them as an argument."""
+    if f_ext is None:
+        return driver(program, model, arguments)
+    return driver(with_forces, model, {**arguments, "f_ext": f_ext})
+
+
 def _symbol(arguments: Mapping[str, Any]) -> type | None:
     """Type of the symbols among arguments and the components of lists or tuples; None without symbols."""
     listed = (value if isinstance(value, (list, tuple)) else [value] for value in arguments.values())
