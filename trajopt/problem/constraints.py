@@ -15,7 +15,7 @@ bounds and once differentiable at them (Crocoddyl's ActivationModelQuadraticBarr
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -200,13 +200,8 @@ def softened(constraint: Constraint, weight: Values, width: float = 0.01, name: 
     e), (e + sqrt(e^2 + width^2)) / 2, for continuous second derivatives; in units of g, a run-time value. weight: a number, (nr,)
     or (N, nr). Raises ValueError for a width that is not positive.
     """
-    low, high = constraint.lower, constraint.upper
-    present = [np.isfinite(b).reshape(-1, b.shape[-1]).any(axis=0) for b in (low, high)]
-    finite = tuple(zip(present[0].tolist(), present[1].tolist(), strict=True))
-    residual = composed(constraint.residual, partial(residuals.rounded_excess, finite))
-    bounds = {"lower": np.maximum(low, -INFINITE), "upper": np.minimum(high, INFINITE)}
-    bounds["width"] = _positive(width, "width", constraint.name)
-    return CostTerm(name or constraint.name, residual, np.asarray(weight), {**constraint.parameters, **bounds})
+    more = {"width": _positive(width, "width", constraint.name)}
+    return _cost_of_excess(constraint, residuals.rounded_excess, weight, name, more)
 
 
 def state_bounds(
@@ -497,12 +492,20 @@ def quadratic_barrier(constraint: Constraint, weight: Values = 1.0, name: str | 
 
     It is zero within the bounds and once differentiable at them. weight: a number, (nr,) or (N, nr).
     """
+    return _cost_of_excess(constraint, residuals.excess, weight, name, {})
+
+
+def _cost_of_excess(
+    constraint: Constraint, excess: Callable[..., Any], weight: Values, name: str | None, more: Mapping[str, Array]
+) -> CostTerm:
+    """Cost term of the excess of a constraint's residual over its bounds. excess: function of the finite bounds of each row,
+    values and parameters. more: parameters besides the bounds.
+    """
     low, high = constraint.lower, constraint.upper
     present = [np.isfinite(b).reshape(-1, b.shape[-1]).any(axis=0).tolist() for b in (low, high)]
-    finite = tuple(zip(*present, strict=True))
+    residual = composed(constraint.residual, partial(excess, tuple(zip(*present, strict=True))))
     bounds = {"lower": np.maximum(low, -INFINITE), "upper": np.minimum(high, INFINITE)}
-    residual = composed(constraint.residual, partial(residuals.excess, finite))
-    return CostTerm(name or constraint.name, residual, np.asarray(weight), {**constraint.parameters, **bounds})
+    return CostTerm(name or constraint.name, residual, np.asarray(weight), {**constraint.parameters, **bounds, **more})
 
 
 def joint_limit_cost(

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from dynamics_backends import scalar as sm
+from dynamics_backends.chained_map import dot
 from dynamics_backends.manifold import Manifold, v_inverse_times
 from dynamics_backends.protocol import Map
 from dynamics_backends.rigid_body.algorithms import kinematics
@@ -69,8 +70,8 @@ def frame_placement(model: Model, frame: int, x: Rows, u: Rows, t: Scalar, p: Pa
     at, R = kinematics.frame_position(model, q, frame), kinematics.frame_rotation(model, q, frame)
     offset = [at[i] - p["position"][i] for i in range(3)]
     columns = [[goal[3 * i + j] for i in range(3)] for j in range(3)]  # columns of R_goal
-    linear = [_dot(columns[j], offset) for j in range(3)]
-    relative = [[_dot(columns[i], [R[k][j] for k in range(3)]) for j in range(3)] for i in range(3)]
+    linear = [dot(columns[j], offset) for j in range(3)]
+    relative = [[dot(columns[i], [R[k][j] for k in range(3)]) for j in range(3)] for i in range(3)]
     return [*linear, *kinematics.rotation_log(relative)]
 
 
@@ -84,10 +85,10 @@ def frame_axis(
     """
     q, across = x[: model.nq], p["across"]
     at, R = kinematics.frame_position(model, q, frame), kinematics.frame_rotation(model, q, frame)
-    turned = [_dot([R[i][j] for j in range(3)], list(axis)) for i in range(3)]
+    turned = [dot([R[i][j] for j in range(3)], list(axis)) for i in range(3)]
     return [
         *(at[i] - p["position"][i] for i in range(3)),
-        *(_dot([across[3 * k + i] for i in range(3)], turned) for k in range(2)),
+        *(dot([across[3 * k + i] for i in range(3)], turned) for k in range(2)),
     ]
 
 
@@ -208,9 +209,4 @@ def path_parameter(x: Rows, u: Rows, t: Scalar, p: Parameters) -> list[Scalar]:
 
 def _clearance(offset: list[Scalar], radius: Scalar) -> Scalar:
     """Clearance (|offset|^2 - radius^2) / (2 radius), smooth at the center, with slope one at the surface."""
-    return 0.5 * (_dot(offset, offset) / radius - radius)
-
-
-def _dot(a: list[Scalar], b: list[Scalar]) -> Scalar:
-    """Dot product of two vectors (3)."""
-    return a[0] * b[0] + a[1] * b[1] + a[2] * b[2]
+    return 0.5 * (dot(offset, offset) / radius - radius)

@@ -390,9 +390,8 @@ class _Writer:
         own = getattr(cls, "__structure__", None)
         if own is not None:
             return _item("object", *self._all(cls, own(value)))
-        if not cls.__flags__ & _HEAP_TYPE:
-            raise Unknown(f"an object of {cls.__module__}.{cls.__qualname__}, whose content is not accessible")
-        if _within(cls.__module__, LIBRARIES) and not _within(cls.__module__, ("dataclasses", "types", "typing")):
+        library = _within(cls.__module__, LIBRARIES) and not _within(cls.__module__, ("dataclasses", "types", "typing"))
+        if library or not cls.__flags__ & _HEAP_TYPE:
             raise Unknown(f"an object of {cls.__module__}.{cls.__qualname__}, whose content is not accessible")
         return _item("object", self.written(cls), self._state(value))
 

@@ -20,7 +20,7 @@ atomically. A read-only folder costs only time.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -178,7 +178,7 @@ def _cover(placed: PlacedShape, tolerance: float, max_pieces: int) -> list[Piece
     if isinstance(placed.shape, (Sphere, Capsule)):
         return [_whole(placed)]
     if max_pieces == 1:
-        return [_fitted(placed.link, _corners(placed.triangles()))]
+        return [_piece(placed.link, _corners(placed.triangles()), fit_capsule)]
     pieces = [_whole(placed)]
     while len(pieces) < max_pieces:
         worst = max(range(len(pieces)), key=lambda i: pieces[i].excess)
@@ -188,7 +188,7 @@ def _cover(placed: PlacedShape, tolerance: float, max_pieces: int) -> list[Piece
         if halves is None:
             break
         pieces[worst : worst + 1] = halves
-    return [_fitted(piece.link, piece.triangles) for piece in pieces]
+    return [_piece(piece.link, piece.triangles, fit_capsule) for piece in pieces]
 
 
 def _whole(placed: PlacedShape) -> Piece:
@@ -201,22 +201,15 @@ def _whole(placed: PlacedShape) -> Piece:
     return Piece(placed.link, triangles, FittedCapsule(ends[0], ends[1], shape.radius), 0.0)
 
 
-def _fitted(link: str, triangles: Array) -> Piece:
-    """Part of a link with a fitted capsule."""
-    points = distinct(triangles.reshape(-1, 3))[0]
-    capsule = fit_capsule(points)
-    return Piece(link, triangles, capsule, _excess(points, capsule))
-
-
 def _corners(surface: Triangles) -> Array:
     """Corners (m, 3, 3) of triangles."""
     return np.asarray(surface.vertices, float)[surface.faces]
 
 
-def _piece(link: str, triangles: Array) -> Piece:
-    """Part of a link with a rough capsule."""
+def _piece(link: str, triangles: Array, covering: Callable[[Array], FittedCapsule] = rough_capsule) -> Piece:
+    """Part of a link with a rough capsule, or that of another function ``covering`` of points (n, 3)."""
     points = distinct(triangles.reshape(-1, 3))[0]
-    capsule = rough_capsule(points)
+    capsule = covering(points)
     return Piece(link, triangles, capsule, _excess(points, capsule))
 
 

@@ -32,6 +32,7 @@ from functools import reduce
 from typing import NamedTuple
 
 from dynamics_backends import scalar as sm
+from dynamics_backends.chained_map import dot
 from dynamics_backends.rigid_body.spatial.spatial import Vec
 from dynamics_backends.scalar import Scalar
 
@@ -235,11 +236,6 @@ def ends(at_low: Scalar, at_high: Scalar, low: Scalar, high: Scalar, between: Sc
 def parts(v: Vec) -> list[Scalar]:
     """Components of a vector as a list."""
     return [v.x, v.y, v.z]
-
-
-def dot(a: Sequence[Scalar], b: Sequence[Scalar]) -> Scalar:
-    """Dot product of two vectors of three components."""
-    return a[0] * b[0] + a[1] * b[1] + a[2] * b[2]
 
 
 def _ramp(x: Scalar) -> Scalar:

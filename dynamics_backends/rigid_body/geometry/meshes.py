@@ -150,11 +150,8 @@ def _color(piece: Any) -> tuple[float, float, float, float] | None:
     """Main color (red, green, blue, opacity) of a piece, in [0, 1]; None if it defines none."""
     if not piece.visual.defined:
         return None
-    r, g, b, a = (
-        np.asarray(piece.visual.main_color, float) / 255.0
-        if hasattr(piece.visual, "main_color")
-        else np.asarray(piece.visual.material.main_color, float) / 255.0
-    ).tolist()
+    colored = piece.visual if hasattr(piece.visual, "main_color") else piece.visual.material
+    r, g, b, a = (np.asarray(colored.main_color, float) / 255.0).tolist()
     return r, g, b, a
 
 

@@ -149,15 +149,8 @@ def cores_of(shape: Shape) -> tuple[Core, ...]:
         case Cylinder():
             return (Core("cylinder", one, origin, (shape.radius, 0.5 * shape.length, 0.0), 0.0),)
         case HalfSpace():
-            return (
-                Core(
-                    "box",
-                    one,
-                    np.array([0.0, 0.0, -HALF_SPACE_SIZE]),
-                    (HALF_SPACE_SIZE, HALF_SPACE_SIZE, HALF_SPACE_SIZE),
-                    0.0,
-                ),
-            )
+            half = HALF_SPACE_SIZE
+            return (Core("box", one, np.array([0.0, 0.0, -half]), (half, half, half), 0.0),)
         case Mesh():
             hull = hull_of(shape.vertices, shape.faces, MESH_TOLERANCE)
             if hull is not None:

@@ -18,6 +18,7 @@ from typing import Any, Self
 import numpy as np
 
 from dynamics_backends import scalar as sm
+from dynamics_backends.chained_map import dot
 from dynamics_backends.names import unknown_name
 from dynamics_backends.protocol import IMPLICIT_STEP, Array, Contraction, Matrix, Partials
 from dynamics_backends.rigid_body.derivatives.fd_derivatives import ForwardDynamicsDerivatives
@@ -195,7 +196,7 @@ class ActuatedBody(MechanicalSystem):
         """
         slope, second = self._resistance(v)
         qv = d.qv if slope is None else [a + b * slope for a, b in zip(d.qv, d.qtau, strict=True)]
-        vv = d.vv if second is None else with_diagonal(d.vv, _times(d.dtau, lam) * second)
+        vv = d.vv if second is None else with_diagonal(d.vv, dot(lam, d.dtau) * second)
         qq = d.qq if self.pull is None else [a - 2.0 * b * self.pull for a, b in zip(d.qq, d.qtau, strict=True)]
         return self.second(u, qq, qv, vv, self.by_control(d.qtau))
 
@@ -207,11 +208,6 @@ class ActuatedBody(MechanicalSystem):
         slope = -self.coulomb * (1.0 - t * t) / self.friction_velocity
         second = 2.0 * self.coulomb * t * (1.0 - t * t) / self.friction_velocity**2
         return (slope if self.viscous is None else slope - self.viscous), second
-
-
-def _times(M: Matrix, weight: Rows) -> Rows:
-    """Product M weight (N,) of a symmetric M with at least one row."""
-    return sum((M[i] * weight[i] for i in range(1, len(M))), M[0] * weight[0])
 
 
 def with_diagonal(M: Matrix, diagonal: Any) -> list[Rows]:
