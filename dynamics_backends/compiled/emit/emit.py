@@ -7,7 +7,7 @@ values through a buffer, so that compile time grows linearly with the number of 
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dynamics_backends.trace import Operand, Operation, Trace
@@ -97,18 +97,17 @@ def constant(x: float) -> str:
 def chunked_function(name: str, t: Trace, inputs: Sequence[Argument], outputs: Sequence[str]) -> tuple[str, int]:
     """Straight-line code as ``name(inputs..., outputs..., V* w)``; returns the source and the length of the buffer w in vectors.
 
-    The code is cut into functions of CHUNK operations, which pass values through w. Outputs that are mostly zero are cleared first.
+    The code is cut into functions of CHUNK operations, which pass values through w. Outputs are cleared first.
     """
     chunks = _Chunks.of(t)
-    cleared = {o: len(operands) for o, operands in zip(outputs, t.outputs, strict=True) if _mostly_zero(operands)}
-    stores = _stores(chunks, outputs, t.outputs, cleared)
+    stores = _stores(chunks, outputs, t.outputs)
     arguments = [f"const {'V' if a.vector else 'double'}* restrict {a.name}" for a in inputs]
     arguments += [f"V* restrict {o}" for o in outputs] + ["V* restrict w"]
     head, body, source = ", ".join(arguments), _Body(inputs), []
     for c, local in enumerate(stores):
         text = "\n".join(_chunk_lines(chunks, c, local, body))
         source.append(f"NOINLINE void {name}_{c}({head})\n{{\n{text}\n}}\n")
-    zeros = [f"memset({o}, 0, sizeof(V) * {length});" for o, length in cleared.items()]
+    zeros = [f"memset({o}, 0, sizeof(V) * {len(x)});" for o, x in zip(outputs, t.outputs, strict=True)]
     names = ", ".join([*(a.name for a in inputs), *outputs, "w"])
     calls = "\n".join([*zeros, *(f"{name}_{c}({names});" for c in range(len(stores)))])
     source.append(f"static void {name}({head})\n{{\n{calls}\n}}\n")
@@ -141,17 +140,15 @@ Store = tuple[str, int, Operand]
 """Output, index of the entry, and its operand."""
 
 
-def _stores(
-    chunks: _Chunks, outputs: Sequence[str], values: Sequence[Sequence[Operand]], cleared: Container[str]
-) -> list[list[Store]]:
+def _stores(chunks: _Chunks, outputs: Sequence[str], values: Sequence[Sequence[Operand]]) -> list[list[Store]]:
     """Output entries that each function writes: those computed in it, and in the first one constants and inputs.
 
-    Structural zeros of cleared outputs are not written.
+    Structural zeros are not written.
     """
     stores: list[list[Store]] = [[] for _ in chunks.operations]
     for output, operands in zip(outputs, values, strict=True):
         for i, x in enumerate(operands):
-            if output not in cleared or not _is_zero(x):
+            if not (isinstance(x, float) and x == 0.0):
                 stores[chunks.home[x] if isinstance(x, int) else 0].append((output, i, x))
     return stores
 
@@ -175,16 +172,6 @@ def _chunk_lines(chunks: _Chunks, c: int, stores: Sequence[Store], body: _Body) 
     for op in local:  # other functions read the value from the buffer, as a vector
         body.is_vector[op.index] = op.index in slots or body.is_vector[op.index]
     return lines
-
-
-def _is_zero(x: Operand) -> bool:
-    """True for a structural zero, the constant 0.0."""
-    return isinstance(x, float) and x == 0.0
-
-
-def _mostly_zero(operands: Sequence[Operand]) -> bool:
-    """True if more than half of an output's entries are structural zeros; it is then cleared before the others are stored."""
-    return 2 * sum(map(_is_zero, operands)) > len(operands)
 
 
 def _buffer_slots(chunks: Sequence[Sequence[Operation]], home: dict[int, int]) -> tuple[dict[int, int], int]:
