@@ -316,19 +316,13 @@ class _Check(NamedTuple):
         own = parameters_at(values, slice(len(few.x)))
         probe = Probe.random(step, len(few.x), DIRECTIONS, self.rng)
 
-        def under(backend: DynamicsBackend) -> SampledSystem | ImpactStage:
-            """Time step with another backend of its system."""
-            if isinstance(dynamics, ImpactStage):
-                return dynamics.under(backend)
-            return SampledSystem(backend, dynamics.scheme, dynamics.substeps)
-
         def linearized(method: str) -> Jacobians:
             """Next states, A and B of the time step, with derivatives of the system by a method."""
-            return Jacobians(*under(self._backend(system, method)).linearize(at.x, at.u, at.t, at.dt, p))
+            return Jacobians(*dynamics.under(self._backend(system, method)).linearize(at.x, at.u, at.t, at.dt, p))
 
         def contracted(backend: Any) -> Hessians:
             """Second derivatives of lam' x_next by a backend, at the first points, with the multipliers of the probe."""
-            contraction = contraction_of(under(backend))
+            contraction = contraction_of(dynamics.under(backend))
             return contraction(few.x, few.u, few.t, few.dt, {k: own[k] for k in p}, probe.lam)
 
         methods = (self.extent.method,) if self.extent.part else self.extent.methods

@@ -149,7 +149,7 @@ class Scaling:
         """Return a scaled sampled system; u: factors of its controls."""
         scaled = ScaledMap(dynamics.system, self.states, u[: dynamics.nu], self.states)
         method = same_method(dynamics.backend, scaled) if dynamics.backend.name != "analytic" else scaled
-        return SampledSystem(method, dynamics.scheme, dynamics.substeps)
+        return dynamics.under(method)
 
     def _part(self, part: Any, factors: tuple[Array, ...], scaled: Callable[[], Any]) -> Any:
         """Return the scaled dynamics or residual of a part of the problem: that of an earlier solve, or a new one.

@@ -11,7 +11,6 @@ from typing import Any
 
 from dynamics_backends.protocol import DynamicsBackend, is_generic, unwrapped
 from dynamics_backends.registry import make_backend, source_of
-from trajopt.problem.impact_stage import ImpactStage
 from trajopt.problem.ocp import OCP, DiscreteMap, Phase
 from trajopt.step.sensitivities import SampledSystem
 
@@ -41,10 +40,7 @@ def _phase_with_backend(phase: Phase, i: int, choice: Mapping[str, Any]) -> Phas
         raise ValueError(
             f"the time steps of phase {i} ({type(dynamics).__name__}) are not a SampledSystem, so their backend cannot be replaced"
         )
-    backend = _other_backend(dynamics.sampling.backend, i, choice)
-    if isinstance(dynamics, ImpactStage):
-        return replace(phase, dynamics=dynamics.under(backend))
-    return replace(phase, dynamics=SampledSystem(backend, dynamics.scheme, dynamics.substeps))
+    return replace(phase, dynamics=dynamics.under(_other_backend(dynamics.sampling.backend, i, choice)))
 
 
 def _other_backend(backend: DynamicsBackend, i: int, choice: Mapping[str, Any]) -> DynamicsBackend:
@@ -92,5 +88,4 @@ def _on_library(dynamics: DiscreteMap) -> DiscreteMap:
     """
     if type(dynamics) is not SampledSystem or not is_generic(dynamics.backend.map):
         return dynamics
-    backend = make_backend(unwrapped(dynamics.backend.map), "central_difference", engine="compiled")
-    return SampledSystem(backend, dynamics.scheme, dynamics.substeps)
+    return dynamics.under(make_backend(unwrapped(dynamics.backend.map), "central_difference", engine="compiled"))

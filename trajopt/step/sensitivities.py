@@ -68,6 +68,10 @@ class SampledSystem:
         more = f", {self.substeps} substeps" if self.substeps > 1 else ""
         return f"{type(self).__name__}({self.backend!r}, {self.scheme!r}{more})"
 
+    def under(self, backend: DynamicsBackend) -> SampledSystem:
+        """Return time steps of the same scheme with another backend."""
+        return SampledSystem(backend, self.scheme, self.substeps)
+
     def step(self, x: Array, u: Array, t: Array | float, dt: Array | float, p: Parameters | None = None) -> Array:
         """Return x_next (N, nx) from x (N, nx), u (N, nu); t, dt: a number or (N,) [s]."""
         b = Batch.of(self.system, x, u, t, p)
