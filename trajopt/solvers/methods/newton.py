@@ -107,10 +107,19 @@ class Newton:
         self.began = start_of_solve()
 
     def solve(self, *, gains: bool = True) -> Solve:
-        """Iterate from the guess until a termination test holds, then request feedback gains if ``gains``; returns the result.
+        """Iterate from the guess until a termination test holds; return the result.
 
-        After a success with bounds, controls move onto their active bounds (:meth:`_put_on_bounds`); the result has the errors
-        before this move.
+        After that, requests feedback gains if ``gains`` and a point exists.
+        """
+        ended = self.ended((yield from self._iterate()))
+        if gains and self.begun:
+            yield ask.Gains(self.size.widest)
+        return ended
+
+    def _iterate(self) -> Generator[Request, Any, End]:
+        """Iterate from the guess until a termination test holds; return its reason.
+
+        After a success with bounds, controls move onto their active bounds (:meth:`_put_on_bounds`).
         """
         end = yield from self._start()
         while end is None:
@@ -129,10 +138,7 @@ class Newton:
                     end = self._judge(left, expected)
         if self.size.bounded and self._succeeds(end):
             yield from self._put_on_bounds()
-        ended = self.ended(end)
-        if gains and self.begun:
-            yield ask.Gains(self.size.widest)
-        return ended
+        return end
 
     def stopped(self, *, gains: bool = True) -> Solve:
         """Finish a solve interrupted by the caller: request gains at the current point if ``gains``, and return the result."""

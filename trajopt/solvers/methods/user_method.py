@@ -7,7 +7,7 @@ from math import inf, nan
 from typing import Any
 
 from trajopt.solvers.methods import requests as ask
-from trajopt.solvers.methods.method import SUCCESSES, End, Size, Solve
+from trajopt.solvers.methods.method import SUCCESSES, End, Size
 from trajopt.solvers.methods.newton import Found, Newton
 from trajopt.solvers.methods.requests import FRACTIONS, Direction, Point, Request
 from trajopt.solvers.options import MethodOptions
@@ -34,18 +34,7 @@ class UserMethod(Newton):
         self._available = set[int]()
         self._on_bounds = False
 
-    def solve(self, *, gains: bool = True) -> Solve:
-        """Forward the requests of the method until it returns an end or a limit is reached; return the result.
-
-        After that, requests gains if ``gains`` and a point exists.
-        """
-        end = yield from self._forward_requests()
-        ended = self.ended(end)
-        if gains and self.begun:
-            yield ask.Gains(self.size.widest)
-        return ended
-
-    def _forward_requests(self) -> OwnSolve:
+    def _iterate(self) -> OwnSolve:
         """Yield the method's requests and send it the answers; return its End, or that of a limit.
 
         Each Accept request is reported, if ``report`` is set. Raises TypeError if the method is not a generator, yields an object
