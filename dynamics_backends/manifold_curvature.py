@@ -35,6 +35,22 @@ def integrate_curvature(manifold: Manifold, delta: Array, lam: Array) -> tuple[A
     return ye, ee
 
 
+def integrate_hessian(manifold: Manifold, delta: Array, delta_w: Array, lam: Array) -> Array:
+    """Hessian (N, n, n) of lam' (x (+) delta) in w, which begins with the perturbation of x; zeros (1, 1, 1) on a vector space.
+
+    delta depends on w with the derivatives delta_w (N, ndx, n), without a curvature of its own. Other arguments as in
+    :func:`integrate_curvature`.
+    """
+    if manifold.is_flat:
+        return np.zeros((1, 1, 1))
+    ye, ee = integrate_curvature(manifold, delta, lam)
+    H = delta_w.transpose(0, 2, 1) @ ee @ delta_w
+    cross, n = ye @ delta_w, manifold.ndx
+    H[:, :n] += cross
+    H[:, :, :n] += cross.transpose(0, 2, 1)
+    return H
+
+
 def difference_curvature(manifold: Manifold, d: Array, lam: Array) -> Array:
     """Hessian (N, ndx, ndx) of e -> lam' ((x (+) e) (-) x0) for d = x (-) x0 (N, ndx), lam in the tangent space at x0."""
     return _evaluated(manifold, "difference_hessian", 1, d, lam)[0]

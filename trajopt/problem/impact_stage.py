@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from dynamics_backends.manifold_curvature import integrate_curvature
+from dynamics_backends.manifold_curvature import integrate_hessian
 from dynamics_backends.protocol import (
     Array,
     Batch,
@@ -103,11 +103,7 @@ class ImpactStage:
             jump, fx, fu = backend.jacobians(x, u, t, p)
             at_jump = (lam[:, None] @ self.manifold.d_integrate(jump)[1])[:, 0]
             xx, ux, uu = backend.hessian_contraction(x, u, t, p, at_jump)[1]
-            mixed, twice = integrate_curvature(self.manifold, jump, lam)
-            J = np.concatenate([fx, fu], axis=2)
-            H, cross = J.transpose(0, 2, 1) @ twice @ J, mixed @ J
-            H[:, :n] += cross
-            H[:, :, :n] += cross.transpose(0, 2, 1)
+            H = integrate_hessian(self.manifold, jump, np.concatenate([fx, fu], axis=2), lam)
             return Hessians(xx + H[:, :n, :n], ux + H[:, n:, :n], uu + H[:, n:, n:])
 
         return contracted

@@ -34,7 +34,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dynamics_backends.manifold import Manifold
-from dynamics_backends.manifold_curvature import d_dexp_inv, dexp_inv_curvature, integrate_curvature
+from dynamics_backends.manifold_curvature import d_dexp_inv, dexp_inv_curvature, integrate_hessian
 from dynamics_backends.protocol import (
     IMPLICIT_STEP,
     Array,
@@ -277,7 +277,7 @@ def _adjoint(J: Array, lam: Array) -> Array:
 
 def _substep_hessian(backend: SecondOrderBackend, manifold: Manifold, scheme: str, s: Substep, lam: Array) -> Array:
     """Hessian of lam' x_next of one substep in w = (dx, u) at its start, by a backward pass over its stages."""
-    H = _integrate_hessian(manifold, s.delta, s.delta_w, lam)
+    H = integrate_hessian(manifold, s.delta, s.delta_w, lam)
     at_delta, h = _delta_adjoint(manifold, s.delta, lam), s.h[:, None]
     if scheme == SEMI_IMPLICIT_EULER:
         nv = at_delta.shape[1] // 2
@@ -309,7 +309,7 @@ def _stage_hessian(
     at_k = adjoint if manifold.is_flat else _adjoint(manifold.d_difference(stage.delta)[1], adjoint)
     at_x = _adjoint(stage.fx, at_k)
     at_delta = _delta_adjoint(manifold, stage.delta, at_x)
-    H = _f_hessian(backend, stage, at_k) + _integrate_hessian(manifold, stage.delta, stage.delta_w, at_x)
+    H = _f_hessian(backend, stage, at_k) + integrate_hessian(manifold, stage.delta, stage.delta_w, at_x)
     if not manifold.is_flat:
         at_delta = at_delta + _adjoint(d_dexp_inv(manifold, stage.delta, stage.k), adjoint)
         H = H + _dexp_inv_hessian(manifold, stage, adjoint)
@@ -333,18 +333,6 @@ def _f_hessian(backend: SecondOrderBackend, stage: Stage, lam: Array) -> Array:
 def _delta_adjoint(manifold: Manifold, delta: Array, lam: Array) -> Array:
     """Adjoint of delta, E(delta)' lam, from the adjoint lam of x (+) delta."""
     return lam if manifold.is_flat else _adjoint(manifold.d_integrate(delta)[1], lam)
-
-
-def _integrate_hessian(manifold: Manifold, delta: Array, delta_w: Array, lam: Array) -> Array:
-    """Hessian of lam' (x (+) delta) in w, where x and delta depend on w; zeros (1, 1, 1) on a vector space."""
-    if manifold.is_flat:
-        return np.zeros((1, 1, 1))
-    ye, ee = integrate_curvature(manifold, delta, lam)
-    H = delta_w.transpose(0, 2, 1) @ ee @ delta_w
-    cross, n = ye @ delta_w, manifold.ndx
-    H[:, :n] += cross
-    H[:, :, :n] += cross.transpose(0, 2, 1)
-    return H
 
 
 def _dexp_inv_hessian(manifold: Manifold, stage: Stage, lam: Array) -> Array:
