@@ -41,7 +41,6 @@ class Map(Protocol):
 
     def __call__(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Rows:
         """Rows (n_out, N) of the map's value."""
-        ...
 
 
 @runtime_checkable
@@ -87,7 +86,6 @@ class HasRecursions(Protocol):
 
     def with_recursions(self, driver: Any) -> Map:
         """Copy of this map whose recursions are evaluated by a driver, when the map is traced as a whole."""
-        ...
 
 
 @runtime_checkable
@@ -104,7 +102,6 @@ class HasOutputs(Map, Protocol):
 
     def outputs(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> dict[str, Rows]:
         """Output rows (n, N) by name."""
-        ...
 
 
 @runtime_checkable
@@ -123,7 +120,6 @@ class HasWarnings(Protocol):
 
     def state_warnings(self, x: Array, p: Parameters) -> Iterator[str]:
         """Warnings about the state x (nx,), each with a remedy; p: name -> (n,)."""
-        ...
 
 
 @runtime_checkable
@@ -135,19 +131,15 @@ class HasConstraints(Protocol):
 
         p: name -> (n,).
         """
-        ...
 
     def speeds(self, x: Array, p: Parameters) -> dict[str, float]:
         """Largest velocities [m/s or rad/s] of the rows at a state x (nx,), by name of the constraint; p: name -> (n,)."""
-        ...
 
     def jacobian(self, x: Array, p: Parameters) -> Array:
         """Matrix (rows, nv) of the constraints on the velocities at a state x (nx,), zero if inactive; p: name -> (n,)."""
-        ...
 
     def redundant_rows(self, x: Array, p: Parameters) -> list[str]:
         """Names of rows that follow from others at a state x (nx,), unless damping lets them yield; p: name -> (n,)."""
-        ...
 
 
 IMPLICIT_STEP = "implicit step"
@@ -172,7 +164,6 @@ class DampsImplicitly(Protocol):
 
         offset: True if its last controls are the velocity offsets e, False for e = 0.
         """
-        ...
 
 
 @runtime_checkable
@@ -200,7 +191,6 @@ class MeetsInSteps(Protocol):
 
         p: parameters of this system, of which those of the returned system are a changed copy or p itself.
         """
-        ...
 
 
 @runtime_checkable
@@ -257,7 +247,6 @@ class HasPartials(Protocol):
 
     def partials(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Partials:
         """Value and partial derivatives, see :class:`Partials`."""
-        ...
 
 
 @runtime_checkable
@@ -266,7 +255,6 @@ class HasContraction(Protocol):
 
     def contracted(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows], lam: Rows) -> tuple[Partials, Contraction]:
         """First derivatives, and the second derivatives of lam' f for lam (n_out, N)."""
-        ...
 
 
 @runtime_checkable
@@ -278,7 +266,6 @@ class HasSecondDerivatives(Protocol):
 
     def second_derivatives(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows], lam: Rows) -> Contraction:
         """Second derivatives of lam' f for lam (n_out, N)."""
-        ...
 
 
 class Jacobians(NamedTuple):
@@ -313,11 +300,9 @@ class DynamicsBackend(Protocol):
 
     def f(self, x: Array, u: Array, t: Array | float = 0.0, p: Parameters | None = None) -> Array:
         """Value (N, n_out) of the map."""
-        ...
 
     def jacobians(self, x: Array, u: Array, t: Array | float = 0.0, p: Parameters | None = None) -> Jacobians:
         """Value (N, n_out) and partial derivatives fx (N, n_out, ndx), fu (N, n_out, nu)."""
-        ...
 
 
 @runtime_checkable
@@ -331,7 +316,6 @@ class SecondOrderBackend(Protocol):
 
         lam: (N, n_out). Other arguments are those of :class:`DynamicsBackend`.
         """
-        ...
 
 
 @runtime_checkable
@@ -340,7 +324,6 @@ class HoldsBackend(Protocol):
 
     def of_stages(self, stages: Callable[[DynamicsBackend], DynamicsBackend]) -> DynamicsBackend:
         """Copy of this backend with the inner backend replaced by ``stages(inner)``."""
-        ...
 
 
 class FunctionMap:

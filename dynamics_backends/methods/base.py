@@ -20,11 +20,9 @@ class Compiled(Protocol):
 
     def jacobians(self, method: Method, b: Batch) -> Jacobians | None:
         """Value and first derivatives by a method; None if compiled code cannot evaluate them."""
-        ...
 
     def contraction(self, method: Method, b: Batch, lam: Array) -> tuple[Jacobians, Hessians] | None:
         """First derivatives, and the second derivatives of lam' f for lam (N, n_out); None as above."""
-        ...
 
 
 class Method:

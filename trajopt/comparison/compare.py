@@ -419,7 +419,6 @@ class Comparable(Protocol):
         guess: Guess | None,
     ) -> Sequence[Variant]:
         """Return the combinations to run, for the arguments of :func:`compare`."""
-        ...
 
 
 def compare(

@@ -85,17 +85,14 @@ class DiscreteMap(Protocol):
     @property
     def contract(self) -> StepContraction | None:
         """Function for contracted second derivatives of a step, see :data:`StepContraction`; None if there are none."""
-        ...
 
     def step(self, x: Array, u: Array, t: Array | float, dt: Array | float, p: Parameters | None = None) -> Array:
         """Return the next states x_next = F(x, u, t, dt, p), (N, nx)."""
-        ...
 
     def linearize(
         self, x: Array, u: Array, t: Array | float, dt: Array | float, p: Parameters | None = None
     ) -> LinearizedStep:
         """Return x_next (N, nx) with A = d x_next / dx (N, ndx, ndx), B = d x_next / du (N, ndx, nu), both in tangent spaces."""
-        ...
 
 
 @dataclass(frozen=True, eq=False)

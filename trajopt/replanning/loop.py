@@ -29,11 +29,9 @@ class Plant(Protocol):
 
     def state(self) -> Array:
         """True state (nx,), in the conventions of the problem."""
-        ...
 
     def step(self, u: Array, dt: float) -> None:
         """Advance by dt [s] under the constant control u (nu,)."""
-        ...
 
 
 class Now(NamedTuple):

@@ -40,7 +40,6 @@ class Estimator(Protocol):
 
         truth: true state (nx,) at t.
         """
-        ...
 
 
 class Sensor:

@@ -237,7 +237,6 @@ class Horizon(Protocol):
 
     def __call__(self, t: float) -> OCP | None:
         """Problem whose first knot is at t [s]; None after the end."""
-        ...
 
 
 @runtime_checkable
@@ -246,7 +245,6 @@ class Following(Horizon, Protocol):
 
     def observe(self, t: float, x: Array) -> None:
         """Receive the estimated state x (nx,) at t [s]."""
-        ...
 
 
 @dataclass(frozen=True)

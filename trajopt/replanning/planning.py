@@ -40,11 +40,9 @@ class Planner(Protocol):
 
         ocp: problem, whose x0 is the first state of the guess. warm: the last plan, shifted to the start of the problem.
         """
-        ...
 
     def respond(self, x0: Array) -> Solution:
         """Return the solution of the prepared problem from the state x0 (nx,)."""
-        ...
 
 
 class _Job(NamedTuple):

@@ -96,19 +96,15 @@ class Worker(Protocol):
         ``prepare`` is called with the response, or with None after an error. EXPECTED_ERRORS of ``respond`` become the answer,
         those of ``prepare`` are ignored.
         """
-        ...
 
     def poll(self, tick: int) -> Answer | None:
         """Return the answer of a job at the first call after it is available; otherwise None."""
-        ...
 
     def idle(self, tick: int) -> bool:
         """True if a job can be started: the last answer has been fetched, and its preparation is done."""
-        ...
 
     def spells(self) -> list[Spell]:
         """Time spans of the jobs so far, or of the latest ones."""
-        ...
 
 
 EXPECTED_ERRORS = (ArithmeticError, ValueError, RuntimeError)
@@ -263,7 +259,6 @@ class Clock(Protocol):
 
     def wait_until(self, t: float) -> float:
         """Wait until t [s]; returns the delay [s] if that time has already passed, else 0. The time of the first call is its t."""
-        ...
 
 
 class SimulatedClock:

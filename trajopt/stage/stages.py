@@ -151,18 +151,15 @@ class Stages(Protocol):
     @property
     def compiled(self) -> bool:
         """True if the time steps are evaluated by compiled code."""
-        ...
 
     def values(self, at: Knots) -> StageValues:
         """Return next states, defects, costs and constraints at the knots."""
-        ...
 
     def first(self, at: Knots, *, quadratic: bool = True, out: StageDerivatives | None = None) -> StageDerivatives:
         """Return values and first derivatives of defects, costs and constraints.
 
         quadratic: compute Q, S and R of the cost too. out: contiguous output arrays.
         """
-        ...
 
     def second(
         self, at: Knots, sigma: float, lam: Array | None = None, y: Array | None = None, out: Hessians | None = None
@@ -172,19 +169,15 @@ class Stages(Protocol):
         lam (K, n): in the tangent spaces at the nodes; y (K, ng); None omits a part. out: contiguous output arrays. Raises
         TypeError for a time step without second derivatives.
         """
-        ...
 
     def rollout(self, trials: Trials) -> Array:
         """Write X, U and D of ``trials`` over these knots, for all step lengths; returns the costs of these knots (L,)."""
-        ...
 
     def finer(self, pieces: int) -> Stages:
         """Return a copy whose time steps, of a SampledSystem, have ``pieces`` times as many substeps; for rollouts."""
-        ...
 
     def shortened(self, share: float) -> Stages:
         """Return a copy with the time steps multiplied by ``share`` in [0, 1], for values and first derivatives."""
-        ...
 
 
 def workspace_for(K: int, sizes: tuple[int, int, int, int, int], quadratic: bool = True) -> StageDerivatives:

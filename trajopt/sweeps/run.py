@@ -58,7 +58,6 @@ class InProcess:
 
     def close(self) -> None:
         """Do nothing."""
-        pass
 
 
 class StudyProcesses(Processes):

@@ -86,15 +86,12 @@ class Side(Protocol):
 
         acc: field of the bodies' accelerations, in which the base accelerates by -gravity; adding ``gravity`` removes that.
         """
-        ...
 
     def add_force_slopes(self, tau_q: Entries, force: Rows) -> None:
         """Add d (J' force)_i / d q_j at a fixed force to tau_q[i][j]."""
-        ...
 
     def slopes(self, fields: Mapping[str, Any], kd: float, kp: float) -> Slopes:
         """Derivatives in q and v of the rows at fixed joint accelerations, with kp times the error except for frames."""
-        ...
 
     def add_second(
         self, to: Second, fields: Mapping[str, Any], force: Rows, nu: Rows, gains: tuple[float, float], first_row: int
@@ -105,7 +102,6 @@ class Side(Protocol):
         force, nu: constraint forces and multipliers of the rows; mu enters by the fields w and chi. gains: (kp, kd); first_row:
         index of the constraint's first row in q_force.
         """
-        ...
 
 
 class PointSide:

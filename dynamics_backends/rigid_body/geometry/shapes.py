@@ -35,7 +35,6 @@ class Shape(Protocol):
 
     def triangles(self) -> Triangles:
         """The surface, or an approximation or a part of it, in the shape's frame."""
-        ...
 
 
 @dataclass(frozen=True)

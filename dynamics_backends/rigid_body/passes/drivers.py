@@ -46,7 +46,6 @@ class Driver(Protocol):
 
     def __call__(self, program: Program, model: Model, arguments: Mapping[str, Any]) -> Fields:
         """Fields by name, at least the outputs of the program, from its arguments and the model's constants."""
-        ...
 
 
 @dataclass(frozen=True, eq=False)

@@ -111,7 +111,6 @@ class ContactLaw(Protocol):
 
     def force(self, g: Scalar, n: Vec, w: Vec, p: Mapping[str, Rows]) -> Vec:
         """Force [N] on a point at the gap g [m] with the velocity w [m/s], where the ground has the normal n."""
-        ...
 
     def slopes(self, g: Scalar, n: Vec, w: Vec, p: Mapping[str, Rows]) -> Derivatives:
         """First derivatives of the force in (g, n, w), without the force itself."""
@@ -133,7 +132,6 @@ class StepLaw(Protocol):
 
     def force(self, g: Scalar, n: Vec, w: Vec, p: Mapping[str, Rows]) -> Vec:
         """Force [N] on a point during the step, from its gap and normal n at the start and its velocity w at the end."""
-        ...
 
     def force_and_slopes(self, g: Scalar, n: Vec, w: Vec, p: Mapping[str, Rows]) -> tuple[Vec, Derivatives]:
         """Force and its first derivatives in (g, n, w)."""
@@ -143,7 +141,6 @@ class StepLaw(Protocol):
         """Law and parameters whose force in steps shorter by ``time`` [s] is that of this law with p at the same gap, normal and
         velocity.
         """
-        ...
 
     def second_derivatives(
         self, g: Scalar, n: Vec, w: Vec, s: Vec, p: Mapping[str, Rows]

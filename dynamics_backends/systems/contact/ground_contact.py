@@ -77,7 +77,6 @@ class Ground(Protocol):
 
     def surface(self, p: Vec, parameters: Mapping[str, Rows]) -> Surface:
         """Gap, its gradient, normal and curvature of the ground at the world position p [m]; parameters: run-time parameters."""
-        ...
 
 
 def _finite_height(height: Any) -> float:

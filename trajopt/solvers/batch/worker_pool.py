@@ -29,22 +29,18 @@ class Pool(Protocol):
     @property
     def max_jobs(self) -> int:
         """Maximum number of unfinished jobs."""
-        ...
 
     def submit(self, job: Callable[..., Any], *arguments: Any) -> Future:
         """Start a job, a function and its arguments, and return its future."""
-        ...
 
     def died(self, error: BaseException | None) -> bool:
         """True if a job failed because a worker was killed; the pool is usable again afterwards.
 
         error: exception of the job, None for a job that did not fail (False).
         """
-        ...
 
     def close(self) -> None:
         """Stop the workers, or disconnect from them, even while they work."""
-        ...
 
 
 class Processes(ABC):

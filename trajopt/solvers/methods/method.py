@@ -85,19 +85,15 @@ class Method(Protocol):
 
     def solve(self, *, gains: bool = True) -> Solve:
         """Iterate from the guess until a termination test holds; gains: True to compute feedback gains of the solution."""
-        ...
 
     def stopped(self, *, gains: bool = True) -> Solve:
         """Finish a solve interrupted by the caller: yield the last requests, among them that for gains if ``gains``.
 
         Return the result, with the reason INTERRUPTED.
         """
-        ...
 
     def ended(self, end: End) -> Ended:
         """Return the result: the given reason, with iterations and errors of the current point."""
-        ...
 
     def report_end(self) -> None:
         """Report the final point as a record without a step; a method that has reported it already may do nothing."""
-        ...

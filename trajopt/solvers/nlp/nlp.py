@@ -47,7 +47,6 @@ class Program(Protocol):
 
     def evaluate(self, w: Array) -> tuple[float, Array]:
         """Return f and g (m,) at w (n,)."""
-        ...
 
 
 class NLP(Program, Protocol):
@@ -60,15 +59,12 @@ class NLP(Program, Protocol):
 
     def differentiate(self, w: Array) -> tuple[Array, Jacobian]:
         """Return the gradient of f (n,) and the Jacobian of g (m, n) with a fixed pattern, as csc matrix or by stages."""
-        ...
 
     def hessian(self, w: Array, sigma: float, multipliers: Array) -> Hessian:
         """Return the full symmetric Hessian (n, n) of sigma f + multipliers' g, with a fixed pattern."""
-        ...
 
     def recentered(self, w: Array) -> tuple[NLP, Array]:
         """Return the program with charts about w, and w in its coordinates; on a vector space the program itself and w."""
-        ...
 
 
 class Patterned(NLP, Protocol):
@@ -76,7 +72,6 @@ class Patterned(NLP, Protocol):
 
     def patterns(self) -> tuple[Pattern, Pattern]:
         """Return the patterns of the Jacobian (m, n) and of the full Hessian (n, n)."""
-        ...
 
 
 def require_shapes(nlp: Program, **values: Any) -> None:

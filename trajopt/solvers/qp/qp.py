@@ -115,11 +115,9 @@ class QPSolver(Protocol):
 
     def solve(self, qp: QP, start: QPSolution | None = None) -> QPSolution:
         """Return the solution of a convex QP, with its status; start: a guess with multipliers, which a solver may ignore."""
-        ...
 
     def is_convex(self, qp: QP) -> bool:
         """True if H is convex enough for this solver: on the whole space, or on the null space of the equalities."""
-        ...
 
 
 class QPResidual(NamedTuple):

@@ -74,7 +74,6 @@ class Model(Protocol):
 
     def problem(self, at: Iterate, damping: Damping, definite: bool = False) -> Problem:
         """Return the LQ problem about an iterate; definite: True to make Quu positive definite, if the model modifies it."""
-        ...
 
 
 def expanded(at: Iterate, evaluator: StageEvaluator) -> LQProblem:
