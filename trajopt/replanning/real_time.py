@@ -95,8 +95,7 @@ class RealTimePlanner(ABC):
         try:
             running.send(x0)
         except StopIteration as ended:
-            solution: Solution = ended.value
-            return solution
+            return ended.value
         raise TypeError(f"solve() of {type(self).__name__} yielded twice; it must yield once, for the state")
 
 

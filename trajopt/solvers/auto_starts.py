@@ -307,5 +307,4 @@ def _in_turn(
         return solve(attempt, own, limited, callback, kkt_tolerance)
 
     plan = attempts(ocp, relaxed=not near)
-    found: Solution = run_alone(in_turn(plan, lambda: ocp, warm.guess, options), answer)
-    return found
+    return run_alone(in_turn(plan, lambda: ocp, warm.guess, options), answer)

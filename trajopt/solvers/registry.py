@@ -170,8 +170,7 @@ def _solve_attempt(
     if kkt_tolerance is not None:  # that of the direct methods is called gradient_tolerance
         key = "kkt_tolerance" if isinstance(chosen, SLQOptions) else "gradient_tolerance"
         chosen = replace(chosen, **{key: kkt_tolerance})
-    found: Solution = SOLVERS[attempt.solver][0](attempt.ocp, warm, chosen, callback)
-    return found
+    return SOLVERS[attempt.solver][0](attempt.ocp, warm, chosen, callback)
 
 
 def attempt_options(attempt: Attempt, options: AutoOptions) -> Any:

@@ -68,8 +68,7 @@ def solve_twice(
     """
     report = None if callback is None else Continued(callback)
     method = with_nonlinear_gaps(options, options.max_iterations)
-    found: Solution = run_alone(method, lambda request: run(request.limited, report))
-    return found
+    return run_alone(method, lambda request: run(request.limited, report))
 
 
 def slq(

@@ -92,8 +92,7 @@ def _new_centers(triangles: Array, known: Array, points: Array) -> Array:
     """The centers (k, 3) of triangles that are not in ``known``; both (m, 3): indices of corners in points (n, 3)."""
     n = len(points)
     one, other = (np.sort(t, axis=1).astype(np.int64) @ [n * n, n, 1] for t in (triangles, known))
-    middles: Array = points[triangles[~np.isin(one, other)]].mean(axis=1)
-    return middles
+    return points[triangles[~np.isin(one, other)]].mean(axis=1)
 
 
 def hull_of(vertices: Array, faces: Array, tolerance: float) -> Hull | None:

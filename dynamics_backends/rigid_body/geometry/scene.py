@@ -199,10 +199,7 @@ def shape_from_data(data: Mapping[str, Any]) -> Shape:
         return Mesh(vertices, faces)
     if name not in _PRIMITIVES:
         raise ValueError(f"{name!r} is not a shape; known shapes: {', '.join(_PRIMITIVES)}, mesh")
-    shape: Shape = _PRIMITIVES[name](
-        **{key: tuple(v) if isinstance(v, list) else float(v) for key, v in values.items()}
-    )
-    return shape
+    return _PRIMITIVES[name](**{key: tuple(v) if isinstance(v, list) else float(v) for key, v in values.items()})
 
 
 def body_to_data(body: Body) -> dict[str, Any]:

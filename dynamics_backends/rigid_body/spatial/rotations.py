@@ -131,8 +131,7 @@ def quaternion_matrices(quaternion: np.ndarray, what: str) -> np.ndarray:
         raise ValueError(
             f"{what} is {quaternion.tolist()}: a quaternion x, y, z, w of norm {worst:.4g}; divide it by its norm"
         )
-    R: np.ndarray = np.moveaxis(unit_quaternion_matrix(np.moveaxis(quaternion / norm, -1, 0)), (0, 1), (-2, -1))
-    return R
+    return np.moveaxis(unit_quaternion_matrix(np.moveaxis(quaternion / norm, -1, 0)), (0, 1), (-2, -1))
 
 
 def unit_quaternion_matrix(quaternion) -> np.ndarray:

@@ -212,13 +212,11 @@ def _has_work() -> bool:
 
 def _solved(rows: range) -> Solution | Status:
     """Solve the problem of one row in a worker process, until the stop event is set; return an error status after an exception."""
-    found: Solution | Status = _work["work"].tried(rows[0], _work["stop"].is_set)
-    return found
+    return _work["work"].tried(rows[0], _work["stop"].is_set)
 
 
 def _dumps(work: Work) -> bytes:
     """Pickle the work; with loky by cloudpickle, which also pickles functions and classes of scripts."""
     if worker_pool.loky is None:
         return pickle.dumps(work)
-    sent: bytes = importlib.import_module("cloudpickle").dumps(work)
-    return sent
+    return importlib.import_module("cloudpickle").dumps(work)

@@ -177,8 +177,7 @@ class SlotBatch(ABC):
 
     def _solve(self, method: Any) -> Solve:
         """Return the generator of a solve by a method, with feedback gains if the batch returns them."""
-        solve: Solve = method.solve(gains=self.K is not None)
-        return solve
+        return method.solve(gains=self.K is not None)
 
     def _run_slot(self, slot: Any, stop: Array) -> None:
         """Solve problems one after the other in a slot until none remains or the batch is stopped; store results and exceptions."""

@@ -79,8 +79,7 @@ def solve_twice(run: Run, ocp: OCP, guess: Guess, options: Options, callback: Ca
         rollout = rollout_of(ocp, found.us) if left > options.constraint_tolerance else None
         return None if rollout is None else Second(options, f"Defects of {left:.3g} were left.", LAST, rollout)
 
-    found: Solution = run_alone(started_twice(options, options.max_iterations, second), answer)
-    return found
+    return run_alone(started_twice(options, options.max_iterations, second), answer)
 
 
 def rollout_of(ocp: OCP, us: Array) -> Guess | None:
