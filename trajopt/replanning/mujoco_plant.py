@@ -21,6 +21,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from typing import Any
+from xml.etree import ElementTree
 
 import numpy as np
 
@@ -51,8 +52,6 @@ def mujoco_urdf(source: str | os.PathLike[str], floating: bool, *, inertial: boo
     floating: add a link above the root link with a floating joint between them, unless the only joint below the root link is
     floating. inertial: keep masses and inertias. Raises URDFError for a file that cannot be read.
     """
-    from xml.etree.ElementTree import SubElement, tostring
-
     root = _for_mujoco(read_xml(source))
     for link in root.findall("link") if not inertial else ():
         for element in link.findall("inertial"):
@@ -63,18 +62,18 @@ def mujoco_urdf(source: str | os.PathLike[str], floating: bool, *, inertial: boo
         base = next(link.get("name") for link in root.findall("link") if link.get("name") not in children)
         if [joint.get("type") for joint in joints if joint.find("parent").get("link") == base] != ["floating"]:
             name = root_joint([joint.get("name") for joint in joints])
-            SubElement(root, "link", name=WORLD)
-            joint = SubElement(root, "joint", name=name, type="floating")
-            SubElement(joint, "parent", link=WORLD)
-            SubElement(joint, "child", link=base)
-    return tostring(root, encoding="unicode")
+            ElementTree.SubElement(root, "link", name=WORLD)
+            joint = ElementTree.SubElement(root, "joint", name=name, type="floating")
+            ElementTree.SubElement(joint, "parent", link=WORLD)
+            ElementTree.SubElement(joint, "child", link=base)
+    return ElementTree.tostring(root, encoding="unicode")
 
 
 def _for_mujoco(element: Element) -> Any:
     """Copy of an element (xml.etree) with its PARTS. Missing products of inertia are 0, quaternions (URDF 1.1) become angles."""
-    from xml.etree.ElementTree import Element as Copy
-
-    copied = Copy(element.tag, {key: value for key, value in element.attributes.items() if "{" not in key})
+    copied = ElementTree.Element(
+        element.tag, {key: value for key, value in element.attributes.items() if "{" not in key}
+    )
     if element.tag == "inertia":
         copied.attrib = {"ixy": "0", "ixz": "0", "iyz": "0"} | copied.attrib
     if quaternion := copied.attrib.pop("quat_xyzw", "") if element.tag == "origin" else "":

@@ -56,7 +56,7 @@ from trajopt.solvers.time_limits import enough_time, interrupting, start_of_solv
 from trajopt.stage.evaluation import StageEvaluator
 from trajopt.stage.not_compiled import gathered
 from trajopt.stage.solver_cache import SolverCache, borrowed
-from trajopt.step.other_backend import BackendChoice, with_backend
+from trajopt.step.other_backend import BackendChoice, on_library, with_backend
 from trajopt.step.sensitivities import missing_curvature
 from trajopt.validation.between_knots import BetweenKnots, between_knots, may_be_violated
 from trajopt.validation.evaluation_warnings import explained
@@ -748,7 +748,6 @@ def _evaluators(ocp: OCP, options: Any) -> Iterator[tuple[OCP, Callable[..., Sta
     unless ``with_costs``.
     """
     from trajopt.stage.evaluators import cached_evaluator
-    from trajopt.step.other_backend import on_library
 
     shooting = isinstance(options, SLQOptions)
     kind = options.hessian if shooting and not isinstance(options, DDPOptions) else "gauss_newton"

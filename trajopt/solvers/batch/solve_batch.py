@@ -26,7 +26,7 @@ from trajopt.solvers.batch.validation import invalid_problems, require_structure
 from trajopt.solvers.goal_tolerance import last_iterate, merged, relaxed_problem
 from trajopt.solvers.options import AutoOptions, MethodOptions, SLQOptions, scaled_kkt_tolerance
 from trajopt.solvers.problem_batch import Batch
-from trajopt.solvers.registry import SOLVERS, attempt_options, chosen_options
+from trajopt.solvers.registry import SOLVERS, attempt_options, chosen_options, require_open
 from trajopt.solvers.scaling import SCALED, Scaling, scaling_of
 from trajopt.solvers.solve import checked_motion
 from trajopt.solvers.success import with_descent, with_end_held
@@ -290,8 +290,6 @@ def _solved(
             in_processes(batch, guess, options, solver, **common, on_finished=on_finished) if found is None else found
         )
     if isinstance(options, MethodOptions):
-        from trajopt.solvers.registry import require_open
-
         require_open(batch[0], solver)
         common["threads"] = threads if _fits(batch[0], options) else 1
     if not _fits(batch[0], options):
