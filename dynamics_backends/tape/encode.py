@@ -580,9 +580,7 @@ class _Writer:
             part.arguments = {j: register(v) for j, v in inputs.items()}
         for i, one in enumerate(self.instructions):
             read = [place[v] for v in one.read]
-            for v in set(one.read):
-                if last[v] == i:
-                    free.append(place[v])
+            free += [place[v] for v in set(one.read) if last[v] == i]
             written = [register(v) for v in one.written]
             free += [place[v] for v in one.written if v not in last]
             _write_code(part, one, written, read)

@@ -78,11 +78,8 @@ class Motion:
     def points(self) -> Array:
         """Return positions (k, 3) [m] in the world of the origins of all bodies and of all movable frames, at all times."""
         poses = self.poses()
-        found = [poses.p.reshape(-1, 3)]
-        for frame in self.model.frames:
-            if frame.body >= 0:
-                found.append(poses.p[:, frame.body] + poses.R[:, frame.body] @ frame.p)
-        return np.concatenate(found)
+        frames = [poses.p[:, f.body] + poses.R[:, f.body] @ f.p for f in self.model.frames if f.body >= 0]
+        return np.concatenate([poses.p.reshape(-1, 3), *frames])
 
     def paths(self) -> dict[str, Array]:
         """Return the paths to draw, positions (M, 3) [m] by name: center of mass of a robot with floating base, and tracked frames.

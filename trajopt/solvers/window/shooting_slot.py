@@ -181,19 +181,17 @@ class ShootingSlot(ArraySlot):
     def _take_stages(self) -> None:
         """Write the functions, data and workspaces of the phases and of the final knot to the struct."""
         evaluator, d = self._evaluator, self.data
-        *stages, end = evaluator.stages
+        *stages, end = cast(Any, evaluator.stages)
         made = list[Any]()
-        for stage, knots, read in zip(stages, evaluator.slices, evaluator.controls_read, strict=False):
-            own: Any = stage
+        for own, knots, read in zip(stages, evaluator.slices, evaluator.controls_read, strict=False):
             functions = code_of(own.library.first), code_of(own.library.rollout)
             data, workspace = ctypes.addressof(own.data), self._workspace(own.library.workspaces)
             made.append(PhaseData(knots.start, knots.stop, read, *functions, data, workspace))
-        last: Any = end
         phases = (PhaseData * len(made))(*made)
-        self._alive += [phases, last]
+        self._alive += [phases, end]
         d.count, d.phases = len(phases), ctypes.addressof(phases)
-        d.end_expand, d.end_values = code_of(last.library.end_first), code_of(last.library.end_values)
-        d.end_end, d.end_workspace = ctypes.addressof(last.data), self._workspace(last.library.workspaces)
+        d.end_expand, d.end_values = code_of(end.library.end_first), code_of(end.library.end_values)
+        d.end_end, d.end_workspace = ctypes.addressof(end.data), self._workspace(end.library.workspaces)
 
     def _trials_together(self, parts: int) -> tuple[int, int]:
         """Return the step lengths that are rolled out together, and those that take no longer than one.
