@@ -59,22 +59,16 @@ knot, piece and core are indices of the configuration, the capsule and the core;
 
 
 class _ObstacleCores(NamedTuple):
-    """Cores that capsules avoid. carriers (O,): bodies of the robot, WORLD for the scene and the ground; R (M, O, 3, 3) and
-    p (M, O, 3) [m]: poses in the world; local_R, local_p: poses in the carrier, of the same shapes; size (O, 3), radius (O,) [m];
-    kind (O,): index into KINDS; hull (O,): body of the scene whose hull has the core as a face, or -1.
+    """Cores that capsules avoid. carriers (O,): bodies of the robot, WORLD for the scene and the ground; local_R (M, O, 3, 3) and
+    local_p (M, O, 3) [m]: poses in the carrier.
 
     Before configurations and times are known, all poses are those in the carrier, without the axis M.
     """
 
+    cores: Cores
     carriers: Array
-    R: Array
-    p: Array
     local_R: Array
     local_p: Array
-    size: Array
-    radius: Array
-    kind: Array
-    hull: Array
 
 
 @dataclass(frozen=True, eq=False)
@@ -159,9 +153,8 @@ class CollisionPairs:
 
     def _coarse_gaps(self, poses: Poses, times: Array) -> Array:
         """Return gaps (M, C, O) [m] as :meth:`coarse_gaps`, at given poses of the robot's bodies."""
-        coarse, scene = self.robot.coarse, self._scene_at(times)
-        cores = Cores(scene.R, scene.p, scene.size, scene.radius, scene.kind, scene.hull)
-        counts = np.ones((len(coarse.radii), len(scene.radius)), dtype=bool)
+        coarse, cores = self.robot.coarse, self._scene_at(times).cores
+        counts = np.ones((len(coarse.radii), len(cores.radius)), dtype=bool)
         return capsule_gaps(*coarse.ends(poses), coarse.radii, cores, counts, self.reach)
 
     @staticmethod
@@ -202,9 +195,9 @@ class CollisionPairs:
                 less[n] = relief(int(k[n]), int(i[n]), int(o[n]), float(found[n]))
         A, B, radii = (np.concatenate([getattr(r, key) for r in (robot, robot.coarse)]) for key in ("a", "b", "radii"))
         pairs, lower = np.tile(_FAR, (M, len(slots), 1)), np.full((M, len(slots)), -np.inf)
-        lower[k, slot] = radii[i] + others.radius[o] + margin[k] - less
+        lower[k, slot] = radii[i] + others.cores.radius[o] + margin[k] - less
         turned = others.local_R[k, o].reshape(-1, 9)
-        numbers = [A[i], B[i], turned, others.local_p[k, o], others.size[o]]
+        numbers = [A[i], B[i], turned, others.local_p[k, o], others.cores.size[o]]
         pairs[k, slot] = np.concatenate(numbers, axis=1)
         return SelectedPairs(pairs.reshape(M, -1), lower, FilledSlots(k, slot, i, o, found))
 
@@ -220,7 +213,7 @@ class CollisionPairs:
         P, found = nearest.shape[1], []
         for (link, base, kind), slot_numbers in _grouped(slots).items():
             pieces = np.flatnonzero(self.robot.bodies == link)
-            cores = np.flatnonzero((others.carriers == base) & (others.kind == KINDS.index(kind)))
+            cores = np.flatnonzero((others.carriers == base) & (others.cores.kind == KINDS.index(kind)))
             if not len(pieces) or not len(cores):
                 continue
             held, number = (coarse, self.links.index(link)) if base == WORLD else (None, 0)
@@ -241,26 +234,27 @@ class CollisionPairs:
     def _scene_at(self, times: Array) -> _ObstacleCores:
         """Return the cores of the scene at the times (M,) [s], with poses (M, O, ...)."""
         M, scene, count = len(times), self._scene_cores, len(self.cores)
-        R = np.broadcast_to(scene.R, (M, count, 3, 3))
-        p = np.broadcast_to(scene.p, (M, count, 3))
+        R = np.broadcast_to(scene.cores.R, (M, count, 3, 3))
+        p = np.broadcast_to(scene.cores.p, (M, count, 3))
         if self.scene.moves:
             moved = [self.scene.bodies[i].places(times) - self.scene.bodies[i].p for i, _ in self.cores]
             p = p + np.stack(moved, axis=1)
-        return scene._replace(R=R, p=p, local_R=R, local_p=p)
+        return scene._replace(cores=scene.cores._replace(R=R, p=p), local_R=R, local_p=p)
 
     def _obstacle_cores(self, poses: Poses, times: Array) -> _ObstacleCores:
         """Return the cores of the scene at times (M,) [s], then the capsules :attr:`self_pieces` at M poses of the robot."""
         M, scene = len(times), self._scene_at(times)
         if not self.self_pairs:
             return scene
-        capsules, R, p = _capsules_of(self.robot, self.self_pieces), scene.R, scene.p
+        capsules, R, p = _capsules_of(self.robot, self.self_pieces), scene.cores.R, scene.cores.p
         at_R, at_p = placed_bodies(poses, capsules.carriers)
         turned, placed = at_R @ capsules.local_R, (at_R @ capsules.local_p[:, :, None])[..., 0] + at_p
         local = [np.broadcast_to(a, (M, *a.shape)) for a in (capsules.local_R, capsules.local_p)]
         pairs = ((R, turned), (p, placed), (R, local[0]), (p, local[1]))
         joined = [np.concatenate(pair, axis=1) for pair in pairs]
-        rest = [np.concatenate([a, b]) for a, b in zip(self._scene_cores, capsules, strict=True)]
-        return _ObstacleCores(rest[0], *joined, *rest[5:])
+        fixed = zip(self._scene_cores.cores[2:], capsules.cores[2:], strict=True)
+        cores = Cores(*joined[:2], *map(np.concatenate, fixed))
+        return _ObstacleCores(cores, np.concatenate([scene.carriers, capsules.carriers]), *joined[2:])
 
     @cached_property
     def _scene_cores(self) -> _ObstacleCores:
@@ -275,15 +269,14 @@ class CollisionPairs:
         kind = np.array([KINDS.index(core.kind) for _, core in self.cores], dtype=int)
         radius = np.array([core.radius for _, core in self.cores])
         hull = np.array([i if core.kind == "triangle" else -1 for i, core in self.cores], dtype=int)
-        return _ObstacleCores(np.full(count, WORLD), R, p, R, p, size, radius, kind, hull)
+        return _ObstacleCores(Cores(R, p, size, radius, kind, hull), np.full(count, WORLD), R, p)
 
     def _gaps(self, A: Array, B: Array, others: _ObstacleCores, reach: float) -> Array:
         """Return gaps (M, P, O) [m] of the robot's P capsules with ends A, B (M, P, 3) [m] from O cores.
 
         Gaps of ``reach`` [m] or more may be only lower bounds; they are infinite for pairs that :attr:`_counts` excludes.
         """
-        cores = Cores(others.R, others.p, others.size, others.radius, others.kind, others.hull)
-        return capsule_gaps(A, B, self.robot.radii, cores, self._counts, reach)
+        return capsule_gaps(A, B, self.robot.radii, others.cores, self._counts, reach)
 
     @cached_property
     def _counts(self) -> Array:
@@ -326,4 +319,4 @@ def _capsules_of(robot: RobotCover, indices: tuple[int, ...]) -> _ObstacleCores:
     R, p = (np.array([frame[i] for frame in frames]).reshape(-1, *shape) for i, shape in ((0, (3, 3)), (1, (3,))))
     size = np.array([(0.0, 0.0, 0.5 * length) for _, _, length in frames]).reshape(-1, 3)
     flags = np.zeros(len(indices), dtype=int), np.full(len(indices), -1)
-    return _ObstacleCores(robot.bodies[pieces], R, p, R, p, size, robot.radii[pieces], *flags)
+    return _ObstacleCores(Cores(R, p, size, robot.radii[pieces], *flags), robot.bodies[pieces], R, p)
