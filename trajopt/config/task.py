@@ -87,24 +87,13 @@ class Contour(NamedTuple):
 
 
 class Refined(NamedTuple):
-    """Result of checking a solution. good: the solution is accepted. report: a sentence. ocp, guess: next problem and guess, or
-    None. solution: an earlier, better solution to return, or None. multipliers: warm start of the next solve. sharp: solve the
-    next problem to a smaller tolerance."""
+    """Result of checking a solution. good: the solution is accepted. report: a sentence. again: the next solve, or None.
+    solution: an earlier, better solution to return, or None."""
 
     good: bool
     report: str
-    ocp: OCP | None = None
-    guess: Guess | None = None
+    again: Again | None = None
     solution: Solution | None = None
-    multipliers: Mapping[str, Array] = {}
-    sharp: bool = False
-
-    @property
-    def again(self) -> Again | None:
-        """The next solve; None if no next problem or no next guess is given."""
-        if self.ocp is None or self.guess is None:
-            return None
-        return Again(self.ocp, self.guess, self.multipliers, self.sharp)
 
 
 @dataclass(frozen=True)

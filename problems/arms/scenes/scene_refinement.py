@@ -19,6 +19,7 @@ from trajopt.config.task import Refined
 from trajopt.guesses.timed_path import Timing
 from trajopt.results.status import StatusCode
 from trajopt.solvers.feedback import tracking_gains
+from trajopt.solvers.refinement import Again
 from trajopt.solvers.termination import unrefined
 from trajopt.validation.limit_violations import constraint_violations
 from .in_scene import MotionInScene, guess_from_timing, motion_at, with_duration_scaled
@@ -216,7 +217,7 @@ class Refinement:
         self.improving, self.tube = 0, tube
         self.base = self.start = guess_from_timing(found, self.motion.limits, self.motion.fractions)
         self.latest = self.motion.with_pairs(self.ocp, self.start, self.more, self.seen, self.tube, self.torques)
-        return Refined(False, self.best_report, self.latest, self.start, sharp=self.sharp)
+        return Refined(False, self.best_report, Again(self.latest, self.start, sharp=self.sharp))
 
     def _faster(self) -> tuple[Timing | None, float]:
         """Return a TOPP-RA timing of the planner's or the best motion's path if it is clearly faster, or None; and the tube."""
@@ -336,7 +337,7 @@ class Refinement:
         multipliers_to_reuse = (
             matching_multipliers(solution.multipliers, before, self.latest) if solution.status.success else {}
         )
-        return Refined(False, report, self.latest, start, multipliers=multipliers_to_reuse, sharp=self.sharp)
+        return Refined(False, report, Again(self.latest, start, multipliers_to_reuse, self.sharp))
 
     def _increase_margins(self, near: Array, times: Array) -> None:
         """Increase the margins of steps that come too close between the constrained times; near: distances (M,) [m]."""

@@ -12,6 +12,7 @@ from trajopt.config.build import build_task, over_easier, solve_with_refinement,
 from trajopt.config.config import read_config
 from trajopt.config.task import Refined
 from trajopt.solvers import time_limits
+from trajopt.solvers.refinement import Again
 
 pytestmark = pytest.mark.numpy
 
@@ -92,7 +93,7 @@ def test_rounds_of_a_refined_task_share_one_time_limit(clock):
 
     def not_yet(solution):
         clock.now += 4.0
-        return Refined(False, "a sphere overlaps the shelf", ocp, start)
+        return Refined(False, "a sphere overlaps the shelf", Again(ocp, start))
 
     task = replace(build_task(_config(9.9)), ocp=ocp, refined=not_yet)
     found = solve_with_refinement(_config(9.9), task, start, check=False)

@@ -209,7 +209,7 @@ def test_margins_hold_in_tasks_that_are_solved_again():
     task = replace(build_task(read_config({"problem": {"name": "cart_pole", "horizon": 5}}, "test")), ocp=ocp)
     found = {}
     for key, margins in (("without", False), ("with", True)):
-        looks = [Refined(False, "", ocp, to.constant_guess(ocp)), Refined(True, "it stands")]
+        looks = [Refined(False, "", Again(ocp, to.constant_guess(ocp))), Refined(True, "it stands")]
         own = replace(task, refined=lambda solution, looks=looks: looks.pop(0))
         solver = {"name": "ipm", "between_knots": margins}
         config = read_config({"problem": {"name": "cart_pole", "horizon": 5}, "solver": solver}, "test")

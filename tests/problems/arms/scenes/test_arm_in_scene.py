@@ -32,6 +32,7 @@ from trajopt.config.build import (
 from trajopt.config.config import read_config
 from trajopt.config.task import Refined, SettingsError
 from trajopt.guesses.timed_path import Timing
+from trajopt.solvers.refinement import Again
 from trajopt.validation.limit_violations import constraint_violations
 
 needs_coal = pytest.mark.skipif(find_spec("coal") is None, reason="the package coal is not installed")
@@ -422,7 +423,7 @@ def test_a_problem_that_auto_solves_is_solved_sharper(robot):
     """The refined problem of a motion with a smaller tolerance, for the solver chosen by ``auto``."""
     c = read_config({"engine": "numpy", "problem": {"name": "cart_pole", "horizon": 5}}, "test")
     task = build_task(c)
-    looks = [Refined(False, "", task.ocp, task.guess, sharp=True), Refined(True, "it stands")]
+    looks = [Refined(False, "", Again(task.ocp, task.guess, sharp=True)), Refined(True, "it stands")]
     short = replace(task.ocp, goals=())  # the pole is not up after five steps
     task = replace(task, ocp=short, refined=lambda solution: looks.pop(0))
     solution = solve_with_refinement(c, task, task.guess)
@@ -483,9 +484,9 @@ def test_a_motion_limited_by_its_tube_restarts_from_its_timed_path(robot):
     refinement.planned, refinement.best_tube = True, 0.125  # the planner's path has been tried
     assert refinement._faster()[0] is None
     refinement.at_limit = True
-    again = refinement._finish_or_restart()
-    assert again.ocp is not None and not again.good
-    assert again.guess.xs[-1, -1] == pytest.approx(0.8, rel=2e-2)
+    found = refinement._finish_or_restart()
+    assert found.again is not None and not found.good
+    assert found.again.guess.xs[-1, -1] == pytest.approx(0.8, rel=2e-2)
     assert refinement.tube == 0.125
 
 
