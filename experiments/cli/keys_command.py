@@ -48,8 +48,8 @@ def keys(name: str | None) -> None:
 
 
 def _problem_of(name: str) -> str:
-    """Return the name of the problem of a configuration; other names are unchanged."""
-    from trajopt.config.config import read_file
+    """Return the name of the problem of a configuration; other names are unchanged. Raises ConfigError for a file without one."""
+    from trajopt.config.config import ConfigError, read_file
     from trajopt.config.keys import OTHERS
     from trajopt.config.registry import PROBLEMS, SUFFIX, bundled_names
     from trajopt.solvers.registry import SOLVERS
@@ -57,7 +57,9 @@ def _problem_of(name: str) -> str:
     if name in (*PROBLEMS, *SOLVERS, *OTHERS) or not (name in bundled_names() or name.endswith(SUFFIX)):
         return name
     problem = read_file(Path(name))[1].get("problem")
-    return str(problem.get("name", name)) if isinstance(problem, dict) else name
+    if not isinstance(problem, dict) or "name" not in problem:
+        raise ConfigError(name, [f"a table [problem] with a name is needed, one of {', '.join(PROBLEMS)}"])
+    return str(problem["name"])
 
 
 def _names() -> None:

@@ -438,6 +438,13 @@ def test_keys_are_listed_with_type_default_unit_and_meaning():
     assert output[-1] == "keys for free durations, unless the keys above set them: `trajopt keys time`"
 
 
+def test_keys_of_a_file_without_a_problem_name_are_refused(tmp_path):
+    file = tmp_path / "own.toml"
+    for text in ("[solver]\nname = 'ipm'\n", "problem = 1\n", "[problem]\n"):
+        file.write_text(text)
+        assert "a table [problem] with a name is needed, one of arm_go_to" in refused("keys", str(file))
+
+
 def test_keys_of_a_configuration_are_those_of_its_problem(config):
     expected = run("keys", "arm_go_to").output
     assert run("keys", "ur5_reach").output == run("keys", config).output == expected
