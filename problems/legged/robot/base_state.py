@@ -37,8 +37,8 @@ class BaseWeights(Checked):
     """Weights of the parts of the state; a prismatic joint counts in units of the extension of a leg per radian of its knee.
 
     scale: common factor. attitude: weight of the base orientation. angular_velocity: weight of the angular base velocity.
-    linear_velocity: weight of the linear base velocity. position: weights of the base position along x, y, z. joints: weight
-    of the joint positions. joint_velocities: weight of the joint velocities.
+    linear_velocity: weight of the linear velocity of the midpoint of the hips. position: weights of the position of the midpoint
+    of the hips along x, y, z. joints: weight of the joint positions. joint_velocities: weight of the joint velocities.
     """
 
     scale: float = 1.0
