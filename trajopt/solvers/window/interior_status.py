@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from math import isfinite
 
+import numpy as np
+
 from trajopt.guesses.guesses import Guess, constant_guess
 from trajopt.results.status import Status
 from trajopt.solvers import termination
@@ -22,8 +24,8 @@ def status_of(ended: InteriorEnded, o: IPMOptions, program: StageProgram, p: Poi
     """Return the status, with errors and tolerances, for the reason why a solve ended; p: its final point.
 
     KKT error and gradient are omitted if unknown. If the solve ended because constraints stay violated, the status names the
-    worst one of the point without its defects, or of a rollout of the controls. A reason without a rule counts as non-finite
-    values.
+    worst one of the point without its defects, or of a rollout of the controls, or second derivatives that are not finite. A reason
+    without a rule counts as non-finite values.
     """
     end, n = ended.end, ended.iterations
     known = isfinite(ended.error)  # unknown after feasibility steps
@@ -41,6 +43,8 @@ def status_of(ended: InteriorEnded, o: IPMOptions, program: StageProgram, p: Poi
     if end is InteriorEnd.UNBOUNDED:
         return termination.unbounded(n, ended.objective)
     if end in (InteriorEnd.LEAST_VIOLATION, InteriorEnd.STALLED, InteriorEnd.NO_STEP):  # no step: restoration failed
+        if isinstance(p, Point) and not all(np.isfinite(block).all() for block in (p.Q, p.S, p.R)):
+            return termination.non_finite(termination.NonFinite("an entry of the Hessian"))
         nlp = _named(program, Guess(p.xs, p.us))
         w = nlp.variables(p.xs, p.us)
         cause = nlp_diagnosis.cause_of_violation(nlp, w, nlp.simulated(w))

@@ -603,3 +603,15 @@ def test_a_violation_that_stays_near_the_limit_of_double_precision_ends_the_solv
     ocp = to.OCP.single_phase(chain, np.zeros(2 * n), 100, 0.3, [to.control_cost(1)], terminal_constraints=[goal])
     found = to.solve(ocp, solver="ipm", check=False)
     assert "Double precision allows no further progress" in found.status.message and found.iterations < 30
+
+
+def test_second_derivatives_that_are_not_finite_are_the_reason_of_the_failure():
+    """Drag |v| v at rest: complex steps give finite first derivatives of a norm at zero, and second ones that are NaN."""
+
+    def rates(x, u, t, p):
+        return [x[1], u[0] - np.sqrt(x[0] ** 2 + x[1] ** 2) * x[1]]
+
+    dynamics = to.SampledSystem(to.make_backend(FunctionMap(rates, 2, 1), "complex_step"), "rk4")
+    goal = state_cost(2, [1.0, 0.0], [10.0, 10.0], "goal")
+    found = solve(OCP.single_phase(dynamics, [0.0, 0.0], 40, 0.05, [control_cost(1, weight=1e-2)], [goal]))
+    assert found.status.code is StatusCode.NON_FINITE and "an entry of the Hessian" in found.status.message
