@@ -8,14 +8,14 @@ Simpson's rule integrates: the state in the middle of the step follows from the 
 
 from __future__ import annotations
 
-from functools import partial
+from dataclasses import replace
 
 import numpy as np
 
 from dynamics_backends.protocol import Array, MeetsInSteps
 from trajopt.problem.expansion import residual_batch
 from trajopt.problem.ocp import OCP, Phase
-from trajopt.problem.terms import CostTerm
+from trajopt.problem.terms import CostTerm, parameters_at, rows_at
 from trajopt.stage.evaluation import StageEvaluator
 from trajopt.step.sensitivities import SampledSystem
 
@@ -63,20 +63,30 @@ def kinked_cost(ocp: OCP, xs: Array, us: Array) -> str:
         width = WINDOW * np.abs(u).max(axis=0, initial=0.0)
         widths = WINDOW * np.abs(x).max(axis=0, initial=0.0) * (ocp.manifold.is_flat and ocp.model is None)
         for term in phase.terms:
-            cost = partial(_values, term, t=t)
             for i in np.flatnonzero(width[: term.residual.nu]):
                 move = width[i] * (np.arange(ocp.nu) == i)
-                if (k := _kink(np.array([cost(x, u + s * move) for s in POINTS]))) is not None:
+                if (k := _kink(_along(term, x, u, t, u_move=move))) is not None:
                     where = _place(ocp.control_names[i], u[k, i], width[i])
                     remedy = "for abs, split the control into a - b with a, b >= 0, which the cost reads"
                     return _advice(term.name, where, knots.start + k, remedy)
             for i in np.flatnonzero(widths[: term.residual.manifold.nx]):
                 move = widths[i] * (np.arange(xs.shape[1]) == i)
-                if (k := _kink(np.array([cost(x + s * move, u) for s in POINTS]))) is not None:
+                if (k := _kink(_along(term, x, u, t, x_move=move))) is not None:
                     where = _place(ocp.state_names[i], x[k, i], widths[i])
                     remedy = "for max(f, g), take a new control s as the cost, and require s >= f and s >= g"
                     return _advice(term.name, where, knots.start + k, remedy)
     return ""
+
+
+def _along(
+    term: CostTerm, x: Array, u: Array, t: Array, x_move: Array | float = 0.0, u_move: Array | float = 0.0
+) -> Array:
+    """Return the costs (P, K) of a running term at POINTS along a direction from states x (K, nx) and controls u (K, nu)."""
+    P, knots = POINTS[:, None, None], np.tile(np.arange(len(t)), len(POINTS))
+    states, controls = ((z + P * move).reshape(-1, z.shape[1]) for z, move in ((x, x_move), (u, u_move)))
+    weight, parameters = rows_at(term.weight, knots), parameters_at(term.parameters, knots)
+    repeated = replace(term, weight=weight, parameters=parameters)
+    return _values(repeated, states, controls, t[knots]).reshape(len(POINTS), -1)
 
 
 def _kink(values: Array) -> int | None:

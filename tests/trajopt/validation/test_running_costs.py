@@ -94,6 +94,14 @@ def test_kinks_in_states_are_named():
         assert advice.startswith("The cost 'late' has a kink, like abs and max, near x[1] = 0 at knot 10: ")
 
 
+def test_kinks_at_weights_and_parameters_by_knot_are_named():
+    us, weight = np.linspace(-1.0, 1.0, 20)[:, None], np.r_[np.zeros(15), np.ones(5)][:, None]
+    term = to.objective_term(
+        "fuel", lambda x, u, t, p: [abs(u[0] - p["wanted"][0])], 2, nu=1, weight=weight, parameters={"wanted": us}
+    )
+    assert "near u[0] = 0.579 at knot 15: " in kinked_cost(_cart([term]), np.zeros((21, 2)), us)
+
+
 def test_smooth_costs_have_no_kink():
     for term in (
         to.control_cost(1),
