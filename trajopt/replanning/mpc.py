@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from inspect import signature
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
@@ -147,6 +147,10 @@ class MPC:
         self._origin: float | None = None  # time of the first step
         self._latest = self._measured = -np.inf  # times of the last step and of the last measurement
         self._missing = False  # True in a gap without measurements
+
+    def __reduce__(self) -> NoReturn:
+        """Raise TypeError, with the remedy: planners hold memory of compiled solvers, and threads."""
+        raise TypeError("to.MPC cannot be copied or pickled: pass the problem, and create to.MPC where it is used")
 
     def _first_solution(self, solver: str | Planner, options: Any) -> Solution:
         """Solution of ``ocp`` from x0, by the named solver without its time limit, which is meant for compiled functions.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import time
 from contextlib import closing
 from dataclasses import replace
@@ -459,6 +461,9 @@ def test_what_cannot_be_used_is_refused():
     with pytest.raises(ValueError, match=r"x has shape \(3,\); expected \(nx = 2,\)"):
         mpc.step(np.zeros(3), 2.0)
     mpc.step(np.zeros(2), 1.0)  # the refused step has not moved the time
+    for use in (pickle.dumps, copy.deepcopy):
+        with pytest.raises(TypeError, match="pass the problem, and create to.MPC where it is used"):
+            use(mpc)
     with pytest.raises(ValueError, match="before the last step"):
         mpc.step(np.zeros(2), 0.5)
     with pytest.raises(ValueError, match=r"period = 50.0 s is longer than a plan, .* s: replan more often"):
