@@ -128,7 +128,16 @@ class Solution:
         if self.meta.get("self_collision") != NOT_CHECKED or self.model is None:
             return self
         check = check_self_collision(self.model, self.model.configuration_of(self.xs))
-        collisions = [{"sentence": c.sentence(float(self.times[c.knot])), "enforced": False} for c in check.collisions]
+        collisions = [
+            {
+                "sentence": c.sentence(float(self.times[c.knot])),
+                "enforced": False,
+                "kind": "self-collision",
+                "excess": c.depth,
+                "short": f"{' and '.join(c.links)} by {c.depth:.3g} m",
+            }
+            for c in check.collisions
+        ]
         meta = {**self.meta, "self_collision": check.note, "limits": [*self.meta.get("limits", ()), *collisions]}
         return replace(self, meta=meta)
 

@@ -101,8 +101,10 @@ class LimitViolation(NamedTuple):
         return f"{what} is exceeded by {amount}{beyond} {where}{', although it is enforced' if self.enforced else ''}{remedy}"
 
     def as_meta(self, settings: Collection[str] | None = None) -> dict[str, Any]:
-        """Return the sentence and ``enforced`` as plain values, by name."""
-        return {"sentence": self.sentence(settings), "enforced": self.enforced}
+        """Return the sentence, ``enforced``, kind and excess as plain values, by name; "short": name and excess as text."""
+        short = f"{self.name} by {self.excess:.3g} {self.unit}".rstrip()
+        values = {"kind": self.kind, "excess": self.excess, "short": short}
+        return {"sentence": self.sentence(settings), "enforced": self.enforced, **values}
 
 
 def limit_violations(ocp: OCP, xs: Array, us: Array, *, self_collision: bool = True) -> list[LimitViolation]:

@@ -11,6 +11,7 @@ import pytest
 
 import trajopt as to
 from trajopt.results.report import HEIGHT, POINTS, WIDTH, Panel, svg
+from trajopt.validation.limit_violations import LimitViolation
 
 
 @pytest.fixture(scope="module")
@@ -75,3 +76,18 @@ def test_the_short_form_is_one_line(solution):
 def test_a_saved_solution_shows_the_same(solution, tmp_path):
     loaded = to.Solution.load(solution.save(tmp_path / "s.npz"))
     assert loaded._repr_html_() == solution._repr_html_()
+
+
+@pytest.mark.parametrize(("joints", "lines"), [(4, 4), (5, 4), (7, 4)])
+def test_the_worst_limits_have_lines_of_their_own_the_others_one_together(solution, joints, lines):
+    x = LimitViolation("velocity", "", 3, 0.1, 0.0, 2.0, "rad/s", enforced=False, knots=1)
+    broken = [x._replace(name=f"joint {i}", excess=1.0 + i) for i in range(joints)]
+    collision = LimitViolation("constraint", "goal", 9, 0.5, 0.1, 0.0, "m", enforced=True, knots=1)
+    limits = [b.as_meta() for b in (*broken, collision)]
+    text = replace(solution, meta={**solution.meta, "limits": limits}).report()
+    found = [line for line in text.splitlines() if "joint " in line]
+    assert len(found) == lines and "constraint goal is exceeded by 0.1 m" in text
+    if joints > 4:
+        assert f"the velocity limit of joint {joints - 1} is exceeded by {joints} rad/s" in found[0]
+        others = ", ".join(f"joint {i} by {i + 1} rad/s" for i in reversed(range(joints - 3)))
+        assert f"{joints - 3} more velocity violations: {others}" in found[-1]
