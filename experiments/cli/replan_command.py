@@ -171,6 +171,7 @@ RECEDING_GOAL = (
 def _finish(start: Setup, log: RunLog, folder: Path, written: list[Path]) -> None:
     """Print the report of a run and write its files; exit with 1 if the run failed."""
     from trajopt.replanning.run_log import EventKind
+    from trajopt.results.report import limit_lines
     from trajopt.validation.limit_violations import simulated_violations
     from ..plots.replanning_plots import plot_run
     from ..replan.run import statistics
@@ -186,7 +187,7 @@ def _finish(start: Setup, log: RunLog, folder: Path, written: list[Path]) -> Non
         click.echo(sentence)
     limits = simulated_violations(start.task.ocp, log.xs, log.times)
     settings = [f.name for f in fields(start.config.problem)]
-    warn([b.sentence(settings, "tick") for b in limits])
+    warn([line.text for line in limit_lines([b.as_meta(settings, "tick") for b in limits])])
     failures = list(run_failures(start, log, numbers))
     warn(failures)
     failed = bool(failures) or log.count(EventKind.PLANT_DIVERGED) > 0

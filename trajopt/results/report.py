@@ -146,27 +146,33 @@ def report(solution: Reported) -> str:
 def _limits(limits: Sequence[Mapping[str, Any]], self_collision: str, usable: bool) -> list[Line]:
     """Lines on exceeded limits, warnings for those that the problem does not enforce; without any, a line that all are satisfied.
 
-    Of a kind with more than MOST + 1 exceeded limits, the MOST worst have their own lines, the others one together.
     self_collision: sentence to include, or "". usable: False adds to the latter line that the motion is no solution.
     """
     if not limits:
         iterate = "" if usable else " (by an iterate that is not a solution)"
         return [Line(f"all limits are satisfied{iterate}{f'; {self_collision}' if self_collision else ''}")]
-    note = [Line(self_collision)] if self_collision else []
-    kinds: dict[tuple[str, bool], list[Mapping[str, Any]]] = {}
+    return [*([Line(self_collision)] if self_collision else []), *limit_lines(limits)]
+
+
+MOST = 3
+"""Largest number of exceeded limits of a kind that have a line each, besides a single further one."""
+
+
+def limit_lines(limits: Sequence[Mapping[str, Any]]) -> list[Line]:
+    """Lines on exceeded limits, as of :meth:`~trajopt.validation.limit_violations.LimitViolation.as_meta`; see :data:`MOST`.
+
+    Of a kind with more than MOST + 1 exceeded limits, the MOST worst have their own lines, the others one together.
+    """
+    kinds, lines = dict[tuple[str, bool], list[Mapping[str, Any]]](), list[Line]()
     for limit in limits:
         kinds.setdefault((limit.get("kind", ""), limit["enforced"]), []).append(limit)
     for (kind, enforced), some in kinds.items():
         count = MOST if kind and len(some) > MOST + 1 else len(some)
         worst = sorted(some, key=lambda limit: -limit["excess"]) if count < len(some) else some
-        note += [Line(limit["sentence"], warning=not enforced) for limit in worst[:count]]
+        lines += [Line(limit["sentence"], warning=not enforced) for limit in worst[:count]]
         if rest := ", ".join(limit["short"] for limit in worst[count:]):
-            note.append(Line(f"{len(some) - count} more {kind} violations: {rest}", warning=not enforced))
-    return note
-
-
-MOST = 3
-"""Largest number of exceeded limits of a kind that have a line each, besides a single further one."""
+            lines.append(Line(f"{len(some) - count} more {kind} violations: {rest}", warning=not enforced))
+    return lines
 
 
 LEFT_OUT = "left_out"

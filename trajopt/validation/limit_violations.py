@@ -100,11 +100,11 @@ class LimitViolation(NamedTuple):
             remedy = "; the initial state already violates it: start within the limit"
         return f"{what} is exceeded by {amount}{beyond} {where}{', although it is enforced' if self.enforced else ''}{remedy}"
 
-    def as_meta(self, settings: Collection[str] | None = None) -> dict[str, Any]:
-        """Return the sentence, ``enforced``, kind and excess as plain values, by name; "short": name and excess as text."""
+    def as_meta(self, settings: Collection[str] | None = None, sample: str = "knot") -> dict[str, Any]:
+        """Return the :meth:`sentence`, ``enforced``, kind and excess as plain values, by name; "short": name and excess as text."""
         short = f"{self.name} by {self.excess:.3g} {self.unit}".rstrip()
         values = {"kind": self.kind, "excess": self.excess, "short": short}
-        return {"sentence": self.sentence(settings), "enforced": self.enforced, **values}
+        return {"sentence": self.sentence(settings, sample), "enforced": self.enforced, **values}
 
 
 def limit_violations(ocp: OCP, xs: Array, us: Array, *, self_collision: bool = True) -> list[LimitViolation]:
