@@ -48,6 +48,8 @@ LOST = 10.0
 derivatives of the reference count as zero if all are at most LOST times EPS times the largest first derivative."""
 SECOND_STEP = EPS ** (1 / 4)
 """Step of central differences of a user-defined backend's Jacobians, which may be rounded more than its values."""
+SINGLE_STEP = float(np.finfo(np.float32).eps) ** (1 / 3)
+"""Step of central differences of functions that compute in single precision."""
 LEFT_OUT = "left out"
 """Method name of a comparison that was skipped to save time."""
 
@@ -139,14 +141,15 @@ def first_order(
     p: Parameters,
     by_method: Mapping[str, Callable[[], Jacobians]],
     reference: str = REFERENCE,
+    **options: Any,
 ) -> Iterator[DerivativeCheck]:
-    """Yield the worst entry of fx and of fu by each method, compared with those of the reference method.
+    """Yield the worst entry of fx and of fu by each method, compared with those of the reference method, made with ``options``.
 
     what: name of the map in reports; blocks: names of its fx and fu; at: points that fit the map; by_method: functions that
     return the Jacobians at these points, by name of the method. A method that cannot trace the map yields one check whose error is
     None; empty blocks yield none. Rounding errors of difference quotients are allowed for (LOST).
     """
-    exact = make_backend(map, reference, engine="numpy").jacobians(at.x, at.u, at.t, p)
+    exact = make_backend(map, reference, engine="numpy", **options).jacobians(at.x, at.u, at.t, p)
     for method, jacobians in by_method.items():
         coarsest = method if method in TOLERANCES else reference
         tolerance = TOLERANCES.get(coarsest, EXACT_TOLERANCE)
@@ -164,19 +167,24 @@ def first_order(
                 yield DerivativeCheck(what, block, method, size, entry, tolerance, reference)
 
 
-def user_backend_checks(what: str, backend: DynamicsBackend, at: Points, p: Parameters) -> Iterator[DerivativeCheck]:
+def user_backend_checks(
+    what: str, backend: DynamicsBackend, at: Points, p: Parameters, step: float | None = None
+) -> Iterator[DerivativeCheck]:
     """Yield the worst entries of the derivatives of a user-defined backend, compared with central differences.
 
     The value of its ``jacobians`` is compared with that of its ``f``; its Jacobians with differences of ``f``; the products of its
-    second derivatives, if it has them, with a direction of (x, u), with differences of its Jacobians.
+    second derivatives, if it has them, with a direction of (x, u), with differences of its Jacobians. step: of the differences,
+    such as SINGLE_STEP; default eps^(1/3) for ``f``, SECOND_STEP for the Jacobians.
     """
     jacobians = backend.jacobians(at.x, at.u, at.t, p)
     error, (i,) = worst_entry(jacobians.value, backend.f(at.x, at.u, at.t, p))
     name = f"value of {backend.map.output_names[i]}"
     yield DerivativeCheck(what, "value", backend.name, error, name, TOLERANCES[DIFFERENCES], "f")
-    yield from first_order(what, backend.map, ("fx", "fu"), at, p, {backend.name: lambda: jacobians}, DIFFERENCES)
+    yield from first_order(
+        what, backend.map, ("fx", "fu"), at, p, {backend.name: lambda: jacobians}, DIFFERENCES, step=step
+    )
     if isinstance(backend, SecondOrderBackend):
-        map, h = backend.map, SECOND_STEP
+        map, h = backend.map, step or SECOND_STEP
         probe = Probe.random(map, len(at.x), 1, default_rng(0))
         d, dx = probe.directions, np.tile(probe.directions[0, : map.manifold.ndx], (len(at.x), 1))
 

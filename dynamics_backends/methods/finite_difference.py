@@ -19,12 +19,28 @@ from __future__ import annotations
 
 import numpy as np
 
+from dynamics_backends.manifold import Manifold
 from dynamics_backends.methods.base import Method, SecondOrderMethod, one_at_a_time, perturbed
 from dynamics_backends.protocol import Array, Batch, Hessians, Jacobians, Map
 
 EPS = float(np.finfo(float).eps)
 LARGEST_STEP = 0.1
 """Largest valid step (relative, or in radians and meters); larger differences do not approximate derivatives."""
+
+
+def step_sizes(manifold: Manifold, x: Array, u: Array, step: float) -> Array:
+    """Steps h (ndx + nu, N) at x (nx, N), u (nu, N), rounded so that x + h - x = h.
+
+    ``step`` max(1, |x_k|) for components of a vector space, angles and controls; ``step`` for quaternions and poses.
+    """
+    scales = []
+    offset = 0
+    for g in manifold.groups:
+        flat = g.to_se3 is None
+        scales.append(x[offset : offset + g.nq] if flat else np.zeros((g.nv, x.shape[1])))
+        offset += g.nq
+    at = np.concatenate([*scales, u])
+    return (at + step * np.maximum(1.0, np.abs(at))) - at
 
 
 class FiniteDifference(Method):
@@ -70,15 +86,8 @@ class FiniteDifference(Method):
         return values.reshape(len(values), b.size, -1)
 
     def _step_sizes(self, b: Batch, step: float) -> Array:
-        """Steps h (ndx + nu, N), rounded so that x + h - x = h: ``step`` max(1, |x_k|), or ``step`` for quaternions and poses."""
-        scales = []
-        offset = 0
-        for g in self.map.manifold.groups:
-            flat = g.to_se3 is None
-            scales.append(b.x[offset : offset + g.nq] if flat else np.zeros((g.nv, b.size)))
-            offset += g.nq
-        at = np.concatenate([*scales, b.u])
-        return (at + step * np.maximum(1.0, np.abs(at))) - at
+        """Steps h (ndx + nu, N); see :func:`step_sizes`."""
+        return step_sizes(self.map.manifold, b.x, b.u, step)
 
 
 class CentralDifference(FiniteDifference, SecondOrderMethod):

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dynamics_backends.derivative_check import (
+    SINGLE_STEP,
     DerivativeCheck,
     Points,
     user_backend_checks,
@@ -20,6 +21,7 @@ from dynamics_backends.derivative_check import (
     worst,
     worst_entry,
 )
+from dynamics_backends.methods.finite_difference import EPS, step_sizes
 from dynamics_backends.protocol import (
     Array,
     DynamicsBackend,
@@ -46,6 +48,8 @@ POINTS, SPREAD, WRONG = 3, 0.01, 0.01
 """Number of random points near x0 at which a user-defined backend is checked, their standard deviation [rad, m, ...], and the
 relative error of a derivative above which it is wrong.
 """
+DOUBLE_STEP = EPS ** (1 / 3)
+"""Step of central differences of time steps that compute in double precision."""
 LEAST = 1e-6
 """Smallest size of the motion of a time step, and of its derivatives, that errors are relative to."""
 
@@ -77,6 +81,7 @@ def backend_warnings(ocp: OCP) -> Iterator[str]:
 
     See :func:`~dynamics_backends.derivative_check.user_backend_checks`; second derivatives are reported only if the Jacobians are
     right. Points at which the backend raises an error, or where the error of a value or a Jacobian is not finite, are left out.
+    The backend may compute in single precision: of two steps of the differences, the one with the smaller error counts.
     """
     seen = set[int]()
     for what, backend, p in _user_backends(ocp):
@@ -106,9 +111,9 @@ def step_warnings(ocp: OCP) -> Iterator[str]:
     """Yield a warning for each user-defined time step whose ``linearize`` near x0 differs from its ``step`` by more than WRONG.
 
     The motion x_next (-) x, and its derivatives by central differences, are compared, relative to their largest entry at a point.
-    Time steps that raise an error, or are not finite, are left out.
+    Time steps that raise an error, or are not finite, are left out. They may compute in single precision: of two steps of the
+    differences, the one with the smaller error counts.
     """
-    h = float(np.finfo(float).eps) ** (1 / 3)
     for what, phase in _user_steps(ocp).items():
         step, manifold, n = phase.dynamics, phase.dynamics.manifold, phase.dynamics.manifold.ndx
         (xs, us), p, unit = _near_x0(ocp, step.nu), parameters_at(phase.parameters, 0), np.eye(n, n + step.nu)
@@ -116,13 +121,13 @@ def step_warnings(ocp: OCP) -> Iterator[str]:
         try:
             with np.errstate(all="ignore"):
                 x_next, A, B = step.linearize(*given)[:3]
-                right = manifold.difference(xs.T, _moved(step, np.zeros(n + step.nu), *given)).T
-                ends = [[_moved(step, s * d, *given) for s in (-h, h)] for d in np.eye(n + step.nu)]
-                slopes = np.stack([manifold.difference(*pair).T / (2.0 * h) for pair in ends], axis=2)
+                right = manifold.difference(xs.T, _moved(step, np.zeros((n + step.nu, POINTS)), *given)).T
+                slopes = [_slopes(step, h, *given) for h in (DOUBLE_STEP, SINGLE_STEP)]
         except Exception:  # user code may raise anything away from x0
             continue
         off, (i,) = worst_entry(manifold.difference(xs.T, x_next.T).T, right, LEAST)
-        wrong, (row, j) = worst_entry(np.concatenate([A, B], axis=2) - unit, slopes - unit, LEAST)
+        own = np.concatenate([A, B], axis=2) - unit
+        wrong, (row, j) = min(worst_entry(own, by - unit, LEAST) for by in slopes)
         names = manifold.tangent_names
         if WRONG < off < np.inf:
             found = f"{names[i]} of x_next by linearize is not that of step, relative error {off:.1e}"
@@ -132,11 +137,23 @@ def step_warnings(ocp: OCP) -> Iterator[str]:
             yield f"{what}: linearize does not agree with differences of step: {found}; correct linearize"
 
 
+def _slopes(step: DiscreteMap, size: float, x: Array, u: Array, *at: Any) -> Array:
+    """Derivatives (N, ndx, ndx + nu) of the next states of states x (N, nx) and controls u (N, nu), by central differences."""
+    h = step_sizes(step.manifold, x.T, u.T, size)
+    columns = []
+    for k in range(len(h)):
+        d = np.zeros_like(h)
+        d[k] = h[k]
+        ends = _moved(step, -d, x, u, *at), _moved(step, d, x, u, *at)
+        columns.append((step.manifold.difference(*ends) / (2.0 * h[k])).T)
+    return np.stack(columns, axis=2)
+
+
 def _moved(step: DiscreteMap, d: Array, x: Array, u: Array, *at: Any) -> Array:
-    """Next states (nx, N) of states x (N, nx) and controls u (N, nu) that are moved by d (ndx + nu,)."""
+    """Next states (nx, N) of states x (N, nx) and controls u (N, nu) that are moved by d (ndx + nu, N)."""
     n = step.manifold.ndx
-    moved = np.ascontiguousarray(step.manifold.integrate(x.T, np.tile(d[:n, None], len(x))).T)
-    return np.array(step.step(moved, u + d[n:], *at)).T
+    moved = np.ascontiguousarray(step.manifold.integrate(x.T, d[:n]).T)
+    return np.array(step.step(moved, u + d[n:].T, *at)).T
 
 
 def _near_x0(ocp: OCP, nu: int) -> tuple[Array, Array]:
@@ -152,14 +169,21 @@ def _checks_at(
 ) -> list[DerivativeCheck]:
     """Return the comparisons of a backend's derivatives at a state x (nx,) and controls u (nu,), none if it raises an error there.
 
-    what: name of the dynamics in reports. t [s].
+    Of the errors by two steps of the differences, the smaller ones. what: name of the dynamics in reports. t [s].
     """
     one = np.zeros(1)
+    at = Points(x[None], u[None], one + t, one, one.astype(int))
     try:
         with np.errstate(all="ignore"):
-            return [*user_backend_checks(what, backend, Points(x[None], u[None], one + t, one, one.astype(int)), p)]
+            double, single = ([*user_backend_checks(what, backend, at, p, step)] for step in (None, SINGLE_STEP))
+        return [min(pair, key=_error) for pair in zip(double, single, strict=True)]
     except Exception:  # user code may raise anything away from x0
         return []
+
+
+def _error(check: DerivativeCheck) -> float:
+    """Error of a comparison, infinite for NaN or none."""
+    return np.inf if check.error is None or np.isnan(check.error) else check.error
 
 
 class _Recorded(Mapping[str, Array]):
