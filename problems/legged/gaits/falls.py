@@ -20,7 +20,7 @@ FAR, NEAR = 0.06, 0.05
 """A goal is missed if the final distance from it exceeds this fraction of the path, and this distance [m]; costs leave a small
 error. For a foothold, the path is a step."""
 HIGH, LEVEL = 0.1, 0.03
-"""A height is missed if the error exceeds this fraction of it, and this distance [m]."""
+"""A height is missed if the error exceeds this fraction of the height of the hips, and this distance [m]."""
 OF_HIPS = 0.08
 """Largest fraction of the initial height of the hips above the feet for the distances NEAR and LEVEL, which suit large robots."""
 
@@ -48,9 +48,14 @@ def falls(model: Model, feet: Sequence[str], xs: Array, times: Array) -> list[st
 def heights(model: Model, feet: Sequence[str], xs: Array) -> Array:
     """Return the height (M,) [m] of the midpoint of the hips above the lowest foot, in states (M, nx)."""
     lowest = positions_of(model, feet, xs[:, : model.nq])[:, :, 2].min(axis=0)
+    return np.asarray(hip_heights(model, feet, xs) - lowest)
+
+
+def hip_heights(model: Model, feet: Sequence[str], xs: Array) -> Array:
+    """Return the height (M,) [m] of the midpoint of the hips above the ground, in states (M, nx)."""
     x, y, z, w = xs[:, 3:7].T
     up = np.stack([2.0 * (x * z - w * y), 2.0 * (y * z + w * x), 1.0 - 2.0 * (x * x + y * y)], axis=1)
-    return np.asarray(xs[:, 2] + up @ hips(model, feet) - lowest)
+    return np.asarray(xs[:, 2] + up @ hips(model, feet))
 
 
 def tilts(xs: Array) -> Array:
@@ -81,7 +86,7 @@ def goal_misses(hip_height: float, goal: Sequence[float], height: float | None, 
     away, distance = float(np.linalg.norm(end - goal[:2])), float(np.linalg.norm(np.asarray(goal[:2]) - start))
     if away > max(FAR * distance, min(NEAR, OF_HIPS * hip_height)):
         found.append(f"the base ends {away:.2f} m from its goal, {distance:.2f} m from its start: {MORE}")
-    if height is not None and abs(xs[-1, 2] - height) > max(HIGH * height, min(LEVEL, OF_HIPS * hip_height)):
+    if height is not None and abs(xs[-1, 2] - height) > max(HIGH * hip_height, min(LEVEL, OF_HIPS * hip_height)):
         found.append(f"the base ends {xs[-1, 2]:.2f} m high; the target is {height:.2f} m")
     return found
 

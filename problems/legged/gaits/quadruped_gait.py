@@ -59,7 +59,7 @@ from ..robot.similarity import (
 )
 from ..robot.walker import StandingPose, joint_gains, posture
 from .commands import END, START, distance_sentence, speed_sentence
-from .falls import TILTED, falls, goal_misses, heights, tilts
+from .falls import TILTED, falls, goal_misses, heights, hip_heights, tilts
 from .free_gait import resting_controls
 from .gait import PATTERNS
 from .reach import order_warnings
@@ -376,12 +376,12 @@ def _guess(ocp: to.OCP, w: _Walker, backend: DynamicsBackend, offsets: Array) ->
     s = w.settings
     kp, kd = s.guess_gains
     guess = _hold_posture(ocp, joint_gains(w.standing.stance.joint_units, kp, kd), np.zeros(ocp.nu), offsets)
-    if _stands(guess):
+    if _stands(w, guess):
         return guess
     stiffer = _hold_posture(
         ocp, joint_gains(w.standing.stance.joint_units, STIFFER * kp, STIFFER * kd), np.zeros(ocp.nu), offsets
     )
-    if _stands(stiffer):
+    if _stands(w, stiffer):
         return stiffer
     resting = resting_controls(backend, ocp.x0)
     with suppress(ValueError):  # steps too long for the ground may have no regulator
@@ -398,9 +398,12 @@ def _guess(ocp: to.OCP, w: _Walker, backend: DynamicsBackend, offsets: Array) ->
     )
 
 
-def _stands(guess: to.Guess) -> bool:
-    """Return True if the robot neither diverges, tilts by more than TILTED, nor sinks into the ground."""
-    return not len(_diverged(guess)) and bool((tilts(guess.xs) <= TILTED).all() and (guess.xs[:, 2] >= 0.0).all())
+def _stands(w: _Walker, guess: to.Guess) -> bool:
+    """Return True if the robot neither diverges, tilts by more than TILTED, nor has its hips below the ground."""
+    if len(_diverged(guess)):
+        return False
+    above = hip_heights(w.model, w.standing.stance.feet, guess.xs) >= 0.0
+    return bool((tilts(guess.xs) <= TILTED).all() and above.all())
 
 
 def _hold_posture(ocp: to.OCP, K: Array, u: Array, offsets: Array) -> to.Guess:

@@ -7,7 +7,7 @@ import trajopt as to
 from problems.legged.gaits.falls import falls, heights
 from problems.legged.gaits.quadruped_gait import Marching, Settings
 from problems.legged.robot.walker import joint_gains
-from problems.robots import ERD_PACKAGE, erd_names
+from problems.robots import ERD_PACKAGE, erd_names, load_robot, robot_path
 from trajopt.config.build import build_task
 from trajopt.config.config import load_config
 from trajopt.config.task import SettingsError
@@ -66,6 +66,21 @@ def test_the_joint_controller_gives_the_guess_if_the_robot_stays_upright():
     first = task.easier[0]
     expected = to.feedback_guess(first, joint_gains(np.ones(12), 100.0, 1.0))
     np.testing.assert_array_equal(task.guess.xs, expected.xs)
+
+
+def test_the_guess_does_not_depend_on_the_frame_of_the_base(tmp_path):
+    """HyQ sinks on soft springs, and a frame 0.55 m below its hips then lies under the ground."""
+    text = robot_path("hyq").read_text(encoding="utf-8")
+    root = load_robot("hyq", base="floating").body_names[0]
+    floor = f"<link name='floor'/><joint name='up' type='fixed'><parent link='floor'/><child link='{root}'/>"
+    (tmp_path / "low.urdf").write_text(
+        text.replace("</robot>", floor + "<origin xyz='0 0 0.55'/></joint></robot>"), encoding="utf-8"
+    )
+    overrides = ["problem.horizon=20", f'problem.robot="{tmp_path / "low.urdf"}"', "problem.height=0.022"]
+    task = build_task(load_config("hyq_trot_stepped", overrides))
+    expected = to.feedback_guess(task.easier[0], joint_gains(np.ones(12), 100.0, 1.0))
+    np.testing.assert_array_equal(task.guess.xs, expected.xs)
+    assert task.guess.xs[:, 2].min() < -0.1
 
 
 @pytest.mark.skipif(not erd_names(), reason=f"{ERD_PACKAGE} is not installed")
