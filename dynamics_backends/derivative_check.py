@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.random import default_rng
 
-from dynamics_backends.methods.finite_difference import EPS
+from dynamics_backends.methods.finite_difference import EPS, step_sizes as step_sizes
 from dynamics_backends.methods.symbolic_map import TraceError
 from dynamics_backends.protocol import (
     Array,
@@ -48,8 +48,8 @@ LOST = 10.0
 derivatives of the reference count as zero if all are at most LOST times EPS times the largest first derivative."""
 SECOND_STEP = EPS ** (1 / 4)
 """Step of central differences of a user-defined backend's Jacobians, which may be rounded more than its values."""
-SINGLE_STEP = float(np.finfo(np.float32).eps) ** (1 / 3)
-"""Step of central differences of functions that compute in single precision."""
+DOUBLE_STEP, SINGLE_STEP = EPS ** (1 / 3), float(np.finfo(np.float32).eps) ** (1 / 3)
+"""Steps of central differences of functions that compute in double and in single precision."""
 LEFT_OUT = "left out"
 """Method name of a comparison that was skipped to save time."""
 

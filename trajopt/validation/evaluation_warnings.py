@@ -13,15 +13,16 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dynamics_backends.derivative_check import (
+    DOUBLE_STEP,
     SINGLE_STEP,
     DerivativeCheck,
     Points,
+    step_sizes,
     user_backend_checks,
     user_code_line,
     worst,
     worst_entry,
 )
-from dynamics_backends.methods.finite_difference import EPS, step_sizes
 from dynamics_backends.protocol import (
     Array,
     DynamicsBackend,
@@ -48,8 +49,6 @@ POINTS, SPREAD, WRONG = 3, 0.01, 0.01
 """Number of random points near x0 at which a user-defined backend is checked, their standard deviation [rad, m, ...], and the
 relative error of a derivative above which it is wrong.
 """
-DOUBLE_STEP = EPS ** (1 / 3)
-"""Step of central differences of time steps that compute in double precision."""
 LEAST = 1e-6
 """Smallest size of the motion of a time step, and of its derivatives, that errors are relative to."""
 
