@@ -2,9 +2,9 @@
 
     python -m experiments.benchmark_speed [--only gaits,dms] [--quick] [--out DIR]
 
-Each report is written to DIR/NAME.txt, its tables to CSV files in DIR/NAME, and all reports to DIR/speed.md. A failed benchmark is
-reported and does not stop the others. No other program should run during the measurement. The benchmarks report peers that are not
-installed.
+Each report is written to DIR/NAME.txt, its tables to CSV files in DIR/NAME, and all reports to DIR/speed.md. DIR/NAME/table.csv is
+the table of the page, docs/benchmarks/data/speed_NAME.csv. A failed benchmark is reported and does not stop the others. No other
+program should run during the measurement. The benchmarks report peers that are not installed.
 """
 
 from __future__ import annotations
@@ -23,32 +23,38 @@ class Figure(NamedTuple):
     """One benchmark of the page: title, arguments, arguments of quick runs. one_thread: True if it runs on one thread."""
 
     about: str
-    arguments: tuple[str, ...]
-    quick: tuple[str, ...]
+    arguments: tuple[str, ...] = ()
+    quick: tuple[str, ...] = ()
     one_thread: bool = True
 
 
+REPLANNING = ("--planners", "ipm", "--methods", "analytic", "--rerun")
 FIGURES = {
-    "compiled": Figure("first derivatives compared with Pinocchio and CasADi, compilation", (), ("--quick",)),
-    "second_order": Figure("second-order tensors and contractions compared with published times", (), ()),
-    "crocoddyl": Figure("reach, trot and unicycle compared with Crocoddyl", (), ("--repeats", "3")),
-    "ddp": Figure("UR5 reach: one iteration of SLQ and of both kinds of DDP", ("--quick",), ("--quick",), False),
-    "gaits": Figure(
-        "HyQ on soft ground and with rigid contacts", ("--methods", "analytic"), ("--methods", "analytic"), False
+    "compiled": Figure("first derivatives compared with Pinocchio and CasADi", quick=("--quick",)),
+    "second_order": Figure("second-order tensors and contractions compared with published times"),
+    "clearance": Figure("distances from obstacles", ("--repeat", "200")),
+    "crocoddyl": Figure("reach, trot and unicycle compared with Crocoddyl", quick=("--repeats", "3")),
+    "crocoddyl_gaits": Figure(
+        "Crocoddyl's ten gaits",
+        ("--solvers", "fddp,slq,ddp,ilqr"),
+        ("--solvers", "fddp", "hyq trot"),
     ),
+    "ipm": Figure("interior point compared with IPOPT and SQP", quick=("--quick",)),
     "dms": Figure(
         "UR5 around a sphere, compared with CasADi's code",
         ("--peer", "ur5_obstacle"),
         ("--peer", "--repeats", "3", "ur5_obstacle"),
     ),
-    "replanning": Figure(
-        "IRB 4600 around a moving sphere",
-        ("--planners", "dms", "--methods", "analytic"),
-        ("--planners", "dms", "--methods", "analytic", "--seeds", "2"),
+    "ddp": Figure("one iteration of SLQ and of both kinds of DDP", quick=("--quick",), one_thread=False),
+    "calls": Figure("calls of to.solve with and without checks", quick=("--repeats", "3"), one_thread=False),
+    "replanning": Figure("IRB 4600 around a moving sphere", REPLANNING, (*REPLANNING, "--seeds", "2")),
+    "batch": Figure(
+        "batches compared with single solves, Crocoddyl and CasADi",
+        ("--n", "500", "--loop", "32", "--peers", "32"),
+        ("--n", "64", "--loop", "8", "--peers", "0"),
+        one_thread=False,
     ),
-    "startup": Figure(
-        "time from a command to its first solution, with and without a cache", (), ("--only", "ur5_reach"), False
-    ),
+    "startup": Figure("time from a command to its first solution", quick=("--only", "ur5_reach"), one_thread=False),
 }
 
 

@@ -4,15 +4,14 @@
 
 Pairs of 9 link capsules and 10 bodies: the nearest body of each capsule, the nearest capsule of each body (the broad
 phase gives slots to near pairs only), and all 90 pairs. Times per knot on one thread are differences to the same stage
-without distances: values and first derivatives, without and with contracted second derivatives; minima over the
-repeats.
+without distances: values and first derivatives, without and with contracted second derivatives; minima over
+alternating repeats.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -24,6 +23,7 @@ from dynamics_backends.protocol import Array
 from dynamics_backends.registry import make_backend
 from dynamics_backends.rigid_body.geometry.clearance import NUMBERS, WORLD, Slot
 from dynamics_backends.rigid_body.model.model import Model
+from experiments.analysis.timing import interleaved_times
 from experiments.benchmarks.tables import markdown
 from problems.arms.scenes.scene_structure import Costs, SceneStructure
 from problems.robots.loading import load_fixed_base
@@ -42,8 +42,8 @@ def slots_of(model: Model, pairs: int) -> tuple[Slot, ...]:
     )
 
 
-def stage_times(model: Model, pairs: int, knots: int, repeat: int) -> tuple[float, float]:
-    """Return the time per knot [s] of first order, and of first and second order."""
+def stage_calls(model: Model, pairs: int, knots: int) -> tuple[Callable[[], Any], Callable[[], Any]]:
+    """Return calls of a stage with this number of pairs: first order, and contracted second order."""
     structure = SceneStructure(
         model, slots_of(model, pairs), (np.inf,) * model.nv, Costs(1.0, 0.01, 0.0, 10.0), knots, 1
     )
@@ -63,9 +63,7 @@ def stage_times(model: Model, pairs: int, knots: int, repeat: int) -> tuple[floa
     rows = sum(c.residual.n_out for c in motion.constraints)
     lam, y = rng.standard_normal((knots, 2 * n + 1)), rng.standard_normal((knots, rows))
     at = Knots(xs[:-1], us, xs[1:])
-    first = _min_time(lambda: stages.first(at, quadratic=False), repeat)
-    second = _min_time(lambda: stages.second(at, 1.0, lam, y), repeat)
-    return first / knots, (first + second) / knots
+    return lambda: stages.first(at, quadratic=False), lambda: stages.second(at, 1.0, lam, y)
 
 
 def _numbers(rng: np.random.Generator, knots: int, pairs: int) -> Array:
@@ -76,16 +74,6 @@ def _numbers(rng: np.random.Generator, knots: int, pairs: int) -> Array:
     numbers[:, :, 15:18] = rng.uniform(-1.0, 1.0, (knots, pairs, 3))
     numbers[:, :, 18:] = 0.1
     return numbers.reshape(knots, -1)
-
-
-def _min_time(call: Callable[[], Any], repeat: int) -> float:
-    call()
-    times = []
-    for _ in range(repeat):
-        began = time.perf_counter()
-        call()
-        times.append(time.perf_counter() - began)
-    return min(times)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -100,12 +88,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     model = load_fixed_base(
         a.robot, "free", ("panda_finger_joint1", "panda_finger_joint2") if "panda" in a.robot else ()
     )
-    baseline = stage_times(model, 0, a.knots, a.repeat)
-    lines = []
-    for pairs in (CAPSULES, BODIES, CAPSULES * BODIES):
-        times = stage_times(model, pairs, a.knots, a.repeat)
-        lines.append([str(pairs), *(f"{1e6 * (t - t0):.2f}" for t, t0 in zip(times, baseline, strict=True))])
-    print(f"{model.name}; the stage without distances: {1e6 * baseline[0]:.2f} and {1e6 * baseline[1]:.2f} us per knot")
+    counts = (0, CAPSULES, BODIES, CAPSULES * BODIES)
+    calls = [call for pairs in counts for call in stage_calls(model, pairs, a.knots)]
+    fastest = [1e6 * min(times) / a.knots for times in interleaved_times(calls, a.repeat)]
+    first, both = np.array(fastest[::2]), np.array(fastest[::2]) + fastest[1::2]
+    lines = [
+        [str(pairs), f"{first[i] - first[0]:.2f}", f"{both[i] - both[0]:.2f}"]
+        for i, pairs in enumerate(counts[1:], start=1)
+    ]
+    print(f"{model.name}; the stage without distances: {first[0]:.2f} and {both[0]:.2f} us per knot")
     heads = ["pairs with a slot", "first order [us per knot]", "with second order [us per knot]"]
     print(markdown(heads, lines, a.out and a.out / "table.csv"))
 

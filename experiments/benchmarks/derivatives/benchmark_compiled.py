@@ -45,6 +45,7 @@ PINOCCHIO = {  # robot: required speed-up of the loops over Pinocchio
 }
 CASADI = ("ur5", "hyq")
 GROWTH = (16, 64, 256, 1024, 4096)
+DERIVATIVES = "first derivatives of forward dynamics"
 
 
 class Times(NamedTuple):
@@ -116,11 +117,13 @@ def derivatives(name: str, rounds: int, quick: bool, process: GenericProcess) ->
     generic = {tier: process.call(kernel_time, name, tier, rounds) for tier in tiers}
     for tier, mine in zip(tiers, ours, strict=False):
         min_ratio = PINOCCHIO[name] if tier == "loops" else None
-        found = entry(f"dFD {name} ({model.nv}), {tier}", "us/knot", mine, "Pinocchio", theirs, min_ratio)
+        found = entry(f"{DERIVATIVES}, {name} ({model.nv}), {tier}", "us/knot", mine, "Pinocchio", theirs, min_ratio)
         yield with_generic(found, generic[tier])
     if casadi is not None:
         fastest = tiers[-1]
-        found = entry(f"dFD {name}, {fastest}", "us/knot", ours[len(tiers) - 1], "CasADi AD, C", ours[-1], 5.0)
+        found = entry(
+            f"{DERIVATIVES}, {name}, {fastest}", "us/knot", ours[len(tiers) - 1], "CasADi AD, C", ours[-1], 5.0
+        )
         yield with_generic(found, generic[fastest])
 
 
@@ -143,11 +146,11 @@ def growth(rounds: int) -> Iterator[Entry]:
     model = load("hyq").model
     times = [interleaved_times([program_call(FDSVA, model, n)], rounds, n * 1e-6)[0] for n in GROWTH]
     for n, t in zip(GROWTH[1:], times[1:], strict=True):
-        yield entry(f"dFD hyq, {n} knots", "us/knot", t, f"{GROWTH[0]} knots", times[0])
+        yield entry(f"{DERIVATIVES}, hyq, {n} knots", "us/knot", t, f"{GROWTH[0]} knots", times[0])
     one, two = interleaved_times(
         [program_call(FDSVA, model, GROWTH[-1], threads=threads) for threads in (1, 2)], rounds, GROWTH[-1] * 1e-6
     )
-    yield entry(f"dFD hyq, {GROWTH[-1]} knots, two threads", "us/knot", two, "one thread", one, 1.7)
+    yield entry(f"{DERIVATIVES}, hyq, {GROWTH[-1]} knots, two threads", "us/knot", two, "one thread", one, 1.7)
 
 
 def riccati(rounds: int) -> Iterator[Entry]:

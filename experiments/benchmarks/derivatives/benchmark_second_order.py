@@ -57,6 +57,10 @@ ROBOTS = {  # name in example-robot-data: base, published times of ID and FD ten
 }
 CONTRACTED = {"ur5": 7_000, "hyq": 25_100}  # largest allowed operations of first-order ID with the contraction
 USUAL = ("double_pendulum", "ur5", "hyq", "talos")  # without --full
+TENSORS = {
+    IDSVA_SO.name: "second derivatives of inverse dynamics",
+    FDSVA_SO.name: "second derivatives of forward dynamics",
+}
 RATIO = 1.8  # largest allowed ratio of first order with contraction / first order alone
 SHAPES = {"chain": chain, "binary tree": binary_tree}
 BODIES = (2, 3, 7, 15, 31, 63, 110)  # the paper's range
@@ -121,7 +125,9 @@ def tensors(name: str, rounds: int) -> Iterator[Line]:
         if model.nv <= ON_TAPE_UP_TO:
             note += f", {sum(unrolled_trace(program, model).count().values())} operations"
         figure = most if program is IDSVA_SO else None
-        yield Line(f"{program.name} {name} ({model.nv})", "us/knot", min(medians), theirs, figure or theirs, note)
+        yield Line(
+            f"{TENSORS[program.name]}, {name} ({model.nv})", "us/knot", min(medians), theirs, figure or theirs, note
+        )
 
 
 def contraction(name: str, rounds: int) -> Iterator[Line]:
@@ -131,10 +137,14 @@ def contraction(name: str, rounds: int) -> Iterator[Line]:
         calls = [program_call(p, model, BATCH, tape=tape) for p in (FDSVA, FD_SECOND_ORDER)]
         first, both = map(median, cpu_times(calls, 4 * rounds))
         note = f"{both:.3g} / {first:.3g} us/knot, {'tape' if tape else 'loops'}"
-        yield Line(f"first order with contraction / first order, FD {name}", "", both / first, None, RATIO, note)
+        yield Line(
+            f"forward dynamics, {name}: first order with contraction / first order", "", both / first, None, RATIO, note
+        )
     if name in CONTRACTED:
         count = sum(unrolled_trace(ID_SECOND_ORDER, model).count().values())
-        yield Line(f"first order and contraction, ID {name}", "operations", count, None, CONTRACTED[name])
+        yield Line(
+            f"inverse dynamics, {name}: first order with contraction", "operations", count, None, CONTRACTED[name]
+        )
 
 
 def double_loop(name: str, rounds: int) -> Line:
@@ -146,7 +156,10 @@ def double_loop(name: str, rounds: int) -> Line:
         cpu_times([partial(f, model, *point) for f in (rnea_tensors, references.rnea_tensors_double_loop)], rounds, 8),
     )
     return Line(
-        f"idsva_so {name} in NumPy, all triples vectorized, compared with the double loop", "us/knot", ours, other
+        f"{TENSORS[IDSVA_SO.name]} in NumPy, {name}, all triples vectorized, compared with the double loop",
+        "us/knot",
+        ours,
+        other,
     )
 
 
