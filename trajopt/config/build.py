@@ -25,7 +25,8 @@ from trajopt.results.status import StatusCode
 from trajopt.solvers.prepare import prepare
 from trajopt.solvers.refinement import Again, consecutive_solves, with_near_barrier
 from trajopt.solvers.registry import solver_options
-from trajopt.solvers.solve import checked_afterwards, solve, solve_with_margins
+from trajopt.solvers.solution_checks import checked_afterwards
+from trajopt.solvers.solve import solve, solve_with_margins
 from trajopt.solvers.termination import no_time_left, unrefined
 from trajopt.solvers.time_limits import enough_time, timed_sequence
 from trajopt.validation.limit_violations import limit_violations, self_collision_note

@@ -4,7 +4,7 @@ In order: the best of competing starts if the guess is at rest (:mod:`trajopt.so
 the guess, or the solution, if this is a saddle point; other starts if no motion is feasible. In single solves with checks follow,
 for every solver: goals relaxed within their tolerance if they contradict each other (:mod:`trajopt.solvers.goal_tolerance`),
 margins if ``between_knots`` is set; for ``auto`` then margins if inequalities are violated between the knots, more substeps if
-the replay fails, and detours of the guess if margins or substeps do not help (:mod:`trajopt.solvers.solve`).
+the replay fails, and detours of the guess if margins or substeps do not help (:mod:`trajopt.solvers.repeated_solves`).
 """
 
 from __future__ import annotations

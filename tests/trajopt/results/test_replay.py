@@ -17,7 +17,7 @@ from dynamics_backends.systems.bodies.free_body import FreeBody
 from dynamics_backends.systems.contact.relaxed_cone import RelaxedCone
 from dynamics_backends.systems.contact.stepped_contact import SteppedContact
 from trajopt.results.report import replayed
-from trajopt.solvers.solve import checked
+from trajopt.solvers.solution_checks import checked
 from trajopt.stage.evaluation import StageEvaluator
 from trajopt.validation.replay import FINEST, TOLERANCES, replay
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import trajopt as to
-from trajopt.solvers.solve import checked_afterwards
+from trajopt.solvers.solution_checks import checked_afterwards
 from trajopt.validation.running_costs import kinked_cost
 
 

@@ -17,7 +17,8 @@ from trajopt.solvers.batch.solution import BatchSolution
 from trajopt.solvers.batch.solve_batch import BatchCallback, solve_batch
 from trajopt.solvers.problem_batch import Batch
 from trajopt.solvers.registry import DEFAULT_SOLVER, chosen_options
-from trajopt.solvers.solve import checked_motion, solve
+from trajopt.solvers.solution_checks import checked_motion
+from trajopt.solvers.solve import solve
 
 SAME_COST, SAME_STATE = 1e-4, 1e-2
 """Relative tolerances: solutions are one optimum if the states agree to SAME_STATE, and costs or controls to SAME_COST."""

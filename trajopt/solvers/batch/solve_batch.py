@@ -28,7 +28,7 @@ from trajopt.solvers.options import AutoOptions, MethodOptions, SLQOptions, scal
 from trajopt.solvers.problem_batch import Batch
 from trajopt.solvers.registry import SOLVERS, attempt_options, chosen_options, require_open
 from trajopt.solvers.scaling import SCALED, Scaling, scaling_of
-from trajopt.solvers.solve import checked_motion
+from trajopt.solvers.solution_checks import checked_motion
 from trajopt.solvers.success import with_descent, with_end_held
 from trajopt.stage.engine import is_compiled
 
