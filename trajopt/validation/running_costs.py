@@ -83,7 +83,7 @@ def _along(
 ) -> Array:
     """Return the costs (P, K) of a running term at POINTS along a direction from states x (K, nx) and controls u (K, nu)."""
     P, knots = POINTS[:, None, None], np.tile(np.arange(len(t)), len(POINTS))
-    states, controls = ((z + P * move).reshape(-1, z.shape[1]) for z, move in ((x, x_move), (u, u_move)))
+    states, controls = ((z + P * move).reshape(len(knots), -1) for z, move in ((x, x_move), (u, u_move)))
     weight, parameters = rows_at(term.weight, knots), parameters_at(term.parameters, knots)
     repeated = replace(term, weight=weight, parameters=parameters)
     return _values(repeated, states, controls, t[knots]).reshape(len(POINTS), -1)

@@ -102,6 +102,14 @@ def test_kinks_at_weights_and_parameters_by_knot_are_named():
     assert "near u[0] = 0.579 at knot 15: " in kinked_cost(_cart([term]), np.zeros((21, 2)), us)
 
 
+def test_kinks_without_controls_are_named():
+    decay = to.SampledSystem(to.FunctionMap(lambda x, u, t, p: [-x[0]], 1, 0), "rk4")
+    ocp = to.OCP.single_phase(
+        decay, [1.0], 20, 0.1, [to.objective_term("off", lambda x, u, t, p: [abs(x[0] - 0.5)], 1)]
+    )
+    assert "near x[0] = 0.5 at knot 10: " in kinked_cost(ocp, np.linspace(1.0, 0.0, 21)[:, None], np.zeros((20, 0)))
+
+
 def test_smooth_costs_have_no_kink():
     for term in (
         to.control_cost(1),
