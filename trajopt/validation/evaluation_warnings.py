@@ -13,11 +13,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dynamics_backends.derivative_check import (
-    DOUBLE_STEP,
-    SINGLE_STEP,
+    DIFFERENCE_STEPS,
     DerivativeCheck,
     Points,
-    step_sizes,
     user_backend_checks,
     user_code_line,
     worst,
@@ -80,7 +78,6 @@ def backend_warnings(ocp: OCP) -> Iterator[str]:
 
     See :func:`~dynamics_backends.derivative_check.user_backend_checks`; second derivatives are reported only if the Jacobians are
     right. Points at which the backend raises an error, or where the error of a value or a Jacobian is not finite, are left out.
-    The backend may compute in single precision: of two steps of the differences, the one with the smaller error counts.
     """
     seen = set[int]()
     for what, backend, p in _user_backends(ocp):
@@ -109,9 +106,8 @@ def backend_warnings(ocp: OCP) -> Iterator[str]:
 def step_warnings(ocp: OCP) -> Iterator[str]:
     """Yield a warning for each user-defined time step whose ``linearize`` near x0 differs from its ``step`` by more than WRONG.
 
-    The motion x_next (-) x, and its derivatives by central differences, are compared, relative to their largest entry at a point.
-    Time steps that raise an error, or are not finite, are left out. They may compute in single precision: of two steps of the
-    differences, the one with the smaller error counts.
+    The motion x_next (-) x, and its derivatives by central differences with the best of DIFFERENCE_STEPS, are compared, relative to
+    their largest entry at a point. Time steps that raise an error, or are not finite, are left out.
     """
     for what, phase in _user_steps(ocp).items():
         step, manifold, n = phase.dynamics, phase.dynamics.manifold, phase.dynamics.manifold.ndx
@@ -120,39 +116,36 @@ def step_warnings(ocp: OCP) -> Iterator[str]:
         try:
             with np.errstate(all="ignore"):
                 x_next, A, B = step.linearize(*given)[:3]
-                right = manifold.difference(xs.T, _moved(step, np.zeros((n + step.nu, POINTS)), *given)).T
-                slopes = [_slopes(step, h, *given) for h in (DOUBLE_STEP, SINGLE_STEP)]
+                right = manifold.difference(xs.T, _moved(step, np.zeros(n + step.nu), *given)).T
+                own = np.concatenate([A, B], axis=2) - unit
+                wrong, (row, j) = np.inf, (0, 0)
+                for h in DIFFERENCE_STEPS:
+                    if wrong > WRONG:
+                        found = worst_entry(own, _slopes(step, h, *given) - unit, LEAST)
+                        wrong, (row, j) = min((wrong, (row, j)), found)
         except Exception:  # user code may raise anything away from x0
             continue
         off, (i,) = worst_entry(manifold.difference(xs.T, x_next.T).T, right, LEAST)
-        own = np.concatenate([A, B], axis=2) - unit
-        wrong, (row, j) = min(worst_entry(own, by - unit, LEAST) for by in slopes)
         names = manifold.tangent_names
         if WRONG < off < np.inf:
-            found = f"{names[i]} of x_next by linearize is not that of step, relative error {off:.1e}"
-            yield f"{what}: {found}; correct linearize"
+            entry = f"{names[i]} of x_next by linearize is not that of step, relative error {off:.1e}"
+            yield f"{what}: {entry}; correct linearize"
         elif WRONG < wrong < np.inf:
-            found = f"d({names[row]} of x_next) / d({(*names, *step.control_names)[j]}), relative error {wrong:.1e}"
-            yield f"{what}: linearize does not agree with differences of step: {found}; correct linearize"
+            entry = f"d({names[row]} of x_next) / d({(*names, *step.control_names)[j]}), relative error {wrong:.1e}"
+            yield f"{what}: linearize does not agree with differences of step: {entry}; correct linearize"
 
 
-def _slopes(step: DiscreteMap, size: float, x: Array, u: Array, *at: Any) -> Array:
-    """Derivatives (N, ndx, ndx + nu) of the next states of states x (N, nx) and controls u (N, nu), by central differences."""
-    h = step_sizes(step.manifold, x.T, u.T, size)
-    columns = []
-    for k in range(len(h)):
-        d = np.zeros_like(h)
-        d[k] = h[k]
-        ends = _moved(step, -d, x, u, *at), _moved(step, d, x, u, *at)
-        columns.append((step.manifold.difference(*ends) / (2.0 * h[k])).T)
-    return np.stack(columns, axis=2)
+def _slopes(step: DiscreteMap, h: float, *given: Any) -> Array:
+    """Central differences (N, ndx, ndx + nu) of the next states in x and u with steps h."""
+    ends = [[_moved(step, s * d, *given) for s in (-h, h)] for d in np.eye(step.manifold.ndx + step.nu)]
+    return np.stack([step.manifold.difference(*pair).T / (2.0 * h) for pair in ends], axis=2)
 
 
 def _moved(step: DiscreteMap, d: Array, x: Array, u: Array, *at: Any) -> Array:
-    """Next states (nx, N) of states x (N, nx) and controls u (N, nu) that are moved by d (ndx + nu, N)."""
+    """Next states (nx, N) of states x (N, nx) and controls u (N, nu) that are moved by d (ndx + nu,)."""
     n = step.manifold.ndx
-    moved = np.ascontiguousarray(step.manifold.integrate(x.T, d[:n]).T)
-    return np.array(step.step(moved, u + d[n:].T, *at)).T
+    moved = np.ascontiguousarray(step.manifold.integrate(x.T, np.tile(d[:n, None], len(x))).T)
+    return np.array(step.step(moved, u + d[n:], *at)).T
 
 
 def _near_x0(ocp: OCP, nu: int) -> tuple[Array, Array]:
@@ -168,21 +161,14 @@ def _checks_at(
 ) -> list[DerivativeCheck]:
     """Return the comparisons of a backend's derivatives at a state x (nx,) and controls u (nu,), none if it raises an error there.
 
-    Of the errors by two steps of the differences, the smaller ones. what: name of the dynamics in reports. t [s].
+    what: name of the dynamics in reports. t [s].
     """
     one = np.zeros(1)
-    at = Points(x[None], u[None], one + t, one, one.astype(int))
     try:
         with np.errstate(all="ignore"):
-            double, single = ([*user_backend_checks(what, backend, at, p, step)] for step in (None, SINGLE_STEP))
-        return [min(pair, key=_error) for pair in zip(double, single, strict=True)]
+            return [*user_backend_checks(what, backend, Points(x[None], u[None], one + t, one, one.astype(int)), p)]
     except Exception:  # user code may raise anything away from x0
         return []
-
-
-def _error(check: DerivativeCheck) -> float:
-    """Error of a comparison, infinite for NaN or none."""
-    return np.inf if check.error is None or np.isnan(check.error) else check.error
 
 
 class _Recorded(Mapping[str, Array]):

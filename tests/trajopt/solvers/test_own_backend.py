@@ -447,6 +447,34 @@ def test_jacobians_are_compared_with_differences_of_the_values(own):
         assert "d(d x[1]/dt) / d(x[0]), relative error 2.0e+00" in wrong[0] and failed[0].block == "fx"
 
 
+class NoisyPendulum(Pendulum):
+    """Pendulum whose values have errors of a millionth, as those of iterative simulators."""
+
+    def f(self, x, u, t, p):
+        """The time derivative of the state."""
+        return super().f(x, u, t, p) + 1e-6 * np.sin(1e9 * (x + u))
+
+
+class MicroscopicPendulum(Pendulum):
+    """Force that changes its sign within three micrometers."""
+
+    def f(self, x, u, t, p):
+        """The time derivative of the state."""
+        return np.stack([x[:, 1], u[:, 0] - np.sin(1e6 * x[:, 0])], axis=1)
+
+    def jacobians(self, x, u, t, p):
+        """Value and first derivatives."""
+        _, fx, fu = super().jacobians(x, u, t, p)
+        fx[:, 1] = np.stack([-1e6 * np.cos(1e6 * x[:, 0]), np.zeros(len(x))], axis=1)
+        return self.f(x, u, t, p), fx, fu
+
+
+@pytest.mark.parametrize("own", [NoisyPendulum, MicroscopicPendulum])
+def test_correct_jacobians_of_noisy_and_of_microscopic_values_are_not_reported(own):
+    ocp = to.OCP.single_phase(to.SampledSystem(own(), "rk4"), [0.5, 0.0], 5, 0.1, [to.control_cost(1)])
+    assert not [f.message for f in to.validate(ocp) if "do not agree with its values" in f.message]
+
+
 class Tumbling:
     """User-defined backend of a body that turns about its main axes: attitude (SO(3)) and rates."""
 
@@ -554,67 +582,17 @@ def test_own_time_steps_are_compared_with_their_differences(step, expected):
     assert len(found) == (expected is not None) and all(expected in message for message in found)
 
 
-def single(values):
-    """Round arrays to single precision."""
-    return [np.asarray(part, np.float32) for part in values]
-
-
-class SinglePendulum(CurvedPendulum):
-    """CurvedPendulum in single precision."""
-
-    def f(self, x, u, t, p):
-        """Time derivative of the state."""
-        return super().f(*single([x, u, t]), p)
-
-    def jacobians(self, x, u, t, p):
-        """Value and first derivatives."""
-        _, fx, fu = super().jacobians(*single([x, u, t]), p)
-        return self.f(x, u, t, p), *single([fx, fu])
-
-
-class WrongSinglePendulum(SinglePendulum):
-    """A wrong derivative in single precision."""
-
-    def jacobians(self, x, u, t, p):
-        """Value and first derivatives, the second row of fx too long by 3 %."""
-        value, fx, fu = super().jacobians(x, u, t, p)
-        return value, fx * [[1.0], [1.03]], fu
-
-
 class SingleStep(OwnStep):
-    """OwnStep in single precision."""
+    """Time steps in single precision."""
 
     def step(self, x, u, t, dt, p=None):
         """Next states."""
-        return super().step(*single([x, u, t, dt]))
+        return super().step(*(np.float32(part) for part in (x, u, t, dt)))
 
 
-class LongOrbit(OwnStep):
-    """Time steps of a rocket far from its origin: the position in meters is 1e11."""
-
-    def step(self, x, u, t, dt, p=None):
-        """Next states."""
-        return np.stack([x[:, 0] + dt * x[:, 1], x[:, 1] + dt * (u[:, 0] - 1e20 / x[:, 0] ** 2)], axis=1)
-
-    def linearize(self, x, u, t, dt, p=None):
-        """Next states and their derivatives."""
-        A, B = np.tile(np.eye(2), (len(x), 1, 1)), np.zeros((len(x), 2, 1))
-        A[:, 0, 1], A[:, 1, 0], B[:, 1, 0] = dt, 2e20 * dt / x[:, 0] ** 3, dt
-        return to.LinearizedStep(self.step(x, u, t, dt), A, B)
-
-
-@pytest.mark.parametrize("gravity", [2.0, 300.0])
-@pytest.mark.parametrize("own", [SinglePendulum, WrongSinglePendulum])
-def test_backends_in_single_precision_are_not_called_wrong(own, gravity):
-    ocp = to.OCP.single_phase(to.SampledSystem(own(gravity), "rk4"), [0.7, 0.0], 5, 0.01, [to.control_cost(1)])
-    wrong = [f.message for f in to.validate(ocp) if "do not agree" in f.message]
-    assert len(wrong) == (own is WrongSinglePendulum)
-
-
-@pytest.mark.parametrize(("step", "x0"), [(SingleStep(), [0.7, 0.0]), (LongOrbit(), [1e11, 3e4])])
-def test_steps_in_single_precision_or_of_large_states_are_not_called_wrong(step, x0):
-    ocp = to.OCP.single_phase(step, x0, 5, 0.1, [to.control_cost(1)])
-    assert not [f.message for f in to.validate(ocp) if "linearize" in f.message]
+def test_correct_derivatives_in_single_precision_are_not_reported():
+    ocp = to.OCP.single_phase(SingleStep(), [np.pi, 0.0], 5, 0.01, [to.control_cost(1)])
+    assert not [f.message for f in to.validate(ocp) if f.message.startswith("time step")]
 
 
 class OwnPartials(to.FunctionMap):
