@@ -69,7 +69,7 @@ def function_mistakes(ocp: OCP, guess: Guess | None = None) -> Iterator[str]:
     u = np.zeros(ocp.nu) if guess is None else np.asarray(guess.us[0], float)
     messages = [(what, _failure(map, x, u, p)) for what, map, p in _functions(ocp)]
     messages += [(what, _backend_failure(backend, x, u, p)) for what, backend, p in _user_backends(ocp)]
-    messages += [(what, _step_failure(phase, x, u, ocp.start)) for what, phase in _user_steps(ocp).items()]
+    messages += [(what, _step_failure(phase, x, u, ocp.start)) for what, phase in _user_steps(ocp)]
     yield from dict.fromkeys(f"{what}: {why}" for what, why in messages if why)
 
 
@@ -109,13 +109,13 @@ def step_warnings(ocp: OCP) -> Iterator[str]:
     The motion x_next (-) x, and its derivatives by central differences with the best of DIFFERENCE_STEPS, are compared, relative to
     their largest entry at a point. Time steps that raise an error, or are not finite, are left out.
     """
-    for what, phase in _user_steps(ocp).items():
+    for what, phase in _user_steps(ocp):
         step, manifold, n = phase.dynamics, phase.dynamics.manifold, phase.dynamics.manifold.ndx
         (xs, us), p, unit = _near_x0(ocp, step.nu), parameters_at(phase.parameters, 0), np.eye(n, n + step.nu)
         given = xs, us, np.full(POINTS, ocp.start), np.full(POINTS, phase.dt[0]), p
         try:
             with np.errstate(all="ignore"):
-                x_next, A, B = step.linearize(*given)[:3]
+                x_next, A, B = map(np.array, step.linearize(*given)[:3])  # copies: the next call may overwrite them
                 right = manifold.difference(xs.T, _moved(step, np.zeros(n + step.nu), *given)).T
                 own = np.concatenate([A, B], axis=2) - unit
                 wrong, (row, j) = np.inf, (0, 0)
@@ -256,21 +256,25 @@ def _user_backends(ocp: OCP) -> Iterator[tuple[str, DynamicsBackend, Parameters]
             yield f"dynamics of phase {i}", make_backend(own, "analytic", engine="numpy"), p
 
 
-def _user_steps(ocp: OCP) -> dict[str, Phase]:
-    """Phase of each user-defined time step (:class:`~trajopt.DiscreteMap`), by the name of the step in messages."""
-    return {f"time step {type(p.dynamics).__name__}": p for p in ocp.phases if p.dynamics.sampling is None}
+def _user_steps(ocp: OCP) -> Iterator[tuple[str, Phase]]:
+    """Yield the name in messages of each user-defined time step (:class:`~trajopt.DiscreteMap`), and the last phase that has it."""
+    for phase in {id(p.dynamics): p for p in ocp.phases if p.dynamics.sampling is None}.values():
+        yield f"time step {type(phase.dynamics).__name__}", phase
 
 
 def _step_failure(phase: Phase, x: Array, u: Array, t: float) -> str:
     """Return the error of a user-defined time step for a batch of two equal knots, including wrong shapes, or ""."""
     step, n, nx = phase.dynamics, phase.dynamics.manifold.ndx, len(x)
     given = np.tile(x, (2, 1)), np.tile(u[: step.nu], (2, 1)), np.full(2, t), np.full(2, phase.dt[0])
-    p = parameters_at(phase.parameters, 0)
+    p, before = parameters_at(phase.parameters, 0), [part.copy() for part in given]
     try:
         with np.errstate(all="ignore"):
             found = step.step(*given, p), *step.linearize(*given, p)[:3]
     except Exception as error:  # user code may raise anything
         return f"{type(error).__name__}{user_code_line(error, None)}: {error}"
+    for name, part, old in zip(("x", "u", "t", "dt"), given, before, strict=True):
+        if not np.array_equal(part, old, equal_nan=True):
+            return f"step or linearize changes its argument {name} in place; let it change a copy"
     shapes = {"step": (2, nx), "linearize: x_next": (2, nx), "linearize: A": (2, n, n), "linearize: B": (2, n, step.nu)}
     for (name, shape), value in zip(shapes.items(), found, strict=True):
         if getattr(value, "shape", None) != shape:

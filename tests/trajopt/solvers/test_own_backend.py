@@ -590,9 +590,45 @@ class SingleStep(OwnStep):
         return super().step(*(np.float32(part) for part in (x, u, t, dt)))
 
 
-def test_correct_derivatives_in_single_precision_are_not_reported():
-    ocp = to.OCP.single_phase(SingleStep(), [np.pi, 0.0], 5, 0.01, [to.control_cost(1)])
-    assert not [f.message for f in to.validate(ocp) if f.message.startswith("time step")]
+class ReusingStep(OwnStep):
+    """Wrong next states of ``linearize`` in an array that later calls of ``step`` overwrite."""
+
+    memory = np.zeros((100, 2))
+
+    def step(self, x, u, t, dt, p=None):
+        """Next states."""
+        self.memory[: len(x)] = super().step(x, u, t, dt)
+        return self.memory[: len(x)]
+
+    def linearize(self, x, u, t, dt, p=None):
+        """Next states and their derivatives."""
+        found = super().linearize(x, u, t, dt)
+        found.x_next[:, 1] += 0.01
+        return found
+
+
+class MovingStep(OwnStep):
+    """Time steps that write into the states that they are given."""
+
+    def step(self, x, u, t, dt, p=None):
+        """Next states."""
+        x[:] = super().step(x, u, t, dt)
+        return x
+
+
+@pytest.mark.parametrize(
+    ("steps", "expected"),
+    [
+        ([SingleStep()], []),
+        ([ReusingStep()], ["x[1] of x_next by linearize is not that of step"]),
+        ([MovingStep()], ["changes its argument x in place"]),
+        ([changed_step(A=lambda A: 0.5 * A), changed_step()], ["differences of step"]),
+    ],
+)
+def test_own_time_steps_may_be_rounded_and_are_all_checked(steps, expected):
+    phases = tuple(to.Phase(step, np.full(5, 0.01), (to.control_cost(1),)) for step in steps)
+    found = [f.message for f in to.validate(to.OCP(phases, [np.pi, 0.0])) if f.message.startswith("time step")]
+    assert len(found) == len(expected) and all(part in message for part, message in zip(expected, found, strict=True))
 
 
 class OwnPartials(to.FunctionMap):
