@@ -85,6 +85,7 @@ def backend_warnings(ocp: OCP) -> Iterator[str]:
             continue
         seen.add(id(backend.map))
         xs, us = _near_x0(ocp, backend.map.nu)
+        xs = xs[:, : backend.map.manifold.nx]  # without durations
         checks = [c for x, u in zip(xs, us, strict=True) for c in _checks_at(what, backend, x, u, ocp.start, p)]
         wrong = [c for c in checks if c.error is not None and WRONG < c.error < np.inf]
         if all(c.error != np.inf for c in checks if c.block != "second"):
@@ -252,7 +253,8 @@ def _user_backends(ocp: OCP) -> Iterator[tuple[str, DynamicsBackend, Parameters]
         backend, p = sampling.called, parameters_at(phase.parameters, 0)
         if not is_generic(backend.map):
             yield f"dynamics of phase {i}", backend, p
-        elif isinstance(own := unwrapped(backend.map), FunctionMap) and backend.name == "analytic":
+        own = innermost(backend.map)
+        if backend.name == "analytic" and isinstance(own, FunctionMap) and hasattr(own, "partials"):
             yield f"dynamics of phase {i}", make_backend(own, "analytic", engine="numpy"), p
 
 
@@ -285,7 +287,7 @@ def _step_failure(phase: Phase, x: Array, u: Array, t: float) -> str:
 
 def _backend_failure(backend: DynamicsBackend, x: Array, u: Array, p: Parameters) -> str:
     """Return the error of a user-defined backend for a batch of two equal knots, including wrong shapes, or ""."""
-    given = np.tile(x, (2, 1)), np.tile(u[: backend.map.nu], (2, 1)), 0.0, p
+    given = np.tile(x[: backend.map.manifold.nx], (2, 1)), np.tile(u[: backend.map.nu], (2, 1)), 0.0, p
     try:
         with np.errstate(all="ignore"):
             backend.f(*given)

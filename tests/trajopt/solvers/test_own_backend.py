@@ -661,3 +661,8 @@ def test_own_partials_are_compared_with_differences_of_the_values(factor, expect
     messages = [f.message for f in to.validate(swing(to.make_backend(OwnPartials(factor), "analytic")))]
     found = [message for message in messages if "partials of" in message or "analytic raises" in message]
     assert len(found) == (expected is not None) and all(expected in message for message in found)
+
+
+def test_own_partials_are_compared_with_free_durations_too():
+    ocp = to.free_time(swing(to.make_backend(OwnPartials(0.9), "analytic")), (2.0, 4.0), 1.0).ocp
+    assert len([f for f in to.validate(ocp) if "partials of the system do not agree" in f.message]) == 1
