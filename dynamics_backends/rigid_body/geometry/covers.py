@@ -21,7 +21,7 @@ atomically. A read-only folder costs only time.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
@@ -30,7 +30,7 @@ import numpy as np
 from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.geometry.hull import distinct, hull_of_points
 from dynamics_backends.rigid_body.geometry.meshes import cache_entry, stored
-from dynamics_backends.rigid_body.geometry.shapes import Capsule, Mesh, PlacedShape, Sphere, Triangles
+from dynamics_backends.rigid_body.geometry.shapes import SEGMENTS, Capsule, Cylinder, Mesh, PlacedShape, Sphere
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.rigid_body.spatial.rotations import segment_frame
 
@@ -178,7 +178,7 @@ def _cover(placed: PlacedShape, tolerance: float, max_pieces: int) -> list[Piece
     if isinstance(placed.shape, (Sphere, Capsule)):
         return [_whole(placed)]
     if max_pieces == 1:
-        return [_piece(placed.link, _corners(placed.triangles()), fit_capsule)]
+        return [_piece(placed.link, _corners(placed), fit_capsule)]
     pieces = [_whole(placed)]
     while len(pieces) < max_pieces:
         worst = max(range(len(pieces)), key=lambda i: pieces[i].excess)
@@ -193,7 +193,7 @@ def _cover(placed: PlacedShape, tolerance: float, max_pieces: int) -> list[Piece
 
 def _whole(placed: PlacedShape) -> Piece:
     """A shape as one piece; a sphere or capsule is its own cover, other shapes get rough capsules."""
-    shape, triangles = placed.shape, _corners(placed.triangles())
+    shape, triangles = placed.shape, _corners(placed)
     if not isinstance(shape, (Sphere, Capsule)):
         return _piece(placed.link, triangles)
     half = 0.5 * shape.length if isinstance(shape, Capsule) else 0.0
@@ -201,9 +201,12 @@ def _whole(placed: PlacedShape) -> Piece:
     return Piece(placed.link, triangles, FittedCapsule(ends[0], ends[1], shape.radius), 0.0)
 
 
-def _corners(surface: Triangles) -> Array:
-    """Corners (m, 3, 3) of triangles."""
-    return np.asarray(surface.vertices, float)[surface.faces]
+def _corners(placed: PlacedShape) -> Array:
+    """Corners (m, 3, 3) of the triangles of a shape, in its link's frame; those of a cylinder enclose it."""
+    if isinstance(placed.shape, Cylinder):
+        placed = placed._replace(shape=replace(placed.shape, radius=placed.shape.radius / np.cos(np.pi / SEGMENTS)))
+    vertices, faces = placed.triangles()
+    return np.asarray(vertices, float)[faces]
 
 
 def _piece(link: str, triangles: Array, covering: Callable[[Array], FittedCapsule] = rough_capsule) -> Piece:
@@ -267,7 +270,7 @@ def _excess(points: Array, capsule: FittedCapsule) -> float:
     return float((surface @ hull.equations[:, :3].T + hull.equations[:, 3]).max())
 
 
-VERSION = 1
+VERSION = 2
 """Version of the search; entries of other versions are ignored."""
 
 

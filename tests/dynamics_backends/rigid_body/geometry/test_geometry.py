@@ -81,6 +81,19 @@ def test_rough_capsules_cover_their_shapes_spheres_and_capsules_exactly(name):
         assert found.volume == pytest.approx(SHAPES[name][1])
 
 
+@pytest.mark.parametrize("covering", [rough_covers, lambda shapes: covers(shapes, 1.0, 1), covers])
+@pytest.mark.parametrize("length", [0.05, 0.3, 2.0])
+def test_capsules_cover_the_circles_of_cylinders(length, covering):
+    """Polygons inscribed in the circles lose 0.9 % of the radius."""
+    angles = np.linspace(0.0, 2.0 * np.pi, 1000)
+    circle = np.column_stack([0.4 * np.cos(angles), 0.4 * np.sin(angles), np.full(1000, 0.5 * length)])
+    R, p = rpy_matrix(np.array([0.3, -0.8, 2.0])), np.array([0.5, -0.2, 1.0])
+    points = np.concatenate([circle, circle * [1.0, 1.0, -1.0]]) @ R.T + p
+    capsules = [piece.capsule for piece in covering([PlacedShape("a", Cylinder(0.4, length), R, p)])]
+    outside = [distances_to_segment(points, c.a, c.b) - c.radius for c in capsules]
+    assert np.min(outside, axis=0).max() <= 1e-12
+
+
 def test_the_capsule_of_a_capsule_is_itself():
     points = Capsule(0.1, 0.6).triangles().vertices @ np.diag([1.0, -1.0, -1.0]) + [1.0, 2.0, 3.0]
     found = fit_capsule(points)
