@@ -17,6 +17,8 @@ from dynamics_backends.trace import Trace, trace_expressions
 
 OPERATIONS_LIMIT = 300_000
 """Maximum number of operations of one function, which take some seconds to trace."""
+LARGEST_FIRST = 1
+"""CasADi's default order of variables in a coloring."""
 
 
 class TooLong(ValueError):
@@ -216,10 +218,16 @@ def require_short(what: str, operations: int) -> None:
 def require_short_hessian(what: str, value: Any, z: Any) -> None:
     """Raise TooLong if the Hessian of a scalar in z needs more than OPERATIONS_LIMIT operations.
 
-    Operations of the value times directions: one per variable, or, if the Hessian is sparse, per color of its sparsity.
+    Operations of the value times directions: one per variable, or, if the Hessian is sparse, per color of its sparsity. Colors are
+    not searched where their number would be too large: the search takes minutes for a dense Hessian of 800 variables. Since two
+    colors form a forest, k colors of n variables allow at most (k - 1) (2 n - k) entries beside the diagonal.
     """
     operations = ca.Function("value", [z], [value], {"allow_free": True}).n_instructions()
     directions = sum(ca.which_depends(value, z))
     if operations <= OPERATIONS_LIMIT < operations * directions:
-        directions = ca.jacobian_sparsity(ca.gradient(value, z), z).star_coloring().size2()
+        H, most = ca.jacobian_sparsity(ca.gradient(value, z), z), OPERATIONS_LIMIT // operations
+        n = len(set(H.row()))
+        k = min(most, n)
+        colors = H.star_coloring(LARGEST_FIRST, most) if H.nnz() - n <= (k - 1) * (2 * n - k) else None
+        directions = directions if colors is None or colors.is_null() else colors.size2()  # null: more than ``most``
     require_short(what, operations * directions)

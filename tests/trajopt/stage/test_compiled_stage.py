@@ -11,6 +11,7 @@ from dynamics_backends.compiled.sources import traced_source
 from dynamics_backends.compiled.sources.traced_source import TooLong
 from dynamics_backends.protocol import FunctionMap
 from dynamics_backends.registry import make_backend
+from dynamics_backends.symbols import ca
 from dynamics_backends.systems.bodies.free_body import FreeBody
 from trajopt import (
     OCP,
@@ -191,6 +192,21 @@ def test_sparse_hessians_of_many_states_are_compiled(monkeypatch):
         ocp = OCP.single_phase(dynamics, np.ones(40), 3, 0.1, [state_cost(40, np.ones(40)), control_cost(1)])
         engines = to.solve(ocp, solver="ddp", options={"max_iterations": 1}, check=False).meta["engines"]
         assert (engines == ["compiled"]) == compiled, engines
+
+
+def test_colors_of_a_hessian_are_not_searched_beyond_the_limit(monkeypatch):
+    """A dense Hessian of n variables needs n colors; in two blocks of n / 2, as many as one block."""
+    z, limit = ca.SX.sym("z", 40), "OPERATIONS_LIMIT"
+    dense, blocks = ca.sin(ca.sumsqr(z)), ca.sin(ca.sumsqr(z[:20])) + ca.sin(ca.sumsqr(z[20:]))
+    operations = ca.Function("value", [z], [blocks]).n_instructions()
+    monkeypatch.setattr(traced_source, limit, 20 * operations)
+    traced_source.require_short_hessian("blocks", blocks, z)
+    monkeypatch.setattr(traced_source, limit, 19 * operations)
+    with pytest.raises(TooLong, match=f"takes {40 * operations} operations"):
+        traced_source.require_short_hessian("blocks", blocks, z)
+    monkeypatch.setattr(ca.Sparsity, "star_coloring", None)
+    with pytest.raises(TooLong):
+        traced_source.require_short_hessian("dense", dense, z)
 
 
 @pytest.mark.parametrize("kind", SHOOTING)
