@@ -46,11 +46,11 @@ ROUNDING = {"central_difference": EPS ** (2 / 3), "forward_difference": EPS ** (
 LOST = 10.0
 """Errors up to LOST times ROUNDING times the largest value are allowed: rounding hides small derivatives of large values. Second
 derivatives of the reference count as zero if all are at most LOST times EPS times the largest first derivative."""
-SECOND_STEP = EPS ** (1 / 4)
-"""Step of central differences of a user-defined backend's Jacobians, which may be rounded more than its values."""
 DIFFERENCE_STEPS = (EPS ** (1 / 3), EPS ** (1 / 2), float(np.finfo(np.float32).eps) ** (1 / 3))
 """Steps of central differences of user-defined values: the default, one for values that change within a millionth of a unit, and
 one for noisy values or values in single precision. A wrong derivative disagrees with the differences of every step."""
+SECOND_STEPS = (EPS ** (1 / 4), DIFFERENCE_STEPS[0], DIFFERENCE_STEPS[2])
+"""Steps of central differences of a user-defined backend's Jacobians, which may be rounded more than its values."""
 LEFT_OUT = "left out"
 """Method name of a comparison that was skipped to save time."""
 
@@ -173,7 +173,7 @@ def user_backend_checks(what: str, backend: DynamicsBackend, at: Points, p: Para
 
     The value of its ``jacobians`` is compared with that of its ``f``; its Jacobians with differences of ``f``, by the best of
     DIFFERENCE_STEPS; the products of its second derivatives, if it has them, with a direction of (x, u), with differences of its
-    Jacobians.
+    Jacobians, by the best of SECOND_STEPS.
     """
     jacobians = backend.jacobians(at.x, at.u, at.t, p)
     error, (i,) = worst_entry(jacobians.value, backend.f(at.x, at.u, at.t, p))
@@ -187,7 +187,7 @@ def user_backend_checks(what: str, backend: DynamicsBackend, at: Points, p: Para
             first = [min(pair, key=_excess) for pair in zip(first or found, found, strict=True)]
     yield from first
     if isinstance(backend, SecondOrderBackend):
-        map, h = backend.map, SECOND_STEP
+        map = backend.map
         probe = Probe.random(map, len(at.x), 1, default_rng(0))
         d, dx = probe.directions, np.tile(probe.directions[0, : map.manifold.ndx], (len(at.x), 1))
 
@@ -198,11 +198,17 @@ def user_backend_checks(what: str, backend: DynamicsBackend, at: Points, p: Para
             fx = J.fx @ map.manifold.d_integrate(h * dx)[1]
             return np.einsum("no,nok->nk", probe.lam, np.concatenate([fx, J.fu], axis=2))
 
-        ends = gradient(h), gradient(-h)
-        least = LOST * EPS / h / SECOND_TOLERANCES[DIFFERENCES] * np.abs(ends[0]).max(axis=1, initial=0.0)
-        found = d @ _whole(backend.hessian_contraction(at.x, at.u, at.t, p, probe.lam)[1])
-        error, (_, i) = worst_entry(found, ((ends[0] - ends[1]) / (2.0 * h))[:, None], least[:, None, None])
-        yield _along_direction(what, map, backend.name, error, i, SECOND_TOLERANCES[DIFFERENCES], DIFFERENCES)
+        product = d @ _whole(backend.hessian_contraction(at.x, at.u, at.t, p, probe.lam)[1])
+        best: tuple[float, tuple[int, ...]] = np.inf, (0, 0)
+        tolerance = SECOND_TOLERANCES[DIFFERENCES]
+        for h in SECOND_STEPS:
+            if best[0] > tolerance:
+                ends = gradient(h), gradient(-h)
+                least = LOST * EPS / h / tolerance * np.abs(ends[0]).max(axis=1, initial=0.0)
+                slope = (ends[0] - ends[1])[:, None] / (2.0 * h)
+                best = min(best, worst_entry(product, slope, least[:, None, None]))
+        error, (_, i) = best
+        yield _along_direction(what, map, backend.name, error, i, tolerance, DIFFERENCES)
 
 
 # -- second order ----------------------------------------------------------------------------------------------
