@@ -32,7 +32,7 @@ from trajopt.validation.reach import frame_goals, reach_warnings
 from trajopt.validation.stability import stability_warnings
 
 ERROR, WARNING = "error", "warning"
-DECLARED = ("takes_time", "sampling", "contract")
+DECLARED = ("takes_time", "control_names", "sampling", "contract")
 """Attributes that a time step must have in addition to its sizes."""
 MAX_DECADES = 12.0
 """Span of weights [decades] above which a warning is issued; double precision has 16 decimal digits."""

@@ -234,9 +234,9 @@ def test_time_steps_declare_what_they_are():
         takes_time = True
 
         def __init__(self, inner):
-            self.manifold, self.nu, self.control_names = inner.manifold, inner.nu, inner.control_names
+            self.manifold, self.nu = inner.manifold, inner.nu
 
-    expected = "phase 0: Silent does not declare sampling, contract; see trajopt.problem.ocp.DiscreteMap"
+    expected = "phase 0: Silent does not declare control_names, sampling, contract; see trajopt.problem.ocp.DiscreteMap"
     assert _messages(OCP((Phase(Silent(_dynamics()), [0.1]),), REST)) == [expected]
 
 
