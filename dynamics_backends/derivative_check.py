@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.random import default_rng
 
-from dynamics_backends.methods.finite_difference import EPS
+from dynamics_backends.methods.finite_difference import EPS, step_sizes as step_sizes
 from dynamics_backends.methods.symbolic_map import TraceError
 from dynamics_backends.protocol import (
     Array,

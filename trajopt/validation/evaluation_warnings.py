@@ -16,6 +16,7 @@ from dynamics_backends.derivative_check import (
     DIFFERENCE_STEPS,
     DerivativeCheck,
     Points,
+    step_sizes,
     user_backend_checks,
     user_code_line,
     worst,
@@ -117,7 +118,7 @@ def step_warnings(ocp: OCP) -> Iterator[str]:
         try:
             with np.errstate(all="ignore"):
                 x_next, A, B = map(np.array, step.linearize(*given)[:3])  # copies: the next call may overwrite them
-                right = manifold.difference(xs.T, _moved(step, np.zeros(n + step.nu), *given)).T
+                right = manifold.difference(xs.T, _moved(step, np.zeros((n + step.nu, POINTS)), *given)).T
                 own = np.concatenate([A, B], axis=2) - unit
                 wrong, (row, j) = np.inf, (0, 0)
                 for h in DIFFERENCE_STEPS:
@@ -136,17 +137,23 @@ def step_warnings(ocp: OCP) -> Iterator[str]:
             yield f"{what}: linearize does not agree with differences of step: {entry}; correct linearize"
 
 
-def _slopes(step: DiscreteMap, h: float, *given: Any) -> Array:
-    """Central differences (N, ndx, ndx + nu) of the next states in x and u with steps h."""
-    ends = [[_moved(step, s * d, *given) for s in (-h, h)] for d in np.eye(step.manifold.ndx + step.nu)]
-    return np.stack([step.manifold.difference(*pair).T / (2.0 * h) for pair in ends], axis=2)
+def _slopes(step: DiscreteMap, size: float, x: Array, u: Array, *at: Any) -> Array:
+    """Central differences (N, ndx, ndx + nu) of the next states of x (N, nx), u (N, nu); size: see :func:`step_sizes`."""
+    h = step_sizes(step.manifold, x.T, u.T, size)
+    columns = []
+    for k in range(len(h)):
+        d = np.zeros_like(h)
+        d[k] = h[k]
+        ends = _moved(step, -d, x, u, *at), _moved(step, d, x, u, *at)
+        columns.append((step.manifold.difference(*ends) / (2.0 * h[k])).T)
+    return np.stack(columns, axis=2)
 
 
 def _moved(step: DiscreteMap, d: Array, x: Array, u: Array, *at: Any) -> Array:
-    """Next states (nx, N) of states x (N, nx) and controls u (N, nu) that are moved by d (ndx + nu,)."""
+    """Next states (nx, N) of states x (N, nx) and controls u (N, nu) that are moved by d (ndx + nu, N)."""
     n = step.manifold.ndx
-    moved = np.ascontiguousarray(step.manifold.integrate(x.T, np.tile(d[:n, None], len(x))).T)
-    return np.array(step.step(moved, u + d[n:], *at)).T
+    moved = np.ascontiguousarray(step.manifold.integrate(x.T, d[:n]).T)
+    return np.array(step.step(moved, u + d[n:].T, *at)).T
 
 
 def _near_x0(ocp: OCP, nu: int) -> tuple[Array, Array]:

@@ -602,6 +602,25 @@ def test_own_time_steps_are_compared_with_their_differences(step, expected):
     assert len(found) == (expected is not None) and all(expected in message for message in found)
 
 
+class LongOrbit(OwnStep):
+    """Time steps of a rocket far from its origin: the position in meters is 1e11."""
+
+    def step(self, x, u, t, dt, p=None):
+        """Next states."""
+        return np.stack([x[:, 0] + dt * x[:, 1], x[:, 1] + dt * (u[:, 0] - 1e20 / x[:, 0] ** 2)], axis=1)
+
+    def linearize(self, x, u, t, dt, p=None):
+        """Next states and their derivatives."""
+        A, B = np.tile(np.eye(2), (len(x), 1, 1)), np.zeros((len(x), 2, 1))
+        A[:, 0, 1], A[:, 1, 0], B[:, 1, 0] = dt, 2e20 * dt / x[:, 0] ** 3, dt
+        return to.LinearizedStep(self.step(x, u, t, dt), A, B)
+
+
+def test_steps_of_large_states_are_not_called_wrong():
+    ocp = to.OCP.single_phase(LongOrbit(), [1e11, 3e4], 5, 0.1, [to.control_cost(1)])
+    assert not [f.message for f in to.validate(ocp) if "linearize" in f.message]
+
+
 class SingleStep(OwnStep):
     """Time steps in single precision."""
 
