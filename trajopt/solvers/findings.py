@@ -18,12 +18,29 @@ from trajopt.solvers.registry import DEFAULT_SOLVER
 from trajopt.solvers.scaling import Scaling
 from trajopt.solvers.solution_checks import evaluators_of, exploited_quadrature
 from trajopt.step.sensitivities import missing_curvature
-from trajopt.validation.evaluation_warnings import explained
 from trajopt.validation.holonomic_constraints import open_constraints, redundancy_notes
 from trajopt.validation.limit_violations import durations_at_bounds, weak_postures
+from trajopt.validation.not_finite import explained
 from trajopt.validation.running_costs import kinked_cost
 from trajopt.validation.stability import stability_warnings
 from trajopt.validation.validation import START_TOLERANCE, large_states, tiny_bounds, tiny_distances
+
+NOTABLE_RISE = 0.01
+"""Relative rise of the cost by margins between the knots above which a finding reports it."""
+_WITHOUT_OPTIMUM = (StatusCode.MAX_ITERATIONS, StatusCode.LINE_SEARCH_FAILED, StatusCode.ACCEPTABLE)
+"""Statuses for which a poor Hessian is the most likely reason, if the Hessian is poor."""
+_OF_FUNCTIONS = (*_WITHOUT_OPTIMUM, StatusCode.STALLED, StatusCode.NOT_POSITIVE_DEFINITE)
+"""Statuses for which kinks of costs, or numbers of very different sizes, may be the reason."""
+_OF_UNSTABLE_STEPS = (
+    StatusCode.NOT_POSITIVE_DEFINITE,
+    StatusCode.LINE_SEARCH_FAILED,
+    StatusCode.MAX_ITERATIONS,
+    StatusCode.STALLED,
+    StatusCode.NON_FINITE,
+    StatusCode.UNBOUNDED,
+    StatusCode.DOES_NOT_HOLD,
+)
+"""Statuses for which unstable time steps at x0 are the most likely reason, if there are any."""
 
 
 def solution_findings(ocp: OCP, solution: Solution, *, check: bool) -> Iterator[str]:
@@ -88,10 +105,6 @@ def _not_left(solver: str, ocp: OCP, guess: Guess, solution: Solution) -> Iterat
         )
 
 
-NOTABLE_RISE = 0.01
-"""Relative rise of the cost by margins between the knots above which a finding reports it."""
-
-
 def final_status(ocp: OCP, guess: Guess, solver: str, options: Any, solution: Solution, *, check: bool) -> Status:
     """Return the status of a solution, with the first NaN or infinity named, and advice on the most likely reason of a failure.
 
@@ -112,26 +125,6 @@ def final_status(ocp: OCP, guess: Guess, solver: str, options: Any, solution: So
     if check and status.code in _OF_UNSTABLE_STEPS and (unstable := next(stability_warnings(ocp, extremes=True), "")):
         status = replace(status, advice=f"{unstable[0].upper()}{unstable[1:]}.")
     return status
-
-
-_WITHOUT_OPTIMUM = (StatusCode.MAX_ITERATIONS, StatusCode.LINE_SEARCH_FAILED, StatusCode.ACCEPTABLE)
-"""Statuses for which a poor Hessian is the most likely reason, if the Hessian is poor."""
-
-
-_OF_FUNCTIONS = (*_WITHOUT_OPTIMUM, StatusCode.STALLED, StatusCode.NOT_POSITIVE_DEFINITE)
-"""Statuses for which kinks of costs, or numbers of very different sizes, may be the reason."""
-
-
-_OF_UNSTABLE_STEPS = (
-    StatusCode.NOT_POSITIVE_DEFINITE,
-    StatusCode.LINE_SEARCH_FAILED,
-    StatusCode.MAX_ITERATIONS,
-    StatusCode.STALLED,
-    StatusCode.NON_FINITE,
-    StatusCode.UNBOUNDED,
-    StatusCode.DOES_NOT_HOLD,
-)
-"""Statuses for which unstable time steps at x0 are the most likely reason, if there are any."""
 
 
 def approximated_hessian(ocp: OCP, solver: str, options: Any) -> str:

@@ -29,6 +29,12 @@ from trajopt.validation.validation import require_valid
 if TYPE_CHECKING:
     from trajopt.validation.replay import Deviation, Replay
 
+NOTABLE_EXCESS, OF_GUESS = 0.05, 1e-6
+"""Excess of the integral of the running costs over their rectangle rule above which a finding reports it, relative to the cost, at
+least to OF_GUESS times that of the guess. A cost that the rule overestimates is not exploited."""
+INDIVISIBLE = "its time steps cannot be divided"
+"""Reason why there is no replay of a problem with time steps that cannot be divided, such as discrete maps."""
+
 
 def checked(ocp: OCP, solution: Solution, options: Any, solved: OCP | None = None) -> Solution:
     """Return a solution with the status of the checks (feasible, optimal, replay, between knots, goals), and results in meta.
@@ -83,11 +89,6 @@ def _with_finding(solution: Solution) -> Solution:
     """Return a checked solution whose meta["findings"] has that on its running costs, if any."""
     findings = [*solution.meta.get("findings", ()), *exploited_quadrature(solution)]
     return replace(solution, meta={**solution.meta, "findings": findings})
-
-
-NOTABLE_EXCESS, OF_GUESS = 0.05, 1e-6
-"""Excess of the integral of the running costs over their rectangle rule above which a finding reports it, relative to the cost, at
-least to OF_GUESS times that of the guess. A cost that the rule overestimates is not exploited."""
 
 
 def exploited_quadrature(solution: Solution) -> Iterator[str]:
@@ -155,7 +156,3 @@ def evaluators_of(ocp: OCP, options: Any) -> Iterator[tuple[OCP, Callable[..., S
             return made if made.compiled or with_costs else StageEvaluator(on_library(other), kind, "auto")
 
         yield ocp, evaluator
-
-
-INDIVISIBLE = "its time steps cannot be divided"
-"""Reason why there is no replay of a problem with time steps that cannot be divided, such as discrete maps."""

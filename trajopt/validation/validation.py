@@ -17,19 +17,13 @@ from trajopt.problem.ocp import OCP, Phase
 from trajopt.problem.terms import QUATERNION_TOLERANCE, CostTerm, parameters_at, quaternion_error, velocities_hint
 from trajopt.stage.solver_cache import borrowed
 from trajopt.step.time_dependence import map_reads_time
-from trajopt.validation.evaluation_warnings import (
-    backend_warnings,
-    finiteness_warnings,
-    function_mistakes,
-    function_warnings,
-    hessian_warnings,
-    step_warnings,
-    unread_parameters,
-)
 from trajopt.validation.holonomic_constraints import repeated_at_end, unmet_at_start
 from trajopt.validation.limit_violations import contradicting_goals, too_fast
+from trajopt.validation.not_finite import finiteness_warnings
 from trajopt.validation.reach import frame_goals, reach_warnings
 from trajopt.validation.stability import stability_warnings
+from trajopt.validation.user_derivatives import backend_warnings, step_warnings
+from trajopt.validation.user_functions import function_mistakes, function_warnings, hessian_warnings, unread_parameters
 
 ERROR, WARNING = "error", "warning"
 DECLARED = ("takes_time", "control_names", "sampling", "contract")

@@ -14,7 +14,7 @@ from trajopt.results.status import Status, StatusCode
 from trajopt.solvers import termination
 from trajopt.solvers.batch.solution import BatchSolution
 from trajopt.solvers.problem_batch import Batch, named_values
-from trajopt.validation.evaluation_warnings import explained
+from trajopt.validation.not_finite import explained
 
 UNLIMITED = ("u_lower", "u_upper", "lower", "upper")
 """Names of bounds, which may be infinite."""
