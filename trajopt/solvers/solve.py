@@ -53,6 +53,7 @@ from trajopt.validation.validation import (
     WARNING,
     Finding,
     InvalidProblem,
+    require_declared,
     require_valid,
     validate as findings_of,
 )
@@ -139,7 +140,6 @@ def _solved(
     """
     if isinstance(chosen, AutoOptions) and not check:
         chosen = replace(chosen, starts=1)
-    approximated = approximated_hessian(ocp, solver, chosen)
     with gathered() as slow, timed_solve():
         warnings = _validated(ocp, warm.guess, solver, chosen, check)
         warm = replace(warm, guess=warm.guess._replace(xs=ocp.manifold.without_jumps(ocp.x0, warm.guess.xs)))
@@ -158,7 +158,7 @@ def _solved(
         meta["findings"] = [*warnings, *solution_findings(ocp, solution, check=check)]
         if check:
             meta["findings"] += number_findings(numbers, solver, start.guess, found, scaling)
-        meta["findings"] += [approximated] if approximated else []
+        meta["findings"] += [approximated] if (approximated := approximated_hessian(ocp, solver, chosen)) else []
         if slow.parts:
             meta["not_compiled"] = slow.sentences(elapsed)
         if ocp.in_scaled_time and np.isfinite(solution.xs).all():
@@ -250,10 +250,11 @@ def _require(errors: list[Finding]) -> None:
 
 
 def _require_problem(given: Any) -> None:
-    """Raise TypeError for objects other than an OCP, with the advice to pass .ocp if they have one."""
+    """Raise TypeError for objects other than an OCP, InvalidProblem for time steps that lack attributes."""
     if not isinstance(given, OCP):
         advice = "; solve its .ocp" if hasattr(given, "ocp") else ""
         raise TypeError(f"the problem is a {type(given).__name__}, not a trajopt.OCP{advice}")
+    require_declared(given)
 
 
 def _require_shapes(ocp: OCP, guess: Guess) -> None:

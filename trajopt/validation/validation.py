@@ -180,10 +180,7 @@ def _phase_structure(ocp: OCP, phase: Phase, where: str) -> Iterator[str]:
     manifold = phase.dynamics.manifold
     if (manifold.nx, manifold.ndx) != (ocp.manifold.nx, ocp.manifold.ndx):
         yield f"{where} has states on {manifold}, phase 0 on {ocp.manifold}; phases must share the manifold"
-    missing = [name for name in DECLARED if not hasattr(phase.dynamics, name)]
-    if missing:
-        kind = type(phase.dynamics).__name__
-        yield f"{where}: {kind} does not declare {', '.join(missing)}; see trajopt.problem.ocp.DiscreteMap"
+    yield from _undeclared(phase, where)
     if phase.dt.ndim != 1:
         yield f"{where}: dt has shape {phase.dt.shape}; expected (N,)"
     for name, value in phase.parameters.items():
@@ -193,6 +190,21 @@ def _phase_structure(ocp: OCP, phase: Phase, where: str) -> Iterator[str]:
         yield from _term_structure(ocp, term, phase.knots, where, nu=ocp.nu)
     for constraint in phase.constraints:
         yield from _term_structure(ocp, constraint, phase.knots, where, nu=ocp.nu)
+
+
+def _undeclared(phase: Phase, where: str) -> Iterator[str]:
+    """Yield an error if the time step of a phase lacks attributes of a :class:`~trajopt.DiscreteMap`."""
+    missing = [name for name in DECLARED if not hasattr(phase.dynamics, name)]
+    if missing:
+        kind = type(phase.dynamics).__name__
+        yield f"{where}: {kind} does not declare {', '.join(missing)}; see trajopt.problem.ocp.DiscreteMap"
+
+
+def require_declared(ocp: OCP) -> None:
+    """Raise InvalidProblem if a time step lacks attributes of a :class:`~trajopt.DiscreteMap`."""
+    missing = [m for i, phase in enumerate(ocp.phases) for m in _undeclared(phase, f"phase {i}")]
+    if missing:
+        raise InvalidProblem([Finding(ERROR, message) for message in missing])
 
 
 def _term_structure(ocp: OCP, term: CostTerm | Constraint, knots: int, where: str, nu: int) -> Iterator[str]:

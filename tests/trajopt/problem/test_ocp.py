@@ -237,7 +237,10 @@ def test_time_steps_declare_what_they_are():
             self.manifold, self.nu = inner.manifold, inner.nu
 
     expected = "phase 0: Silent does not declare control_names, sampling, contract; see trajopt.problem.ocp.DiscreteMap"
-    assert _messages(OCP((Phase(Silent(_dynamics()), [0.1]),), REST)) == [expected]
+    silent = OCP((Phase(Silent(_dynamics()), [0.1]),), REST)
+    assert _messages(silent) == [expected]
+    with pytest.raises(to.InvalidProblem, match="does not declare control_names, sampling, contract"):
+        to.solve(silent, solver="slq")
 
 
 def test_phases_must_share_the_manifold():
