@@ -26,6 +26,7 @@ from dynamics_backends.protocol import (
     HasPartials,
     HasWarnings,
     Map,
+    innermost,
     is_generic,
     is_second_order,
 )
@@ -125,10 +126,9 @@ def _stability_warning(phase: Any, x0: Array, u: Array, where: str) -> str | Non
         stiff = system.stiff
         return f"the {stiff} are too stiff for the time step: {limits}; {finer} softer {stiff}"
     rate, name, mode = _stiffest(at.total, system)
-    tied = _stiff_constraint(system, x0, mode, p)
-    softer = (
-        ", or a larger friction_velocity" if isinstance(system, HasJointFriction) and system.coulomb is not None else ""
-    )
+    own = innermost(system)
+    tied = _stiff_constraint(own, x0, mode, p)
+    softer = ", or a larger friction_velocity" if isinstance(own, HasJointFriction) and own.coulomb is not None else ""
     softer = ", or smaller gains" if tied else softer
     stiff = f"the gains (kp, kd) of constraint {tied!r}" if tied else f"the motion of {name}"
     return (
@@ -185,11 +185,12 @@ def _stiffest(A: Array, system: Any) -> tuple[float, str, Array]:
 
 def _stiff_constraint(system: Any, x0: Array, mode: Array, p: Any) -> str:
     """Return the name of the constraint that a mode (ndx,) violates most at x0, as only modes of its gains do; "" if none."""
+    nx, ndx = system.manifold.nx, system.manifold.ndx  # without free durations, with which x0 and the mode end
     if not isinstance(system, HasConstraints):
         return ""
-    v = mode[len(mode) // 2 :]
+    v = mode[ndx // 2 : ndx]
     v = v.real if np.linalg.norm(v.real) > np.linalg.norm(v.imag) else v.imag
-    speeds = system.speeds(np.concatenate([x0[: -len(v)], v / np.linalg.norm(v)]), p)
+    speeds = system.speeds(np.concatenate([x0[: nx - len(v)], v / np.linalg.norm(v)]), p)
     worst = max(speeds, key=lambda name: speeds[name])
     return worst if speeds[worst] > VIOLATED else ""
 
