@@ -364,7 +364,7 @@ class OCP:
         if not self.in_scaled_time:
             return self.times
         steps = [
-            phase.dt * _stretch(phase, xs[knots]) for phase, knots in zip(self.phases, self.phase_slices, strict=True)
+            phase.dt * stretch(phase, xs[knots]) for phase, knots in zip(self.phases, self.phase_slices, strict=True)
         ]
         return np.r_[0.0, np.cumsum(np.concatenate(steps))]
 
@@ -536,7 +536,7 @@ def fitting(ocp: OCP, xs: Array, us: Array, several: bool = False) -> tuple[Arra
     return xs, us
 
 
-def _stretch(phase: Phase, xs: Array) -> Array | float:
+def stretch(phase: Phase, xs: Array) -> Array | float:
     """Factors (K,) on a phase's time steps: its free duration in the states xs (K, nx) over the nominal one; 1 if it is fixed."""
     system = phase.system
     return xs[:, system.place] / system.nominal if isinstance(system, InScaledTime) else 1.0

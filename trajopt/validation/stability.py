@@ -32,6 +32,7 @@ from dynamics_backends.protocol import (
 )
 from dynamics_backends.registry import METHODS, make_backend
 from trajopt.problem.impact_stage import JUMP
+from trajopt.problem.ocp import stretch
 from trajopt.problem.terms import parameters_at
 from trajopt.step.integrators import RUNGE_KUTTA, SEMI_IMPLICIT_EULER, stage_map
 from trajopt.step.sensitivities import MAX_SUBSTEPS
@@ -119,8 +120,11 @@ def _stability_warning(phase: Any, x0: Array, u: Array, where: str) -> str | Non
     stable = largest_stable_step(at, scheme, step)
     if stable >= step:
         return "" if _is_unstable(at, scheme, SAFETY_FACTOR * step) else None
-    needed = substeps * step / stable if stable else np.inf
-    limits = f"at {where} {scheme} is stable for steps up to {1e3 * stable:.2g} ms, but its steps are {1e3 * step:.2g} ms long"
+    needed, longer = substeps * step / stable if stable else np.inf, float(np.ravel(stretch(phase, x0[None]))[0])
+    limits = (
+        f"at {where} {scheme} is stable for steps up to {1e3 * longer * stable:.2g} ms, but its steps are "
+        f"{1e3 * longer * step:.2g} ms long"
+    )
     finer = f"use substeps = {ceil(needed)} or more, or" if needed <= MAX_SUBSTEPS else "use"
     if isinstance(system, HasWarnings):
         stiff = system.stiff
@@ -131,9 +135,7 @@ def _stability_warning(phase: Any, x0: Array, u: Array, where: str) -> str | Non
     softer = ", or a larger friction_velocity" if isinstance(own, HasJointFriction) and own.coulomb is not None else ""
     softer = ", or smaller gains" if tied else softer
     stiff = f"the gains (kp, kd) of constraint {tied!r}" if tied else f"the motion of {name}"
-    return (
-        f"the time step is too long for {stiff}, whose rate is {rate:.3g} 1/s: {limits}; {finer} a shorter dt{softer}"
-    )
+    return f"the time step is too long for {stiff}, whose rate is {rate / longer:.3g} 1/s: {limits}; {finer} a shorter dt{softer}"
 
 
 def stable_substeps(system: Map, scheme: str, x0: Array, step: float) -> int:
