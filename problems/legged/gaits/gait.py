@@ -129,7 +129,8 @@ class Gait(Checked):
             raise unknown_name("gait", name, list(PATTERNS))
         if len(feet) not in (2, 4):
             raise ValueError(
-                f"gait {name!r} needs two feet or four, left before right and front before hind; got {len(feet)}"
+                f"gait {name!r} needs two feet or four, left before right and front before hind; got {len(feet)}: for other "
+                "numbers list the groups of feet that swing in turn (swings)"
             )
         patterns = ON_TWO if len(feet) == 2 else PATTERNS
         if name not in patterns:

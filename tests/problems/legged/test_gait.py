@@ -96,6 +96,10 @@ def test_errors_name_the_mistake():
         Gait.named("trott", FEET, **TIMES)
     with pytest.raises(ValueError, match="needs four feet.* name them .feet., and check that the z axis"):
         Gait.named("trot", FEET[:2], **TIMES)
+    with pytest.raises(
+        ValueError, match="needs two feet or four.*got 3: .* list the groups of feet that swing in turn"
+    ):
+        Gait.named("trot", FEET[:3], **TIMES)
     with pytest.raises(SettingsError, match="phases"):
         Gait(feet=FEET, phases=(GaitPhase(FEET, 0.0),))
     with pytest.raises(UnknownName, match="did you mean 'lf_foot'"):
