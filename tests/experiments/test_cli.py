@@ -317,7 +317,7 @@ def test_a_motion_through_its_obstacle_is_no_success(config, out, monkeypatch):
 
 def test_a_plan_that_diverges_in_the_replay_is_reported(config, out, monkeypatch):
     """One replay close to the plan, open loop or with gains, is sufficient."""
-    from trajopt.solvers import solve
+    from trajopt.solvers import solution_checks
     from trajopt.validation.replay import Deviation, Replay
 
     def deviation(plan, ratio):
@@ -334,7 +334,7 @@ def test_a_plan_that_diverges_in_the_replay_is_reported(config, out, monkeypatch
             runs = [deviation(plan, ratio) for ratio in ratios]
             return Replay(tuple(runs[: next((i for i, run in enumerate(runs, 1) if holds(run)), len(runs))]))
 
-        monkeypatch.setattr(solve, "_replay", replayed)
+        monkeypatch.setattr(solution_checks, "replay_of", replayed)
         result = run("solve", config, "--out", out, "--set", "output.plots=false")
         assert result.stdout.count(f"\n{code}: ") == 1, result.output
         assert (result.exit_code == FAILED) == (code == "does_not_hold") == ("shorter time steps" in result.stdout)
