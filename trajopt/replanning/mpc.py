@@ -43,7 +43,7 @@ from trajopt.replanning.simulator import Model
 from trajopt.replanning.workers import RECENT, SAME_TIME, ImmediateWorker, Timing, Worker
 from trajopt.results.solution import Solution, uninterrupted
 from trajopt.solvers.registry import chosen_options, solver_names
-from trajopt.solvers.solve import solve
+from trajopt.solvers.solve import require_problem, solve
 
 REAL_TIME = "real_time"
 """Solver name for one iteration per step."""
@@ -102,6 +102,7 @@ class MPC:
         worker: Worker | None = None,
         initial_plan: Plan | Solution | None = None,
     ) -> None:
+        require_problem(ocp)
         delay, period = _seconds("delay", delay), _seconds("period", period)
         tick = period if tick is None else _seconds("tick", tick) or period
         if deadline is not None and deadline != np.inf:
@@ -312,15 +313,14 @@ def planner_of(ocp: OCP, solver: str | Planner, options: Any = None) -> Planner:
     """Planner for a solver name, see :class:`MPC`; a planner is returned unchanged.
 
     "real_time" gives a :class:`RealTimeSQP` for a problem with constraints other than bounds on controls, else a
-    :class:`RealTimeSLQ`; other names give a :class:`ConvergedPlanner`. options: SQPOptions of the first, a mapping of keyword
-    arguments of the second, options of the solver of the third; not used for a planner. Raises TypeError for another object,
-    UnknownName for an unknown name, and the errors of the planners for invalid options.
+    :class:`RealTimeSLQ`; other names give a :class:`ConvergedPlanner`. options: SQPOptions or a mapping of the first, a mapping of
+    keyword arguments of the second, options of the solver of the third; not used for a planner. Raises TypeError for another
+    object, UnknownName for an unknown name, and the errors of the planners for invalid options.
     """
     if not isinstance(solver, str):
-        if not (hasattr(solver, "prepare") and hasattr(solver, "respond")):
-            raise TypeError(
-                f"solver is a {type(solver).__name__}; expected a name, or a planner with prepare and respond"
-            )
+        if isinstance(solver, type) or not (hasattr(solver, "prepare") and hasattr(solver, "respond")):
+            what = f"the class {solver.__name__}" if isinstance(solver, type) else f"a {type(solver).__name__}"
+            raise TypeError(f"solver is {what}; expected a name, or a planner with prepare and respond")
         return solver
     known = (REAL_TIME, *solver_names())
     if solver not in known:

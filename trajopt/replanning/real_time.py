@@ -129,12 +129,14 @@ class RealTimeSLQ(RealTimePlanner):
     hessian: Hessian of the cost, "gauss_newton" (until steps are shortened), or "exact", with Q without negative eigenvalues.
     regularization: minimum regularization on the diagonal of Quu. search: see the module docstring. curved: use the exact Hessian
     from the first step on, if it is compiled. With finite bounds on controls, the response solves a bounded LQ problem
-    (:mod:`trajopt.lq.lq_solver`).
+    (:mod:`trajopt.lq.lq_solver`). Raises ValueError for another hessian.
     """
 
     def __init__(
         self, hessian: str = "gauss_newton", regularization: float = 0.0, *, search: bool = True, curved: bool = False
     ) -> None:
+        if hessian not in ("gauss_newton", "exact"):
+            raise ValueError(f"hessian = {hessian!r}; expected 'gauss_newton' or 'exact'")
         self.hessian, self.min_regularization, self.search, self.curved = hessian, regularization, search, curved
         self._may_curve, self._curved, self._shortened = False, hessian == "exact", 0
         self._regularization = Regularization.from_options(SLQOptions())

@@ -18,7 +18,9 @@ Multipliers are passed from one call to the next while the numbers of variables 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -39,6 +41,7 @@ from trajopt.solvers.qp.casadi_qp import InteriorPoint
 from trajopt.solvers.qp.newton import active_set_newton
 from trajopt.solvers.qp.qp import QPSolution, QPStatus, largest, make_qp_solver
 from trajopt.solvers.qp.scipy_sparse import load_sparse
+from trajopt.solvers.registry import chosen_options
 from trajopt.solvers.sqp.convexify import Convexified, convexified
 from trajopt.solvers.sqp.sqp_iterate import (
     Iterate,
@@ -64,11 +67,14 @@ MAX_PAUSE = 8
 class RealTimeSQP(RealTimePlanner):
     """:class:`~trajopt.replanning.planning.Planner` with one SQP step per response; see the module docstring.
 
-    options: hold, hessian and qp_solver are used. Default: the Gauss-Newton Hessian.
+    options: SQPOptions, or a mapping, of which hold, hessian and qp_solver are used. Default: the Gauss-Newton Hessian. Raises
+    TypeError for other options, UnknownName and ValueError for invalid entries of a mapping.
     """
 
-    def __init__(self, options: SQPOptions | None = None) -> None:
-        self.options = options or SQPOptions(hessian="gauss_newton")
+    def __init__(self, options: SQPOptions | Mapping[str, Any] | None = None) -> None:
+        if options is None or isinstance(options, Mapping):
+            options = {"hessian": "gauss_newton", **(options or {})}
+        self.options: SQPOptions = chosen_options("sqp", options)[1]
         load_sparse()
         self._last: QPSolution | None = None
         self._restarts, self._evaluators = SolverCache(), SolverCache()

@@ -98,7 +98,7 @@ def solve(
     >>> solution.status.success, solution.iterations, bool(abs(solution.xs[-1, 0] - 1.0) < 0.01)
     (True, 1, True)
     """
-    _require_problem(ocp)
+    require_problem(ocp)
     ocp = ocp if backend is None else with_backend(ocp, backend)
     name, chosen = chosen_options(solver, options)
     if warm_start is not None and not isinstance(warm_start, WarmStart):
@@ -249,7 +249,7 @@ def _require(errors: list[Finding]) -> None:
         raise InvalidProblem(errors)
 
 
-def _require_problem(given: Any) -> None:
+def require_problem(given: Any) -> None:
     """Raise TypeError for objects other than an OCP, InvalidProblem for time steps that lack attributes."""
     if not isinstance(given, OCP):
         advice = "; solve its .ocp" if hasattr(given, "ocp") else ""

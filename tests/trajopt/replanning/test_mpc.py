@@ -480,6 +480,23 @@ def test_what_cannot_be_used_is_refused():
         to.MPC(problem(), solver="realtime")
     with pytest.raises(to.UnknownName, match="did you mean 'hessian'"):
         to.MPC(problem(), options={"hesian": "exact"})
+    with pytest.raises(ValueError, match="hessian = 'newton'; expected 'gauss_newton' or 'exact'"):
+        to.MPC(problem(), options={"hessian": "newton"})
+    with pytest.raises(TypeError, match="solver is the class RealTimeSLQ; expected a name, or a planner"):
+        to.MPC(problem(), solver=RealTimeSLQ)
+    with pytest.raises(TypeError, match="the problem is a Solution, not a trajopt.OCP"):
+        to.MPC(to.solve(problem()))
+
+
+def test_options_of_real_time_sqp_may_be_a_mapping():
+    ocp = problem()
+    slow = to.state_bounds(ocp.manifold, [-np.inf, -0.4], [np.inf, 0.4])
+    ocp = replace(ocp, phases=(replace(ocp.phases[0], constraints=(slow,)),))
+    x, options = np.array([0.2, 0.3]), {"hessian": "gauss_newton", "hold": "first_order"}
+    u = to.MPC(ocp, options={"hold": "first_order"}, period=PERIOD).step(x, 0.0)
+    np.testing.assert_array_equal(u, to.MPC(ocp, options=to.SQPOptions(**options), period=PERIOD).step(x, 0.0))
+    with pytest.raises(to.UnknownName, match="did you mean 'hold'"):
+        to.MPC(ocp, options={"holds": "first_order"})
 
 
 def test_a_compiled_problem_is_followed_when_its_values_change():
