@@ -13,6 +13,7 @@ A job has two parts: the response, and the preparation of the next one, during w
 from __future__ import annotations
 
 import math
+import os
 import time
 from collections import deque
 from collections.abc import Callable, MutableSequence, Sequence
@@ -196,9 +197,10 @@ class ScriptedWorker(SimulatedWorker):
 
 
 class ThreadWorker:
-    """Worker that runs jobs in a separate thread, in parallel with the plant."""
+    """Worker that runs jobs in a separate thread, in parallel with the plant; usable in the process that created it."""
 
     def __init__(self) -> None:
+        self._process = os.getpid()
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="planner")
         self._response: Future | None = None
         self._job: Future | None = None
@@ -221,8 +223,10 @@ class ThreadWorker:
     def poll(self, tick: int) -> Answer | None:
         """Return the answer of a job at the first call after its response is done; otherwise None.
 
-        Raises unexpected errors of a job.
+        Raises unexpected errors of a job, and RuntimeError in a forked process, which has no thread of the worker.
         """
+        if os.getpid() != self._process:
+            raise RuntimeError("the ThreadWorker was created in another process; create it, and to.MPC, in this one")
         if self._job is not None and self._job.done():
             self._job.result()
         if self._response is None or not self._response.done():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import os
 import threading
 
 import pytest
@@ -27,6 +29,25 @@ def test_simulated_time_is_charged_in_ticks(charged, known, free):
     assert answered == [known]
     assert [worker.idle(k) for k in range(5, 12)] == [k >= free for k in range(5, 12)]
     assert worker.spells()[0][:3] == (5, known, free)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+def test_a_forked_process_has_no_thread_of_the_worker():
+    worker = ThreadWorker()
+    context = multiprocessing.get_context("fork")
+    receiver, sender = context.Pipe(duplex=False)
+
+    def poll():
+        try:
+            sender.send(worker.poll(0))
+        except RuntimeError as error:
+            sender.send(str(error))
+
+    process = context.Process(target=poll)
+    process.start()
+    process.join(30.0)
+    assert "created in another process; create it, and to.MPC, in this one" in receiver.recv()
+    worker.close()
 
 
 def test_a_worker_is_not_idle_before_its_answer_was_taken():
