@@ -123,6 +123,9 @@ class LieGroup:
         """True for R^n."""
         return self.to_se3 is None and self.name != "SO(2)"
 
+    def __repr__(self) -> str:
+        return f"LieGroup({self.name!r}: nq = {self.nq}, nv = {self.nv})"
+
     def __reduce__(self) -> tuple[Callable[[str, int], LieGroup], tuple[str, int]]:
         """Pickle by name and size, since a group holds local functions."""
         return group_named, (self.name, self.nq)

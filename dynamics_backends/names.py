@@ -15,7 +15,7 @@ MAX_COMPARED = 5000  # names that are compared with an unknown one
 
 
 class UnknownName(KeyError, ValueError):
-    """The model or the collection has no such name; the message suggests similar names, if there are any."""
+    """Error for a name that a model or collection does not have, such as a joint or solver; the message suggests similar names."""
 
     def __str__(self) -> str:
         return str(self.args[0]) if self.args else ""  # KeyError would print the message's repr

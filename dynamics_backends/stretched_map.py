@@ -251,9 +251,10 @@ def time_scaled(
     *,
     semi_implicit: bool = False,
 ) -> StretchedMap:
-    """Create the system in scaled time, on any manifold, with closed-form derivatives if the system has them.
+    """System dx/dtau = (T / T0) f(x, u, t, p) with a free duration T, for a time grid of T0 seconds; to.free_time calls it.
 
-    names: of the durations [s], the last numbers of the state. phase: index of this system's duration. nominal: T0 [s].
+    The state is (x, T_1, ..., T_n), with the durations of all phases as constants, dT/dtau = 0. Derivatives are in closed form if
+    those of the system are. names: of the durations [s]. phase: index of this system's duration T. nominal: T0 [s].
     semi_implicit: for time steps of semi-implicit Euler, which are steps of the scheme ``euler`` along the result. Joint damping is
     implicit in time steps, as for the original system. Raises MissingCapability for a system of whole time steps (NeedsScheme),
     ValueError for a phase that is not an index of ``names``, ``nominal`` <= 0, or semi-implicit steps of a system whose state is
@@ -283,9 +284,10 @@ TimeScaled = time_scaled
 
 
 class Durations:
-    """State jump (0, u - T) of the state (x, T), which sets the durations T to the controls.
+    """Map (0, u - T) of the state (x, T): a jump that sets the durations T [s] to the controls u, both (count,).
 
-    manifold: of a time-scaled system, whose last ``count`` numbers are the durations.
+    It is the first stage of problems of :func:`trajopt.free_time`. manifold: of a system of :func:`time_scaled`, whose last
+    ``count`` numbers are the durations.
     """
 
     def __init__(self, manifold: Manifold, count: int) -> None:

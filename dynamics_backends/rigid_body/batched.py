@@ -163,7 +163,10 @@ def mass_matrix(model: Model, q: Array) -> Array:
 
 @_for_numbers("to.FreeBody(model)")
 def solve_mass_matrix(model: Model, q: Array, x: Array) -> Array:
-    """M(q)^-1 x, (N, nv), by the branch-sparse factorization; (nv,) for one q (nq,) and one x (nv,)."""
+    """Product M(q)^-1 x (N, nv) with the inverse of the mass matrix, for q (N, nq) and x (N, nv); (nv,) for one point.
+
+    With joint forces x [N, N m], the product is the accelerations [m/s^2, rad/s^2] that they cause.
+    """
     c = _Call(model, q=q, x=x)
     factor = ltl.factor(crba(model, c.rows["q"]), model.dof_parent.tolist())
     return c.out(np.stack(ltl.solve(factor, list(c.rows["x"]))))

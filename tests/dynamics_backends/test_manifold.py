@@ -268,6 +268,7 @@ def test_manifolds_of_models():
     assert (manifold.nx, manifold.ndx) == (model.nq + model.nv, 2 * model.nv) and not manifold.is_vector_space
     assert manifold.tangent_names[0] == "q[base_x]" and manifold.tangent_names[-1] == f"v[{model.dof_names[-1]}]"
     assert np.array_equal(configuration_manifold(model).identity(), model.neutral())
+    assert repr(SO3) == "LieGroup('SO(3)': nq = 4, nv = 3)"
     assert Manifold.vector(3).is_vector_space and repr(PRODUCT) == "Manifold(SE(3) x R^2 x SO(3) x SO(2) x SE(2))"
     with pytest.raises(ValueError, match="2 tangent names for 3 tangent components"):
         Manifold.vector(3, ["a", "b"])

@@ -234,10 +234,10 @@ class SettingsError(ValueError):
 
 
 class Checked:
-    """Base of dataclasses that check all values at construction: SettingsError lists every bad value.
+    """Base class of the ``Settings`` of a problem: construction checks all values, and SettingsError lists every bad one.
 
-    Numbers must be finite; those of the keys in :meth:`unbounded` may be infinite, but not NaN; those of POSTURES are not
-    checked.
+    A subclass is a frozen dataclass. Its method :meth:`checks` returns the conditions of its own; numbers must be finite, those of
+    the keys in :meth:`unbounded` may be infinite, but not NaN. Entries of q0, goal_q and joints are checked later, with the robot.
     """
 
     def unbounded(self) -> tuple[str, ...]:

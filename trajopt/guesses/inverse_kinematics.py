@@ -70,10 +70,12 @@ class IKResult(NamedTuple):
     """Result of inverse kinematics for each of N goals; without the axis N for a single goal.
 
     q: (N, nq), the solution nearest to q0, collision-free ones first; without a solution, the configuration with the smallest
-    error. reached: (N,) True if q is a solution, to within NEAR. position_error (N,) [m], rotation_error (N,) [rad]: errors of q,
-    0 for a part that the goal leaves open. manipulability, dexterity: (N,), see the module docstring. clear: (N,) True if q is
-    free of obstacles. solutions: a tuple with the distinct solutions (M, nq) of each goal, also of a single one; collision-free
-    ones come first, and of these, as of the others, the nearest to q0 first.
+    error. reached: (N,) True if q is a solution, with errors up to 5e-5 rad or 5e-5 of the arm's reach. position_error (N,) [m],
+    rotation_error (N,) [rad]: errors of q, 0 for a part that the goal leaves open. manipulability, dexterity: (N,), product of
+    the singular values of the goal's Jacobian, with lengths in units of the reach, and ratio of the smallest to the largest
+    one; both are zero at a singularity. clear: (N,) True if q is free of obstacles. solutions: a tuple with the distinct
+    solutions (M, nq) of each goal, also of a single one; collision-free ones come first, and of these, as of the others, the
+    nearest to q0 first.
     """
 
     q: Array
@@ -127,7 +129,7 @@ def inverse_kinematics(
     or (N, 3, 3). Either may be omitted. free_axis: (3,) in the frame, axis of a free rotation. q0: (nq,) or (N, nq), reference
     configuration, default the neutral one. clearance: ranks solutions in collision after the others. limits: enforce joint
     limits. starts: number of starts of the search, q0 and random ones; if a goal is missed, the search for all goals is repeated
-    once with MORE_STARTS times as many. Raises UnknownName for a frame that the model does not have, ValueError for another
+    once with 4 times as many. Raises UnknownName for a frame that the model does not have, ValueError for another
     shape, no goal, an invalid rotation or axis, numbers that are not finite, starts < 1, a frame that no joint moves, or a model
     with quaternions or with mimic joints that follow others.
 

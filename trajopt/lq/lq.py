@@ -29,7 +29,10 @@ Bounds = tuple[Array, Array]
 
 
 class LQProblem(NamedTuple):
-    """Data of an LQ problem, n = ndx, m = nu.
+    """Data of a linear-quadratic problem with n = ndx states dx and m = nu controls du, such as a step of SLQ.
+
+        minimize    sum_k [1/2 dx'Q dx + du'S dx + 1/2 du'R du + q'dx + r'du]_k + 1/2 dx_N'Q_N dx_N + q_N'dx_N
+        subject to  dx_0 = dx0,  dx_(k+1) = A_k dx_k + B_k du_k + d_k
 
     A (N, n, n), B (N, n, m), d (N, n), Q (N + 1, n, n), q (N + 1, n), S (N, m, n), R (N, m, m), r (N, m), dx0 (n,).
     """

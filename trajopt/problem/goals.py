@@ -76,8 +76,8 @@ def state_goal(
     """Goal that the motion ends at a state: reference (nx,).
 
     coordinates: names of the tangent directions to check; default: those of positions, whose names begin with "q[", or all if there
-    are none. Units are those of the state. The tolerance is FAR times the largest initial distance of these directions, and at
-    least NEAR_ANGLE, or OF_MOTION times their largest distance along the motion if this is smaller. Raises ValueError for a name
+    are none. Units are those of the state. The tolerance is 2 % of the largest initial distance of these directions, but at least
+    0.02, or 20 % of their largest distance along the motion if this is smaller. Raises ValueError for a name
     that the manifold does not have, and for a reference of another shape.
     """
     names, reference = manifold.tangent_names, np.asarray(reference, dtype=float)

@@ -41,9 +41,10 @@ UserFunction = Callable[[Rows, Rows, Scalar, Mapping[str, Rows]], "Rows | list[S
 
 
 class ImpactStage:
-    """Jump of the state with a backend: a :class:`~trajopt.problem.ocp.DiscreteMap`.
+    """Stage in which the state jumps, x_next = x (+) jump(x, u): the dynamics of a phase with one time step of 0 s.
 
-    backend: backend of the jump, or the jump itself, which then gets its default backend. takes_time: True if the stage has a
+    backend: the jump, a map that returns a tangent vector (ndx) of the state, such as :class:`~trajopt.Impact` or a
+    :class:`~trajopt.FunctionMap`, or a backend of it; without one, it gets its default backend. takes_time: True if the stage has a
     duration dt, as for :func:`discrete_dynamics`; False for an impact. Raises ValueError for a map whose output is not a tangent
     vector of the state.
     """

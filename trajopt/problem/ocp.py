@@ -209,17 +209,23 @@ def _as_tuple(where: str, parts: Any) -> tuple[Any, ...]:
 
 @dataclass(frozen=True, eq=False)
 class OCP:
-    """An immutable optimal control problem; see the module docstring.
+    """An immutable optimal control problem on N time steps, those of all its phases.
 
-    x0: (nx,), or a number if nx = 1. u_lower, u_upper: None, a number for all controls, (nu,) or (N, nu), infinite for no
-    bound. model: robot model of the state (q, v), if any; used for checks and reports, never to solve. annotations: goals,
-    obstacles and shapes for viewers (:class:`~trajopt.Annotations`), never used to solve. Goals or obstacles that annotations
-    lack are those of cost terms and constraints in viewers. start: t at the first knot [s], for residuals and dynamics that
-    read it. goals: requirements checked after a solve; default: the goals of frames in terminal costs (see
-    :mod:`trajopt.validation.reach`). replay_tolerance: allowed deviation of the replay from the plan [rad, m, or fraction of a
-    component's range]; default by kind of robot, see :mod:`trajopt.validation.replay`. implied: names of constraints of the
-    last phase that also hold at the final state, but are no terminal ones, because the final state is given and satisfied them
-    when :meth:`single_phase` built the problem; checked after a solve.
+        minimize    sum_k dt_k sum_terms 1/2 |r(x_k, u_k, t_k, p)|_w^2  +  sum_terminal 1/2 |r(x_N, t_N, p)|_w^2
+        subject to  x_0 given,  x_(k+1) = F_k(x_k, u_k, t_k, dt_k, p),  u_lower <= u_k <= u_upper,
+                    lower <= g(x_k, u_k, t_k, p) <= upper  for the constraints of a phase,  likewise for terminal ones at x_N
+
+    :meth:`single_phase` makes a problem with one phase. phases: dynamics F, time steps dt, running costs and constraints, in
+    order. terminal, terminal_constraints: costs and constraints of the final state. x0: (nx,), or a number if nx = 1. u_lower,
+    u_upper: None, a number for all controls, (nu,) or (N, nu), infinite for no bound. model: robot model of the state (q, v),
+    if any; used for checks and reports, never to solve. annotations: goals, obstacles and shapes for viewers
+    (:class:`~trajopt.Annotations`), never used to solve. Goals or obstacles that annotations lack are those of cost terms and
+    constraints in viewers. start: t at the first knot [s], for residuals and dynamics that read it. goals: requirements checked
+    after a solve; default: the goals of frames in terminal costs (see :mod:`trajopt.validation.reach`). replay_tolerance:
+    allowed deviation of the replay from the plan [rad, m, or fraction of a component's range]; default by kind of robot, see
+    :mod:`trajopt.validation.replay`. implied: names of constraints of the last phase that also hold at the final state, but are
+    no terminal ones, because the final state is given and satisfied them when :meth:`single_phase` built the problem; checked
+    after a solve.
 
     Raises ValueError for a problem without phases, and for a tolerance that is not positive, TypeError for terminal costs or
     constraints of another type, and for x0 or bounds that are not real numbers.

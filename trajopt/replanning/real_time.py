@@ -124,11 +124,13 @@ class Trajectory(NamedTuple):
 
 
 class RealTimeSLQ(RealTimePlanner):
-    """:class:`~trajopt.replanning.planning.Planner` with one SLQ step per response; see the module docstring.
+    """:class:`~trajopt.replanning.planning.Planner` for problems without constraints but control bounds: one SLQ step per plan.
 
-    hessian: Hessian of the cost, "gauss_newton" (until steps are shortened), or "exact", with Q without negative eigenvalues.
-    regularization: minimum regularization on the diagonal of Quu. search: see the module docstring. curved: use the exact Hessian
-    from the first step on, if it is compiled. With finite bounds on controls, the response solves a bounded LQ problem
+    After a step that fails by far, as after a jump of the goal, the plan is that of a complete solve. hessian: Hessian of the
+    cost, "gauss_newton" (until steps are shortened), or "exact", with Q without negative eigenvalues. regularization: minimum
+    regularization on the diagonal of Quu. search: roll out the step with the lengths 1, 1/2, 1/4, 1/8 and 0 and take the
+    cheapest motion; False: the full step of multiple shooting, for goals that move slowly. curved: use the exact Hessian from
+    the first step on, if it is compiled. With finite bounds on controls, the response solves a bounded LQ problem
     (:mod:`trajopt.lq.lq_solver`). Raises ValueError for another hessian.
     """
 

@@ -65,10 +65,12 @@ MAX_PAUSE = 8
 
 
 class RealTimeSQP(RealTimePlanner):
-    """:class:`~trajopt.replanning.planning.Planner` with one SQP step per response; see the module docstring.
+    """:class:`~trajopt.replanning.planning.Planner` for problems with constraints: one full step of SQP per plan.
 
-    options: SQPOptions, or a mapping, of which hold, hessian and qp_solver are used. Default: the Gauss-Newton Hessian. Raises
-    TypeError for other options, UnknownName and ValueError for invalid entries of a mapping.
+    A plan is a step of direct multiple shooting from the measured state, the solution of one QP. If the QP has none, or the
+    step fails by far, the plan is that of a complete solve by ``ipm``. options: SQPOptions, or a mapping, of which hold,
+    hessian and qp_solver are used. Default: the Gauss-Newton Hessian. Raises TypeError for other options, UnknownName and
+    ValueError for invalid entries of a mapping.
     """
 
     def __init__(self, options: SQPOptions | Mapping[str, Any] | None = None) -> None:

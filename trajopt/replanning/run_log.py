@@ -29,7 +29,21 @@ PERCENTILES = (50, 95, 99, 100)
 
 
 class EventKind(StrEnum):
-    """Kind of an event in a run."""
+    """Kind of an event in a run.
+
+    | kind | meaning |
+    |---|---|
+    | "no measurement" | the model predicts the state; one event for each gap |
+    | "bad measurement" | a measurement that is not used, such as NaN |
+    | "failed solve" | no plan; the last one is tracked |
+    | "late plan" | a solve took longer than its deadline |
+    | "skipped replanning" | a solve was due while the last one was running |
+    | "bad control" | a control that is not finite; the last one is held |
+    | "horizon ended" | no time is left to plan |
+    | "plant diverged" | the run ends, because the state is not finite or huge |
+    | "interrupted" | the user pressed Ctrl-C |
+    | "stopped" | ``until`` of the loop returned a reason |
+    """
 
     NO_MEASUREMENT = "no measurement"
     BAD_MEASUREMENT = "bad measurement"

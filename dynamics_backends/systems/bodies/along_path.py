@@ -62,10 +62,11 @@ class DoubleIntegrator:
 
 
 class AlongPath(ChainedSecond):
-    """System extended by a path parameter; the original one needs a flat state and analytic partial derivatives (HasPartials).
+    """System that also moves along a path: state (x, s, sdot) with the path parameter s, controls (u, w) with sddot = w.
 
-    The path parameter and its rate come last in the state, its acceleration last in the controls; damping that the system treats
-    as implicit remains so (:class:`~dynamics_backends.protocol.DampsImplicitly`). Raises MissingCapability for other systems.
+    Costs and constraints compare the robot with the point of the path at s, as :func:`trajopt.tube` does; s has the unit of the
+    path. Damping that the system treats as implicit remains so. system: of an arm, for example ``to.FreeBody(model)``. Raises
+    MissingCapability for a system with quaternions in its state, or without analytic derivatives (a method ``partials``).
     """
 
     second_order = False

@@ -136,7 +136,10 @@ _FRAME_RATES = Program("frame_rates", [PLACE, VELOCITY, PSI_DOT], ["X", "S", "ve
 
 
 class InverseDynamics(WholeMap, RigidBodyMap):
-    """Joint forces tau (nv) from (q, v) and the joint accelerations u (nv)."""
+    """Map of the joint forces tau (nv) [N, N m] of a robot with state (q, v) and joint accelerations u (nv) [m/s^2, rad/s^2].
+
+    With :func:`trajopt.make_backend` it has values and derivatives by any method. Springs, damping and friction are not included.
+    """
 
     def __init__(self, model: Model) -> None:
         super().__init__(model, dof_names("a", model), dof_names("tau", model))
@@ -152,7 +155,10 @@ class InverseDynamics(WholeMap, RigidBodyMap):
 
 
 class ForwardDynamics(WholeMap, RigidBodyMap):
-    """Joint accelerations a (nv) from (q, v) and all joint forces u (nv)."""
+    """Map of the joint accelerations a (nv) [m/s^2, rad/s^2] of a robot with state (q, v) and joint forces u (nv) [N, N m].
+
+    With :func:`trajopt.make_backend` it has values and derivatives by any method. Springs, damping and friction are not included.
+    """
 
     def __init__(self, model: Model) -> None:
         super().__init__(model, dof_names("tau", model), dof_names("a", model))
@@ -167,7 +173,7 @@ class ForwardDynamics(WholeMap, RigidBodyMap):
 
 
 class NonlinearEffects(WholeMap, RigidBodyMap):
-    """Coriolis, centrifugal and gravity forces (nv); without control."""
+    """Map of the Coriolis, centrifugal and gravity forces (nv) [N, N m] of a robot with state (q, v); it has no controls."""
 
     def __init__(self, model: Model) -> None:
         super().__init__(model, (), dof_names("h", model))
@@ -184,7 +190,7 @@ class NonlinearEffects(WholeMap, RigidBodyMap):
 
 
 class MassMatrix(WholeMap, RigidBodyMap):
-    """Mass matrix M(q) by rows (nv * nv); without control."""
+    """Map of the mass matrix M(q) of a robot with state (q, v), row after row (nv * nv); it has no controls."""
 
     def __init__(self, model: Model) -> None:
         names = tuple(f"M[{a}, {b}]" for a in model.dof_names for b in model.dof_names)
@@ -249,8 +255,9 @@ class FrameMotion(RigidBodyMap):
 
 
 class ActuatedInverseDynamics(WholeMap, RigidBodyMap):
-    """Forces (nu) of the actuated joints from (q, v) and their accelerations u (nu), with unactuated joints free.
+    """Map of the forces (nu) [N, N m] of the actuated joints from (q, v) and their accelerations u (nu) [m/s^2, rad/s^2].
 
+    The other joints, such as a floating base, are free. With h the nonlinear effects and S the rows of the actuated joints,
     tau = (S M^-1 S')^-1 u + Sbar' h with the inertia-weighted pseudo-inverse Sbar = M^-1 S' (S M^-1 S')^-1.  Block elimination of
     the unactuated part b avoids the inverse of M: M_bb a_b = -(h_b + M_ba u), tau = ID_a(q, v, (a_b, u)).
     """

@@ -25,8 +25,9 @@ TOLERANCE = 1e-8
 
 
 class Dependence(NamedTuple):
-    """Row (constraint name, row label) that is a combination of earlier rows, or zero.
+    """Redundant row of the constraints J a + gamma = 0 on accelerations a: a combination of earlier rows of J, or zero.
 
+    constraint, row: names of the constraint and of its row. gamma holds the terms without a (see :class:`~trajopt.Holonomic`).
     depends_on: names of the constraints of these earlier rows, possibly the row's own; empty for a row of zeros. contradictory:
     True if its gamma is not the same combination of their gammas (for a row of zeros: if its gamma is not zero).
     """
@@ -52,12 +53,13 @@ class Dependence(NamedTuple):
 def redundant_constraints(
     constraints: ConstraintSet, x: Array, p: Mapping[str, Array] | None = None, tolerance: float = TOLERANCE
 ) -> list[Dependence]:
-    """Rows of J at a state x (nx,) that are combinations of earlier rows, in order; empty if J has full row rank.
+    """Find redundant rows of the constraints J a + gamma = 0 at a state x (nx,); the list is empty if J has full row rank.
 
-    A row counts if the remainder of its least-squares fit by earlier independent rows is at most ``tolerance`` times its norm.
-    Rows of zeros count, but not those of inactive constraints. A row is contradictory if its gamma differs from the same
-    combination of gammas by more than ``tolerance`` times 1 + max |gamma|. p: run-time parameters, each (n,). Raises ValueError
-    for a contact with kp (not zero) but no reference.
+    constraints: those of a system, ``robot.constraints``. J multiplies the accelerations a; gamma holds all other terms. A row
+    counts if the remainder of its least-squares fit by earlier independent rows is at most ``tolerance`` times its norm. Rows
+    of zeros count, but not those of inactive constraints. A row is contradictory if its gamma differs from the same combination
+    of gammas by more than ``tolerance`` times 1 + max |gamma|. p: run-time parameters, each (n,). Raises ValueError for a
+    contact with kp (not zero) but no reference.
     """
     _require_set(constraints)
     J, gamma = rows_at(constraints, x, p)

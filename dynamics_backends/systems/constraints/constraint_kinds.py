@@ -355,6 +355,9 @@ class BoundRelation(BoundConstraint):
 class PointContact:
     """Fixed point: the point at ``offset`` (3,) [m], in a frame's axes, does not accelerate but for the Baumgarte terms.
 
+    gains: kp [1/s^2] and kd [1/s] of Baumgarte's terms, acceleration = -kd velocity - kp error; with (0, 0), the default, errors
+    drift. name: default that of the frame.
+
     With kp, it is driven to ``reference`` (3,) [m] in the world; with kp = 0, the dynamics do not use the reference, but
     :func:`~.consistency.closed_state` does. The run-time parameter "reference[name]" replaces it.
     """
@@ -377,7 +380,8 @@ class PointContact:
 class FrameContact:
     """Fixed frame: its spatial acceleration (Featherstone) is zero but for the Baumgarte terms.
 
-    At a frame at rest, as in a contact that holds, this is the classical acceleration.
+    At a frame at rest, as in a contact that holds, this is the classical acceleration. gains (kp [1/s^2], kd [1/s]): see
+    :class:`PointContact`.
 
     With kp, it is driven to the pose ``reference`` (7,) in the world, position [m] and quaternion x y z w, which is normalized;
     with kp = 0, the dynamics do not use the reference, but :func:`~.consistency.closed_state` does. The run-time parameter
@@ -402,7 +406,7 @@ class PointLoop:
     """Loop closure of points: two points of moving bodies coincide.
 
     offset_a, offset_b: the points (3,) [m] in the axes of frame_a and frame_b. The dynamics make their accelerations equal, but
-    for the Baumgarte terms.
+    for the Baumgarte terms. gains (kp [1/s^2], kd [1/s]): see :class:`PointContact`. name: default "frame_a-frame_b".
     """
 
     frame_a: str
@@ -426,7 +430,8 @@ class PointLoop:
 class FrameLoop:
     """Loop closure of frames: the poses of two frames of moving bodies coincide.
 
-    The dynamics make the accelerations of the two bodies equal, but for the Baumgarte terms.
+    The dynamics make the accelerations of the two bodies equal, but for the Baumgarte terms. gains (kp [1/s^2], kd [1/s]): see
+    :class:`PointContact`. name: default "frame_a-frame_b".
     """
 
     frame_a: str
@@ -452,7 +457,8 @@ class FrameLoop:
 class JointRelation:
     """Joint coupling: the coordinate of ``joint`` is ``multiplier`` times that of ``source`` plus ``offset`` [rad or m].
 
-    Both are joints of one degree of freedom. The dynamics enforce it on the accelerations, with the Baumgarte terms.
+    Both are joints of one degree of freedom. The dynamics enforce it on the accelerations, with the Baumgarte terms. gains
+    (kp [1/s^2], kd [1/s]): see :class:`PointContact`. name: default "joint~source".
     """
 
     joint: str

@@ -74,12 +74,15 @@ class ConstrainedMotion(NamedTuple):
 
 
 class Holonomic(WholeMap, ConstrainedDerivatives, ActuatedBody):
-    """System xdot = (v, a) of a robot under holonomic constraints.
+    """System of a robot under holonomic constraints, such as feet that stand or closed loops: state (q, v), joint forces u (nu).
 
-    ``damping_ratio``: the damping R relative to the diagonal of J M^-1 J', see constraint_set; it may be zero for constraints
-    that are never redundant. Further arguments are those of ActuatedBody. Run-time parameters: "reference[name]", the position
-    (3,) or pose (7,) of a contact with kp; "active[name]" (1), 1 or 0, see constraint_set. Raises ValueError for no constraint,
-    two of one name or a negative damping_ratio, and the errors of ActuatedBody and of the constraints' bind().
+    The accelerations a and the constraint forces f solve M a + h = tau + J' f and J a + gamma + R f = 0, with
+    gamma = Jdot v + kd J v + kp error. constraints: :class:`PointContact`, :class:`FrameContact`, :class:`PointLoop`,
+    :class:`FrameLoop` and :class:`JointRelation`. damping_ratio: R relative to the diagonal of J M^-1 J'; it keeps redundant
+    constraints solvable, and may be zero if there are none. actuated, damping, friction_velocity: as in
+    :class:`~trajopt.FreeBody`. Run-time parameters: "reference[name]", the position (3,) [m] or pose (7,) of a contact with kp;
+    "active[name]" (1,), 1 or 0: an inactive constraint has no force. Raises ValueError for no constraint, two of one name or a
+    negative damping_ratio, UnknownName for a frame or joint that the model does not have, and the errors of FreeBody.
     """
 
     def __init__(

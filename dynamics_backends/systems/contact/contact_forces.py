@@ -76,9 +76,10 @@ class SoftForces(_Forces):
 
 
 class ConstraintForces(_Forces):
-    """Constraint forces of a robot as a map of (x, u), concatenated in the order of :meth:`Holonomic.outputs`.
+    """Map of the constraint forces of a :class:`Holonomic` system with its state and controls, in the order of its constraints.
 
-    Rows: 3 for a point, 6 [force; moment] for a frame, 1 for a relation between joints.
+    In world axes, 3 [N] for a point, 6 [force N; moment N m] at the origin of a frame, 1 [N or N m] for a relation of joints.
+    A residual of it, in a cost term or a constraint, penalizes or bounds contact forces.
     """
 
     def __init__(self, system: Holonomic) -> None:

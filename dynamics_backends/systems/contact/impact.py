@@ -65,11 +65,13 @@ class _Jump(NamedTuple):
 
 
 class Impact(WholeMap, ConstrainedDerivatives):
-    """Jump of a robot's state when constraints close; the gains and references of the constraints are not used.
+    """Map (0, v+ - v) of a robot's state (q, v): the jump of its velocities when constraints close, as a foot that lands.
 
-    ``restitution`` e: 0 sticks, 1 bounces. ``damping_ratio``: see constraint_set. Run-time parameters: restitution (1), whose
-    range is not checked, and "active[name]" (1), see constraint_set. Raises ValueError for a restitution outside [0, 1] or a
-    model with mimic joints, and the errors of ConstraintSet.
+    M (v+ - v) = J' I and J v+ = -e J v, with the impulses I. It has no controls; :class:`~trajopt.ImpactStage` makes it the stage
+    of a phase. constraints: as in :class:`Holonomic`; their gains and references are not used. restitution: e, 0 sticks, 1 bounces.
+    damping_ratio: as in :class:`Holonomic`. Run-time parameters: restitution (1,), whose range is not checked, and "active[name]"
+    (1,), 1 or 0. Raises ValueError for a restitution outside [0, 1], a model with mimic joints, no constraint, two of one name or
+    a negative damping_ratio, and UnknownName for a frame or joint that the model does not have.
     """
 
     second_order = False

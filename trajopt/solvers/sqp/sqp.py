@@ -76,12 +76,14 @@ def solve_nlp(
     *,
     multipliers: tuple[Array, Array] | None = None,
 ) -> NLPSolution:
-    """Solve a program from the guess w (n,), clipped to its bounds.
+    """Solve a sparse nonlinear program by SQP: minimize f(w) subject to g_lower <= g(w) <= g_upper, x_lower <= w <= x_upper.
 
-    multipliers: a guess of y (m,) and z (n,), for example of an earlier solution; it also defines the first active set. callback:
-    called with an IterationRecord after each iteration and at the end; if it raises KeyboardInterrupt, the solver stops and
-    returns the best iterate. Raises ValueError for hessian "gauss_newton" or "scqp" and a program without ``convex_hessian``, and
-    for a guess, bounds or values of the program of the wrong shape. Non-convergence raises nothing: see ``status``.
+    nlp: an object with these bounds, ``evaluate(w)``, ``differentiate(w)`` and ``hessian``, as
+    :class:`~trajopt.solvers.nlp.nlp.NLP` defines them. w (n,): guess, which is clipped to the bounds. multipliers: a guess of y
+    (m,) and z (n,), for example of an earlier solution; it also defines the first active set. callback: called with an
+    IterationRecord after each iteration and at the end; if it raises KeyboardInterrupt, the solver stops and returns the best
+    iterate. Raises ValueError for hessian "gauss_newton" or "scqp" and a program without ``convex_hessian``, and for a guess,
+    bounds or values of the program of the wrong shape. Non-convergence raises nothing: see ``status``.
     """
     options = settled(options or SQPOptions(), nlp)
     n = np.size(nlp.x_lower)
