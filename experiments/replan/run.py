@@ -286,7 +286,7 @@ def statistics(start: Setup, log: RunLog) -> dict[str, Any]:
     contour = {
         "rms": np.sqrt(np.mean(error**2)),
         "largest": error.max(),
-        "share within": np.mean(error <= start.task.contour.tube),
+        "fraction within the tube": np.mean(error <= start.task.contour.tube),
     }
     return {**numbers, "distance from the contour [m]": {key: float(value) for key, value in contour.items()}}
 

@@ -112,5 +112,5 @@ def test_the_tool_follows_the_contour(form, overrides, tmp_path):
     assert errors["largest"] == pytest.approx(error.max()) and errors["rms"] == pytest.approx(
         np.sqrt(np.mean(error**2))
     )
-    assert errors["share within"] == 1.0
+    assert errors["fraction within the tube"] == 1.0
     assert plot_contour(tmp_path / "contour.png", start.task, log, at).stat().st_size > 0
