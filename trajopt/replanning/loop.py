@@ -55,7 +55,8 @@ class ReplanningLoop:
     that it raises ends the run. until: called after each tick with the time [s] and the true state (nx,) at its end; a nonempty
     result ends the run and becomes the message of an event. watch: called after each tick with its snapshot.
 
-    Raises ValueError for a horizon without a problem at the start of the initial plan, and for a tick that is not the time step of
+    Raises TypeError for a horizon, planner or initial plan of another type, and ValueError for a horizon without a problem at the
+    start of the initial plan, for objects and a plant that do not fit the problem, and for a tick that is not the time step of
     discrete dynamics.
     """
 
@@ -80,6 +81,9 @@ class ReplanningLoop:
         self._on_tick, self._until, self._watch = on_tick or (lambda t: None), until or (lambda t, x: ""), watch
         self._recorder = RunRecorder()
         self._planning = Planning(horizon, planner, self._worker, timing, initial_plan, self._objects, self._recorder)
+        size, nx = np.shape(plant.state()), self._planning.manifold.nx
+        if size != (nx,):
+            raise ValueError(f"the state of the plant has shape {size}; expected (nx = {nx},), that of the problem")
         self._control = Control(self._planning, plant.state(), self._recorder)
         self._estimator = estimator or Sensor(self._planning.manifold)
         self._patience = max(self._estimator.patience, timing.tick) - SAME_TIME

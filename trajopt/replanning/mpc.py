@@ -35,7 +35,7 @@ from trajopt.replanning.plan import (
     require_same_names,
     warm_start,
 )
-from trajopt.replanning.planning import Control, Planner, Planning, require_whole_steps
+from trajopt.replanning.planning import Control, Planner, Planning, require_planner, require_whole_steps
 from trajopt.replanning.real_time import RealTimeSLQ
 from trajopt.replanning.real_time_sqp import RealTimeSQP
 from trajopt.replanning.run_log import EventKind, RunRecorder, statistics_of
@@ -318,9 +318,7 @@ def planner_of(ocp: OCP, solver: str | Planner, options: Any = None) -> Planner:
     object, UnknownName for an unknown name, and the errors of the planners for invalid options.
     """
     if not isinstance(solver, str):
-        if isinstance(solver, type) or not (hasattr(solver, "prepare") and hasattr(solver, "respond")):
-            what = f"the class {solver.__name__}" if isinstance(solver, type) else f"a {type(solver).__name__}"
-            raise TypeError(f"solver is {what}; expected a name, or a planner with prepare and respond")
+        require_planner(solver)
         return solver
     known = (REAL_TIME, *solver_names())
     if solver not in known:

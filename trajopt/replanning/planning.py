@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -45,6 +45,25 @@ class Planner(Protocol):
         """Return the solution of the prepared problem from the state x0 (nx,)."""
 
 
+def require_planner(planner: Any) -> None:
+    """Raise TypeError for an object without the methods of a :class:`Planner`, such as a name, and for a class."""
+    if isinstance(planner, type) or not (hasattr(planner, "prepare") and hasattr(planner, "respond")):
+        what = f"the class {planner.__name__}" if isinstance(planner, type) else f"a {type(planner).__name__}"
+        raise TypeError(
+            f"the planner is {what}; expected an object with prepare and respond, such as trajopt.RealTimeSLQ()"
+        )
+
+
+def _require_horizon_and_plan(horizon: Any, plan: Any) -> None:
+    """Raise TypeError for a horizon that is no function, such as a problem, and for a plan of another type, such as a solution."""
+    if isinstance(horizon, type) or not callable(horizon):
+        found = type(horizon).__name__
+        raise TypeError(f"horizon is a {found}; expected a function of time, such as trajopt.RecedingHorizon(ocp)")
+    if not isinstance(plan, Plan):
+        found = type(plan).__name__
+        raise TypeError(f"initial_plan is a {found}; expected a plan, as of trajopt.Plan.from_solution(solution, 0.0)")
+
+
 class _Job(NamedTuple):
     """Running solve. tick: its start. valid: start of its plan [s]. problem: the problem that it solves."""
 
@@ -57,8 +76,9 @@ class Planning:
     """Current and pending plans, and the solves that replace them.
 
     initial_plan: executed until the first new plan starts. objects: moving objects of the world. recorder: receives events and
-    solves. Raises ValueError for a horizon without a problem at the start of the initial plan, for a tick that is not the time
-    step of discrete dynamics, and for an initial plan of a robot, states or controls with other names, as far as known.
+    solves. Raises TypeError for a horizon, planner or initial plan of another type, and ValueError for a horizon without a problem
+    at the start of the initial plan, for objects whose name, parameter or size does not fit that problem, for a tick that is not
+    the time step of discrete dynamics, and for an initial plan of a robot, states or controls with other names, as far as known.
     """
 
     def __init__(
@@ -71,6 +91,8 @@ class Planning:
         objects: Sequence[MovingObject],
         recorder: RunRecorder,
     ) -> None:
+        require_planner(planner)
+        _require_horizon_and_plan(horizon, initial_plan)
         problem = horizon(initial_plan.start)
         if problem is None:
             raise ValueError(
@@ -78,6 +100,9 @@ class Planning:
             )
         require_whole_steps(problem, timing)
         require_same_names(initial_plan, problem)
+        for item in objects:
+            # raises if the object does not fit
+            problem.updated(item.name, **{item.parameter: item.track.at(problem.times)})
         self._min_step = MIN_STEP * min(timing.tick, float(problem.dt.max()))
         self._horizon, self._planner, self._worker, self._timing = horizon, planner, worker, timing
         self._objects, self._recorder = objects, recorder

@@ -398,3 +398,38 @@ def test_a_slowed_planner_takes_its_time(monkeypatch):
     monkeypatch.setattr("experiments.replan.faults.time.sleep", slept.append)
     planner = Slowed(Counting(type("Still", (), {"respond": lambda self, x0: "plan"})()), 10.0)
     assert planner.respond(np.zeros(2)) == "plan" and slept == [2.25]
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "said"),
+    [
+        ({"horizon": problem()}, TypeError, r"horizon is a OCP; expected a function of time, such as trajopt.Receding"),
+        ({"initial_plan": to.solve(problem())}, TypeError, r"initial_plan is a Solution; .*Plan.from_solution"),
+        ({"planner": "slq"}, TypeError, r"the planner is a str; expected an object with prepare and respond"),
+        ({"planner": RealTimeSLQ}, TypeError, r"the planner is the class RealTimeSLQ; expected an object"),
+        (
+            {"plant": WatchedPlant((0.0, 0.0, 0.0))},
+            ValueError,
+            r"state of the plant has shape \(3,\); expected \(nx = 2",
+        ),
+        ({"objects": [replace(goal_object(), name="gaol")]}, ValueError, "is named 'gaol'; known: goal"),
+        (
+            {"objects": [replace(goal_object(), parameter="place")]},
+            ValueError,
+            "has no parameter 'place'; it has: goal",
+        ),
+        ({"objects": [goal_object(lambda t: [1.0, 2.0])]}, ValueError, "the parameter 'goal' has 1 numbers; got 2"),
+    ],
+)
+def test_arguments_that_do_not_fit_are_refused_before_the_run(changes, error, said):
+    """Without this check, each solve of a run with such an object fails, and the loop tracks its first plan."""
+    first = to.Plan.from_solution(to.solve(problem()), 0.0)
+    fitting = {
+        "horizon": to.RecedingHorizon(problem()),
+        "planner": RealTimeSLQ(),
+        "plant": WatchedPlant(),
+        "initial_plan": first,
+        "timing": Timing(tick=TICK, period=PERIOD),
+    }
+    with pytest.raises(error, match=said):
+        to.ReplanningLoop(**(fitting | changes))

@@ -470,7 +470,7 @@ def test_what_cannot_be_used_is_refused():
         to.MPC(problem(), period=50.0)
     with pytest.raises(ValueError, match="delay = -0.1"):
         to.MPC(problem(), delay=-0.1)
-    with pytest.raises(TypeError, match="a planner with prepare and respond"):
+    with pytest.raises(TypeError, match="the planner is a int; expected an object with prepare and respond"):
         to.MPC(problem(), solver=3)
     with pytest.raises(TypeError, match=r"worker = 'thread'; expected an object such as trajopt.ThreadWorker"):
         to.MPC(problem(), worker="thread")
@@ -482,7 +482,7 @@ def test_what_cannot_be_used_is_refused():
         to.MPC(problem(), options={"hesian": "exact"})
     with pytest.raises(ValueError, match="hessian = 'newton'; expected 'gauss_newton' or 'exact'"):
         to.MPC(problem(), options={"hessian": "newton"})
-    with pytest.raises(TypeError, match="solver is the class RealTimeSLQ; expected a name, or a planner"):
+    with pytest.raises(TypeError, match="the planner is the class RealTimeSLQ; expected an object"):
         to.MPC(problem(), solver=RealTimeSLQ)
     with pytest.raises(TypeError, match="the problem is a Solution, not a trajopt.OCP"):
         to.MPC(to.solve(problem()))
