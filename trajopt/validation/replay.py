@@ -3,12 +3,11 @@
     open      u = us_k
     gains     u = us_k + K_k (x (-) xs_k), clipped to the bounds, x measured at the beginning of each time step
 
-The replay uses the plan's integration scheme with more substeps. For a scheme of order p, the runs with n and r n substeps are
-extrapolated, x_rn (+) (x_rn (-) x_n) / (r^p - 1) (Hairer, Norsett, Wanner, Solving ODEs I, II.4). The first run is extrapolated
-with the plan, which is the run with uncut substeps. Substeps are halved until the correction is small relative to the tolerance,
-or relative to the excess of the deviation over the tolerance, at most as often as FINEST allows. The run with gains is skipped
-if the run without gains holds or all gains are zero. Forces that act for less than the shortest piece, a half of a substep of rk4,
-such as a narrow current that is crossed in one step, may be missed by all runs.
+The replay uses the plan's integration scheme with more substeps. Its runs are extrapolated to substeps of length zero
+(:class:`_Refined`), together with the plan, which is the run with uncut substeps. Substeps are halved until the correction is small
+relative to the tolerance, or relative to the excess of the deviation over the tolerance, at most as often as FINEST allows. The
+run with gains is skipped if the run without gains holds or all gains are zero. Forces that act for less than the shortest piece, a
+half of a substep of rk4, such as a narrow current that is crossed in one step, may be missed by all runs.
 
 The deviation is the largest difference from the plan in a component at any knot, relative to the tolerance
 
@@ -35,6 +34,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from dynamics_backends.manifold import Manifold
 from dynamics_backends.protocol import Array, MeetsInSteps
 from dynamics_backends.registry import same_method
 from trajopt.problem.ocp import OCP, Phase
@@ -179,26 +179,58 @@ def _accurate(
     than FAR times the correction, or the finest run is reached. rolled: states of the run with a refinement index. halvings: pieces
     per substep of each phase, by refinement index. as_planned: the plan (N + 1, nx) itself is a run with uncut substeps.
     """
-    order = max(_order(phase.dynamics) for phase in ocp.phases)
     limits, _ = tolerances(ocp, plan)
-
-    def found(coarse: Array, fine: Array, ratio: int) -> tuple[Deviation, float]:
-        """Deviation of the extrapolated run, and its largest correction relative to the tolerances; infinite if a run diverges."""
-        run, correction = _extrapolated(ocp, coarse, fine, ratio**order)
-        whole = len(correction) == len(plan)
-        error = float((np.abs(correction[:, : len(limits)]) / limits).max()) if whole else np.inf
-        return deviation(ocp, how, plan, run), error
-
-    first = 0 if max(halvings[0]) > 1 else 1
+    cuts = [max(pieces) for pieces in halvings]
+    refined = _Refined(ocp.manifold, min(_order(phase.dynamics) for phase in ocp.phases if _pieces(phase.dynamics)))
     if as_planned:
-        run, error = found(plan, rolled(first), min(n for n in halvings[first] if n > 1))
-        if error <= SETTLED:
+        refined.add(plan, 1)
+    for i in range(1 if as_planned and cuts[0] == 1 else 0, len(cuts)):
+        correction = refined.add(rolled(i), cuts[i])
+        if correction is None:
+            continue
+        error = float((np.abs(correction[:, : len(limits)]) / limits).max())
+        run = deviation(ocp, how, plan, refined.best)
+        if error <= SETTLED or FAR * error < run.ratio - 1.0:
             return run
-    for i in range(1, len(halvings)):
-        run, error = found(rolled(i - 1), rolled(i), 2)
-        if error <= SETTLED or FAR * error < run.ratio - 1.0 < np.inf:
-            break
-    return run
+    return deviation(ocp, how, plan, refined.best)
+
+
+class _Refined:
+    """Richardson extrapolation of rollouts with substeps of decreasing length, by the scheme of Aitken and Neville.
+
+    With T_i0 the rollout with n_i pieces per substep and T_ik of order p + k,
+
+        T_i,k+1 = T_ik (+) (T_ik (-) T_i-1,k) / ((n_i / n_i-k-1)^p - 1)
+
+    (Hairer, Norsett, Wanner, Solving ODEs I, II.9), for p = 1; for p > 1 only the last two rollouts count (k = 0).
+
+    Rollouts before one that is not finite do not count.
+    """
+
+    def __init__(self, manifold: Manifold, order: int) -> None:
+        self.manifold, self.order = manifold, order
+        self.row, self.pieces = list[Array](), list[int]()
+
+    @property
+    def best(self) -> Array:
+        """The last extrapolated rollout."""
+        return self.row[-1]
+
+    def add(self, run: Array, pieces: int) -> Array | None:
+        """Add a rollout (N + 1, nx) and return its last correction (N + 1, ndx).
+
+        Returns None if no earlier rollout counts, or if this one is not finite.
+        """
+        before = self.row if self.order == 1 else self.row[:1]
+        if not all(np.isfinite(rollout).all() for rollout in (run, *before[:1])):
+            before = []
+        self.row, correction = [run], None
+        for coarse, n in zip(before, reversed(self.pieces), strict=False):
+            step = self.manifold.difference(coarse.T, self.row[-1].T) / ((pieces / n) ** self.order - 1.0)
+            self.row.append(self.manifold.integrate(self.row[-1].T, step).T)
+            correction = step.T
+        self.pieces.append(pieces)
+        return correction
 
 
 HELD, WITH_GAINS = "with its controls held", "with its feedback gains"
@@ -221,8 +253,15 @@ def replay_first_order_hold(
     order = min(2, max(_order(phase.dynamics) for phase in ocp.phases))
     coarse, fine = (_interpolated_run(ocp, xs, us, K, pieces) for pieces in (PIECES, 2 * PIECES))
     hows = (INTERPOLATED, WITH_GAINS) if K.any() else (INTERPOLATED,)
-    runs = (_extrapolated(ocp, coarse[:, i], fine[:, i], 2**order)[0] for i in range(len(hows)))
-    return Replay(_runs_until(holds, (deviation(ocp, how, xs, run) for how, run in zip(hows, runs, strict=True))))
+
+    def run(i: int, how: str) -> Deviation:
+        """Compare the extrapolated i-th rollout with the plan."""
+        refined = _Refined(ocp.manifold, order)
+        refined.add(coarse[:, i], PIECES)
+        refined.add(fine[:, i], 2 * PIECES)
+        return deviation(ocp, how, xs, refined.best)
+
+    return Replay(_runs_until(holds, (run(i, how) for i, how in enumerate(hows))))
 
 
 def _interpolated_run(ocp: OCP, xs: Array, us: Array, K: Array, pieces: int) -> Array:
@@ -358,17 +397,3 @@ def _rolled_out(e: StageEvaluator, xs: Array, us: Array, K: Array) -> Array:
     still = Direction(np.zeros((len(xs), n)), np.zeros_like(us), K, np.zeros((len(us), n)))
     with np.errstate(all="ignore"):
         return e.rollout(xs, us, still, np.ones(1), Shooting()).xs[0]
-
-
-def _extrapolated(ocp: OCP, coarse: Array, fine: Array, ratio: int) -> tuple[Array, Array]:
-    """Richardson extrapolation of two rollouts (N + 1, nx), and the corrections (M, ndx) of the finer one at M knots.
-
-    M is the number of knots before the first non-finite one; from there on, the finer rollout is returned. ratio: error of the
-    coarse run over that of the fine one.
-    """
-    finite = np.isfinite(coarse).all(axis=1) & np.isfinite(fine).all(axis=1)
-    count = len(finite) if finite.all() else int(np.argmin(finite))
-    correction = ocp.manifold.difference(coarse[:count].T, fine[:count].T) / (ratio - 1)
-    found = fine.copy()
-    found[:count] = ocp.manifold.integrate(fine[:count].T, correction).T
-    return found, correction.T

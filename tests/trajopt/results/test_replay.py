@@ -9,6 +9,7 @@ import pytest
 from scipy.integrate import solve_ivp
 
 import trajopt as to
+from dynamics_backends.manifold import Manifold, vector_space
 from dynamics_backends.protocol import IMPLICIT_STEP
 from dynamics_backends.registry import make_backend
 from dynamics_backends.rigid_body.model.model_builder import JointSpec, ModelBuilder
@@ -19,7 +20,7 @@ from dynamics_backends.systems.contact.stepped_contact import SteppedContact
 from trajopt.results.report import replayed
 from trajopt.solvers.solution_checks import checked
 from trajopt.stage.evaluation import StageEvaluator
-from trajopt.validation.replay import FINEST, TOLERANCES, replay
+from trajopt.validation.replay import FINEST, TOLERANCES, _Refined, replay
 
 N, DT = 20, 0.05
 
@@ -44,7 +45,7 @@ def accurate(system, us, xs=None, K=None):
     return x[0]
 
 
-@pytest.mark.parametrize(("scheme", "near"), [("semi_implicit_euler", 2e-3), ("rk4", 1e-5)])
+@pytest.mark.parametrize(("scheme", "near"), [("semi_implicit_euler", 1e-4), ("rk4", 1e-5)])
 def test_the_replay_is_the_motion_under_held_controls(scheme: str, near: float) -> None:
     ocp, s, system = plan(scheme)
     found = replay(ocp, s.xs, s.us, s.K, StageEvaluator, holds=lambda run: False)
@@ -56,6 +57,21 @@ def test_the_replay_is_the_motion_under_held_controls(scheme: str, near: float) 
         off = np.abs(run.xs[:, 0] - s.xs[:, 0])
         assert (run.amount, run.knot) == (pytest.approx(off.max()), int(np.argmax(off)))
         assert run.ratio == pytest.approx(off.max() / TOLERANCES["fixed"]["rad"])
+
+
+def test_runs_are_extrapolated_to_increasing_orders() -> None:
+    """Euler's method for x' = x, with n steps until t = 1."""
+    runs = {n: np.array([[1.0], [(1.0 + 1.0 / n) ** n]]) for n in (1, 8, 16, 32)}
+    refined = _Refined(Manifold([vector_space(1)]), 1)
+    errors, corrections = [], []
+    for n, run in runs.items():
+        corrections.append(refined.add(run, n))
+        errors.append(abs(refined.best[-1, 0] - np.e))
+    assert corrections[0] is None
+    # the error constants of orders 1 to 4 are below 1
+    assert errors[0] < 1.0 and errors[1] < 1 / 8 and errors[2] < 1 / (8 * 16) and errors[3] < 1 / (8 * 16 * 32)
+    assert errors[3] < abs(corrections[3][-1, 0]) < 1 / (8 * 16)
+    assert refined.add(np.full((2, 1), np.nan), 64) is None and refined.add(runs[32], 128) is None
 
 
 def test_a_solve_reports_the_replay() -> None:
