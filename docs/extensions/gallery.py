@@ -23,7 +23,7 @@ from trajopt.config.registry import about
 ROOT = Path(__file__).resolve().parents[2]
 CONFIGS = ROOT / "problems" / "configs"
 TIME_LIMIT = 120
-"""Processor time limit of one configuration [s], without compilers; slower configurations are only listed."""
+"""Processor time limit of one configuration [s]; slower configurations are only listed."""
 PATIENCE = 1800.0
 """Wall-clock time limit of one configuration [s]."""
 WORKERS = 2
@@ -135,7 +135,7 @@ def draw(place: str) -> None:
 HEAD = f"""# Gallery
 
 All configurations of `problems/configs`, solved when this page was built. Times are solve times on that machine,
-without the compilation of kernels, which are cached on disk. Configurations that take more than {TIME_LIMIT} s of
+without the tracing of functions, whose tapes are cached on disk. Configurations that take more than {TIME_LIMIT} s of
 processor time are listed at the end. For configurations with a table `[replan]`, the image shows the first plan.
 
 ```sh

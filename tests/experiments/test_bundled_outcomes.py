@@ -27,7 +27,7 @@ QUICK = {
     "iiwa7_reach",
     "irb4600_go_to",
 }
-"""Configurations that take some seconds each, with compilation."""
+"""Configurations that take some seconds each, with tracing."""
 LONG = {"hyq_gallop", "hyq_gallop_published", "hyq_jump", "hyq_trot", "hyq_trot_published", "lifting"}
 """Configurations that take a minute or more; not solved here."""
 

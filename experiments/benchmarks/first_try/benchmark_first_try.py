@@ -6,7 +6,7 @@
 
 Groups: "optimum" (systems with several optima), "minimum time", "complementarity" and "units"; default: all. Each is solved by
 ``to.solve(ocp, guess)`` (auto) and by IPOPT with multiple shooting (dms), from the same guess and with default options. Times are
-those of the second call in a process, without compilation. The replay error is the largest deviation of a finely integrated motion
+those of the second call in a process, without tracing. The replay error is the largest deviation of a finely integrated motion
 from the plan; "between knots" is the largest violation of an inequality between knots.
 
 Objectives are compared with the best known ones in best_known.csv in this folder. --best STARTS improves that file and writes no

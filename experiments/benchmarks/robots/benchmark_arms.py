@@ -9,7 +9,7 @@ position, torques within the limits of the URDF, and the weights of problems/con
 goal and rest are terminal constraints, and position and velocity limits apply.
 
 The table counts the status codes of each solver by the checks of :mod:`trajopt.solvers.success`. Iterations and times
-are quantiles over all solves; times include the checks, but neither building nor compiling the task. The distance from
+are quantiles over all solves; times include the checks, but neither building nor tracing the task. The distance from
 the goal and the cost above the best known are quantiles over converged solves. The best cost is the lowest of this run
 and of the files --best from earlier runs. DIR receives arms.csv, one row per solve.
 """

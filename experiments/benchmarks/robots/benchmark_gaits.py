@@ -2,7 +2,7 @@
 
     python -m experiments.benchmark_gaits [--quick] [--methods analytic,central_difference] [--out DIR]
 
-Every task is solved twice after compilation (problems/configs/hyq_*.toml): as published, by SLQ from the motion of a
+Every task is solved twice after its functions are traced (problems/configs/hyq_*.toml): as published, by SLQ from the motion of a
 joint controller; and to an optimum, from a guess that steps in place. The published trot is also solved with other
 derivative methods on the same engine, for a few iterations with --quick.
 """
@@ -43,7 +43,7 @@ QUICK_ITERATIONS = 5
 
 
 class Run(NamedTuple):
-    """A solve with its time [s], and the time of compilation and tracing before it [s]."""
+    """A solve with its time [s], and the time of tracing before it [s]."""
 
     task: Task
     solution: Solution
@@ -83,7 +83,7 @@ def final_rows(name: str, run: Run) -> list[list[str]]:
         [f"{name}: scaled KKT error", *_optimality(name, run.solution.status.kkt)],
         [f"{name}: time", f"{run.seconds:.1f} s", f"{TIME_LIMIT}" if name == PUBLISHED else "", ""],
         [f"{name}: time per iteration", f"{1e3 * run.per_iteration:.0f} ms", "", ""],
-        [f"{name}: compilation and tracing", f"{run.preparation:.1f} s", "", ""],
+        [f"{name}: tracing", f"{run.preparation:.1f} s", "", ""],
     ]
 
 
@@ -151,7 +151,7 @@ def rigid(repeats: int = 20) -> list[list[str]]:
             _yes_no(1e3 * min(wall_times) <= RIGID_LIMIT),
         ],
         ["rigid trot: processor time without checks", f"{1e3 * min(processor_times):.0f} ms", "", ""],
-        ["rigid trot: compilation and tracing", f"{run.preparation:.1f} s", "", ""],
+        ["rigid trot: tracing", f"{run.preparation:.1f} s", "", ""],
         ["rigid trot: smallest normal force", f"{force:.0f} N", "> 0", _yes_no(force > 0)],
         ["rigid trot: largest force ratio", f"{ratio:.2f}", f"{FRICTION}", _yes_no(ratio <= FRICTION)],
     ]

@@ -9,7 +9,7 @@ a fixed base, and their longest chain reaches a random goal within all limits
 
 first: largest difference of analytic derivatives of the forward dynamics from the complex step. second: largest
 difference of contracted second derivatives from forward AD. Both are at random states and relative to the largest
-entry. mujoco: largest difference of mass matrix and bias from MuJoCo, for MJCF. s: total processor time, with compiling
+entry. mujoco: largest difference of mass matrix and bias from MuJoCo, for MJCF. s: total processor time, with tracing
 and solving. DIR receives robots.csv, one row per robot.
 """
 

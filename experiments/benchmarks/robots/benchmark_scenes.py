@@ -15,7 +15,7 @@ solve succeeds if the checks of trajopt/solvers/success.py pass, and if the moti
 and at least 1 mm clear of obstacles (coal, 1 kHz, meshes). Otherwise its status is away_from_goal, beyond_limits or
 too_near. The other method is TOPP-RA (package toppra) on a spline through the path, refined until it is free of
 collisions, with the same limits. TOPP-RA on our path gives the shortest possible time on it. Times include the checks
-of trajopt.solve, but not compilation; guess is the time of the planner. If the planner exceeds its limit of processor
+of trajopt.solve, but not tracing; guess is the time of the planner. If the planner exceeds its limit of processor
 time, both methods start from a straight line through the obstacles; the table counts these guesses. DIR receives
 scenes.csv.
 """

@@ -5,7 +5,7 @@
 Each problem is a configuration of problems/configs, solved from its guess by SLQ and by both curvatures of DDP with
 equal tolerances. The time of an iteration is the median over the iterations with the variant's curvature; it includes
 derivatives, backward pass and rollout. The fastest of several solves counts, since other load only adds time. ``fraction``
-is the number of these iterations. Times exclude compilation.
+is the number of these iterations. Times exclude tracing.
 """
 
 from __future__ import annotations

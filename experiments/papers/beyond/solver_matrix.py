@@ -1,7 +1,7 @@
 """Iterations and time over derivative methods, solvers and engines on six problems.
 
 Bundled configurations with their guesses, and every applicable solver and derivative method with its default Hessian, which the
-table names. Time: processor time of one solve and the checks of its solution, after compilation, with the compiled engine; two
+table names. Time: processor time of one solve and the checks of its solution, after tracing, with the compiled engine; two
 problems also with NumPy. The report names solvers that reach an optimum of higher cost.
 """
 

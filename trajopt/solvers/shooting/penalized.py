@@ -6,7 +6,7 @@ For lower <= g <= upper with multiplier y and penalty rho, Powell, Hestenes and 
 
 and the minimizer in x gives the next multiplier y <- rho (z - P(z)), y > 0 at upper bounds, y < 0 at lower ones.  The added term
 has the weight rho and the residual z - P(z).  The shift y / rho, bounds and weight are run-time parameters, so that new multipliers
-need no compilation.  Multipliers belong to the constraints at each knot, not to densities in time: the weight of a
+need no new trace.  Multipliers belong to the constraints at each knot, not to densities in time: the weight of a
 running term is divided by dt.
 """
 
@@ -60,7 +60,7 @@ def _named(parameters: Mapping[str, Array]) -> dict[str, Array]:
 
 @lru_cache(maxsize=256)
 def _penalized_map(map: Map, equal: tuple[bool, ...]) -> Map:
-    """Return the map z - P(z) of a map g; cached, to avoid compilation in later solves. equal: see :func:`penalized`."""
+    """Return the map z - P(z) of a map g; cached, so that later solves trace it no more. equal: see :func:`penalized`."""
     return composed(map, partial(penalized, equal), _inner_parameters)
 
 

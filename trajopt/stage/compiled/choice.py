@@ -128,7 +128,7 @@ class CompiledChoice:
     def _curved(self) -> Library | None:
         """Return the library of the time step with its second derivatives, without cost terms and constraints.
 
-        Returns None if the backend has no second derivatives to compile (``has_contraction``), or if compilation fails; the
+        Returns None if the backend has no second derivatives to compile (``has_contraction``), or if tracing fails; the
         failure is stored for :meth:`_report_second`.
         """
         if not has_contraction(self.backend):
