@@ -13,6 +13,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from dynamics_backends.protocol import Array
+from trajopt.replanning.arguments import seconds
 from trajopt.replanning.measurements import Estimator, Measurement, MovingObject, Sensor
 from trajopt.replanning.plan import Horizon, Plan
 from trajopt.replanning.planning import Control, Planner, Planning
@@ -55,9 +56,9 @@ class ReplanningLoop:
     that it raises ends the run. until: called after each tick with the time [s] and the true state (nx,) at its end; a nonempty
     result ends the run and becomes the message of an event. watch: called after each tick with its snapshot.
 
-    Raises TypeError for a horizon, planner or initial plan of another type, and ValueError for a horizon without a problem at the
-    start of the initial plan, for objects and a plant that do not fit the problem, and for a tick that is not the time step of
-    discrete dynamics.
+    Raises TypeError for a horizon, planner, plant or initial plan of another type, and ValueError for a horizon without a problem
+    at the start of the initial plan, for objects and a plant that do not fit the problem, and for a tick that is not the time step
+    of discrete dynamics.
     """
 
     def __init__(
@@ -81,6 +82,8 @@ class ReplanningLoop:
         self._on_tick, self._until, self._watch = on_tick or (lambda t: None), until or (lambda t, x: ""), watch
         self._recorder = RunRecorder()
         self._planning = Planning(horizon, planner, self._worker, timing, initial_plan, self._objects, self._recorder)
+        if not (hasattr(plant, "state") and hasattr(plant, "step")):
+            raise TypeError(f"the plant is a {type(plant).__name__}; expected an object with state and step")
         size, nx = np.shape(plant.state()), self._planning.manifold.nx
         if size != (nx,):
             raise ValueError(f"the state of the plant has shape {size}; expected (nx = {nx},), that of the problem")
@@ -98,9 +101,10 @@ class ReplanningLoop:
         """Run for ``duration`` seconds, rounded to whole ticks, and return the log.
 
         The run ends earlier if the plant diverges, ``until`` returns a reason, or the user presses Ctrl-C. Raises KeyboardInterrupt
-        only before the end of the first tick; later it becomes an event. Raises ValueError if not even one tick was run, because
-        the duration rounds to zero ticks or the first state counts as diverged.
+        only before the end of the first tick; later it becomes an event. Raises ValueError for a duration that is not a number, and
+        if not even one tick was run, because the duration rounds to zero ticks or the first state counts as diverged.
         """
+        duration = seconds("duration", duration)
         try:
             for k in range(round(duration / self._tick)):
                 t = k * self._tick

@@ -15,6 +15,7 @@ import numpy as np
 
 from dynamics_backends.manifold import Manifold
 from dynamics_backends.protocol import Array
+from trajopt.replanning.arguments import delay_seconds
 from trajopt.replanning.workers import SAME_TIME
 
 MAX_CONTROLS = 10_000
@@ -46,7 +47,8 @@ class Sensor:
     """Sensor that samples a state on a manifold every ``period`` [s] (0: at each call) and reports it ``delay`` [s] later.
 
     noise: standard deviation, a number or (ndx,), in the tangent space. dropped, corrupted: windows of the sampling time without
-    measurements, and with NaN measurements. seed: of the noise.
+    measurements, and with NaN measurements. seed: of the noise. Raises ValueError for a negative period, delay or noise, and for
+    noise of another size.
     """
 
     def __init__(
@@ -60,9 +62,12 @@ class Sensor:
         corrupted: Sequence[Window] = (),
         seed: int = 0,
     ) -> None:
-        self.manifold, self.period, self.delay = manifold, period, delay
-        self.patience = period + delay
-        self.noise = np.broadcast_to(np.asarray(noise, dtype=float), (manifold.ndx,))
+        self.manifold = manifold
+        self.period, self.delay = delay_seconds("period", period), delay_seconds("delay", delay)
+        self.patience = self.period + self.delay
+        self.noise = np.array(noise, dtype=float)
+        if self.noise.shape not in ((), (manifold.ndx,)) or not (self.noise >= 0.0).all():
+            raise ValueError(f"noise = {noise}; expected a number of at least 0, or (ndx = {manifold.ndx},) of them")
         self.dropped, self.corrupted = tuple(dropped), tuple(corrupted)
         self._random = np.random.default_rng(seed)
         self._due = 0.0

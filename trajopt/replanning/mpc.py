@@ -23,6 +23,7 @@ from dynamics_backends.protocol import Array
 from trajopt.problem.constraints import Constraint
 from trajopt.problem.ocp import OCP
 from trajopt.problem.terms import Values, quaternion_error
+from trajopt.replanning.arguments import delay_seconds, positive_seconds, real_numbers, seconds, unmasked
 from trajopt.replanning.converged_planner import ConvergedPlanner
 from trajopt.replanning.measurements import Measurement
 from trajopt.replanning.plan import (
@@ -103,12 +104,10 @@ class MPC:
         initial_plan: Plan | Solution | None = None,
     ) -> None:
         require_problem(ocp)
-        delay, period = _seconds("delay", delay), _seconds("period", period)
-        tick = period if tick is None else _seconds("tick", tick) or period
+        delay, period = delay_seconds("delay", delay), positive_seconds("period", period)
+        tick = period if tick is None else positive_seconds("tick", tick)
         if deadline is not None and deadline != np.inf:
-            deadline = _seconds("deadline", deadline)
-        if not delay >= 0.0:
-            raise ValueError(f"delay = {delay}; expected a number of seconds of at least 0")
+            deadline = positive_seconds("deadline", deadline)
         if isinstance(worker, (str, type)):
             raise TypeError(f"worker = {worker!r}; expected an object such as trajopt.ThreadWorker()")
         if horizon is not None and (isinstance(horizon, type) or not callable(horizon)):
@@ -199,7 +198,7 @@ class MPC:
         """
         if t is None:
             t = 0.0 if self._origin is None else self._latest + self._timing.tick
-        t = _seconds("t", t)
+        t = seconds("t", t)
         if not t >= self._latest - SAME_TIME:
             raise ValueError(f"t = {t} s is before the last step, at {self._latest} s")
         self._latest = t
@@ -346,17 +345,9 @@ def _rows(value: Array, given: OCP, problem: OCP) -> Array:
     return value[np.maximum(at, 0)]
 
 
-def _seconds(key: str, value: Any) -> float:
-    """Time [s] as a float. Raises ValueError, which names ``key``, unless it is one finite number."""
-    numbers = _real_numbers(value)
-    if numbers is None or numbers.size != 1 or not np.isfinite(numbers).all():
-        raise ValueError(f"{key} = {value!r}; expected a finite number of seconds")
-    return float(numbers.item())
-
-
 def _state(x: Any, nx: int) -> Array:
     """State (nx,) as floats. Raises ValueError for another shape, and for entries that are not real numbers."""
-    numbers = _real_numbers(x)
+    numbers = real_numbers(x)
     if numbers is None:
         raise ValueError(f"x = {x!r}; expected nx = {nx} real numbers, NaN for unknown ones")
     if numbers.shape != (nx,):
@@ -373,24 +364,10 @@ def _fault(x: Array, manifold: Manifold) -> str | None:
     return None
 
 
-def _real_numbers(value: Any) -> Array | None:
-    """Value as an array of floats, NaN for masked entries; None for a ragged list, and for entries that are not real numbers."""
-    try:
-        values = np.asarray(_unmasked(value))
-    except ValueError:
-        return None
-    return values.astype(float) if values.dtype.kind in "biuf" else None
-
-
-def _unmasked(value: Any) -> Any:
-    """Masked array as an array of floats with NaN for masked entries; other values are unchanged."""
-    return np.ma.filled(value.astype(float), np.nan) if isinstance(value, np.ma.MaskedArray) else value
-
-
 def _as_numbers(name: str, key: str, value: Any) -> Array:
     """Value of a parameter as an array of floats. Raises ValueError, which names term and parameter, for anything else."""
     try:
-        return np.asarray(_unmasked(value), dtype=float)
+        return np.asarray(unmasked(value), dtype=float)
     except (TypeError, ValueError):
         raise ValueError(f"{name!r}: {key} = {value!r}; expected numbers") from None
 

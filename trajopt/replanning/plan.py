@@ -188,10 +188,10 @@ def not_finite(plan: Plan | Solution) -> str | None:
     return next((name for name in ("xs", "us", "K") if not np.isfinite(getattr(plan, name)).all()), None)
 
 
-def require_same_names(plan: Plan | Solution, ocp: OCP) -> None:
+def require_same_names(plan: Plan | Solution, ocp: OCP, what: str = "initial_plan") -> None:
     """Raise ValueError if a plan is known to be of another robot than a problem, or to have other states or controls.
 
-    Controls may be those of any phase, since plans of a horizon may have the last phases only.
+    what: name of the plan in the error. Controls may be those of any phase, since plans of a horizon may have the last phases only.
     """
     if isinstance(plan, Plan):
         known = {} if plan.problem is None else _names(plan.problem)
@@ -204,7 +204,7 @@ def require_same_names(plan: Plan | Solution, ocp: OCP) -> None:
         if given and None not in own and not set(given) & set(own):
             one, other = (value if kind == "robot" else ", ".join(value) for value in (given[0], own[0]))
             remedy = "solve this problem with that plan as the guess, and pass the solution"
-            raise ValueError(f"initial_plan is of another problem, with the {kind} {one} instead of {other}: {remedy}")
+            raise ValueError(f"{what} is of another problem, with the {kind} {one} instead of {other}: {remedy}")
 
 
 def _names(ocp: OCP) -> dict[str, list[Any]]:

@@ -140,7 +140,7 @@ class Planning:
         if isinstance(self._horizon, Following):
             self._horizon.observe(t, x)
         self._collect(k, t)
-        if self._due is not None and t >= self._due - SAME_TIME:
+        if self._due is not None and t >= self._due - 0.5 * self._timing.tick:
             self._due += self._timing.period
             if t - self._due > 0.5 * self._timing.period:  # after a pause; less is jitter of the clock
                 self._due = t + self._timing.period

@@ -9,6 +9,7 @@ import numpy as np
 
 from dynamics_backends.protocol import Array
 from trajopt.problem.ocp import DiscreteMap
+from trajopt.replanning.arguments import delay_seconds, positive_seconds, seconds, vector
 from trajopt.replanning.simulator import Simulator
 from trajopt.replanning.workers import SAME_TIME, steps_of
 
@@ -22,6 +23,14 @@ class Push(NamedTuple):
     start: float
     duration: float
     force: Array
+
+
+def checked_pushes(pushes: Sequence[Push], size: int) -> tuple[Push, ...]:
+    """Return the pushes of a plant. Raises ValueError for a force that is not (size,), and for times that are no numbers."""
+    for push in pushes:
+        seconds("start of a push", push.start), delay_seconds("duration of a push", push.duration)
+        vector("force of a push", push.force, (size,), "(nf,)")
+    return tuple(pushes)
 
 
 def pushed(pushes: Sequence[Push], t: float, size: int) -> Array:
@@ -38,6 +47,8 @@ class SampledPlant:
 
     x0 (nx,): initial state. forces: (nf, nu) maps the controls u (nu,) of the plan to the inputs (nf,) of the map, default the
     identity; pushes are added to these. limit: largest magnitude of the controls, a number or (nu,). parameters: of the map.
+
+    Raises ValueError for a step that is not positive, and for arguments of other shapes.
     """
 
     def __init__(
@@ -51,9 +62,15 @@ class SampledPlant:
         limit: Array | float = np.inf,
         parameters: Mapping[str, Array] | None = None,
     ) -> None:
-        self._simulator, self._x, self._step = Simulator(dynamics, parameters), np.array(x0, dtype=float), step
-        self._forces = np.eye(dynamics.nu) if forces is None else np.asarray(forces, dtype=float)
-        self._pushes, self._limit = tuple(pushes), limit
+        nx, nu = dynamics.manifold.nx, dynamics.nu
+        self._simulator, self._x = Simulator(dynamics, parameters), vector("x0", x0, (nx,), "(nx,)")
+        self._step = positive_seconds("step", step)
+        self._forces = np.eye(nu) if forces is None else np.asarray(forces, dtype=float)
+        if self._forces.ndim != 2 or len(self._forces) != nu:
+            raise ValueError(
+                f"forces has shape {self._forces.shape}; expected (nf, nu), with nf = {nu} inputs of the map"
+            )
+        self._pushes, self._limit = checked_pushes(pushes, nu), limit
         self._time = 0.0
 
     def state(self) -> Array:

@@ -35,7 +35,7 @@ from dynamics_backends.rigid_body.batched import inverse_dynamics, inverse_dynam
 from dynamics_backends.rigid_body.model.model import Model
 from trajopt.problem.ocp import OCP
 from trajopt.problem.terms import parameters_at
-from trajopt.replanning.plan import Plan
+from trajopt.replanning.plan import Plan, require_same_names
 from trajopt.replanning.workers import SAME_TIME
 from trajopt.results.solution import Solution
 
@@ -77,7 +77,8 @@ def setpoints(
     """Stream the setpoints of a solution that begins at ``start`` [s], or of a plan, every 1/rate seconds and at its end.
 
     ocp: the solved problem. rate [Hz]: of the controller. feet: frames to report. Raises ValueError for a rate that is not
-    positive and finite, and for feet without a robot model, UnknownName for a foot that the robot does not have.
+    positive and finite, for a plan of another problem, and for feet without a robot model, UnknownName for a foot that the robot
+    does not have.
 
     >>> import trajopt as to
     >>> body = to.FreeBody(to.load_robot("double_pendulum"))
@@ -89,6 +90,11 @@ def setpoints(
     """
     if not 0.0 < rate < np.inf:
         raise ValueError(f"rate = {rate}; expected a positive number of setpoints each second")
+    if plan.xs.shape[1:] != (ocp.manifold.nx,):
+        raise ValueError(
+            f"the plan has states of shape {plan.xs.shape}; those of the problem have nx = {ocp.manifold.nx}"
+        )
+    require_same_names(plan, ocp, "the plan")
     plan = in_seconds(ocp, plan if isinstance(plan, Plan) else Plan.from_solution(plan, start))
     count = int(np.floor((plan.end - plan.start) * rate + SAME_TIME))
     times = plan.start + np.arange(count + 1) / rate

@@ -23,6 +23,8 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from trajopt.replanning.arguments import delay_seconds, positive_seconds
+
 SAME_TIME = 1e-9
 """Tolerance for equal times [s], which absorbs rounding errors of step sums."""
 RECENT = 100_000
@@ -54,14 +56,12 @@ class Timing:
 
     def __post_init__(self) -> None:
         for key in ("period", "tick"):
-            if not getattr(self, key) > 0.0:
-                raise ValueError(f"{key} = {getattr(self, key)}; expected a positive number of seconds")
+            positive_seconds(key, getattr(self, key))
         if self.period < self.tick - SAME_TIME:
             raise ValueError(f"period = {self.period} is shorter than tick = {self.tick}: replan at most once a tick")
-        if not self.lead >= 0.0:
-            raise ValueError(f"lead = {self.lead}; expected a number of seconds of at least 0")
-        if self.deadline is not None and not self.deadline > 0.0:
-            raise ValueError(f"deadline = {self.deadline}; expected a positive number of seconds, or None")
+        delay_seconds("lead", self.lead)
+        if self.deadline is not None and self.deadline != np.inf:
+            positive_seconds("deadline", self.deadline)
 
     @property
     def limit(self) -> float:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from replanning_cases import DT, KNOTS, PERIOD, TICK, WatchedPlant, goal_object, loop, problem
+from replanning_cases import DT, KNOTS, PERIOD, TICK, WatchedPlant, goal_object, loop, mass, problem
 
 import trajopt as to
 from experiments.replan.faults import Failing, Slowed
@@ -16,7 +17,7 @@ from trajopt.replanning.measurements import Measurement, Sensor
 from trajopt.replanning.plan import ResampledHorizon, ShrinkingHorizon
 from trajopt.replanning.real_time import RealTimeSLQ
 from trajopt.replanning.run_log import EventKind
-from trajopt.replanning.sampled_plant import Push
+from trajopt.replanning.sampled_plant import Push, SampledPlant
 from trajopt.replanning.workers import SimulatedWorker, Timing
 
 EARLY = Timing(tick=TICK, period=PERIOD, prepare_early=True)
@@ -348,6 +349,8 @@ def test_a_plan_known_early_waits_for_its_time():
         ({"tick": 0.1, "period": 0.05}, "shorter than tick"),
         ({"lead": -0.1}, "lead = -0.1"),
         ({"deadline": 0.0}, "deadline = 0.0"),
+        ({"tick": "a"}, "tick = 'a'; expected a positive number of seconds"),
+        ({"lead": np.nan}, "lead = nan; expected a number of seconds of at least 0"),
     ],
 )
 def test_bad_times_are_refused(values, said):
@@ -401,6 +404,26 @@ def test_a_slowed_planner_takes_its_time(monkeypatch):
 
 
 @pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"step": 0.0}, "step = 0.0; expected a positive number of seconds"),
+        ({"x0": [0.0]}, r"x0 has shape \(1,\); expected \(nx,\) = \(2,\) numbers"),
+        ({"forces": np.eye(2)}, r"forces has shape \(2, 2\); expected \(nf, nu\), with nf = 1 inputs"),
+        ({"pushes": [Push(0.1, 0.1, [1.0, 2.0])]}, r"force of a push has shape \(2,\); expected \(nf,\) = \(1,\)"),
+        ({"pushes": [Push(0.1, -0.1, [1.0])]}, "duration of a push = -0.1; expected a number of seconds of at least 0"),
+    ],
+)
+def test_plants_refuse_what_does_not_fit(changes, said):
+    with pytest.raises(ValueError, match=said):
+        SampledPlant(**{"dynamics": mass(), "x0": np.zeros(2), "step": 0.01} | changes)
+
+
+def test_a_duration_that_is_no_number_is_refused():
+    with pytest.raises(ValueError, match="duration = nan; expected a finite number of seconds"):
+        loop().run(np.nan)
+
+
+@pytest.mark.parametrize(
     ("changes", "error", "said"),
     [
         ({"horizon": problem()}, TypeError, r"horizon is a OCP; expected a function of time, such as trajopt.Receding"),
@@ -408,10 +431,11 @@ def test_a_slowed_planner_takes_its_time(monkeypatch):
         ({"planner": "slq"}, TypeError, r"the planner is a str; expected an object with prepare and respond"),
         ({"planner": RealTimeSLQ}, TypeError, r"the planner is the class RealTimeSLQ; expected an object"),
         (
-            {"plant": WatchedPlant((0.0, 0.0, 0.0))},
+            {"plant": SimpleNamespace(state=lambda: np.zeros(3), step=lambda u, dt: None)},
             ValueError,
             r"state of the plant has shape \(3,\); expected \(nx = 2",
         ),
+        ({"plant": "mujoco"}, TypeError, "the plant is a str; expected an object with state and step"),
         ({"objects": [replace(goal_object(), name="gaol")]}, ValueError, "is named 'gaol'; known: goal"),
         (
             {"objects": [replace(goal_object(), parameter="place")]},

@@ -47,6 +47,20 @@ def test_noise_is_that_of_the_seed_and_stays_on_the_manifold():
     np.testing.assert_allclose(spread, 0.1, rtol=0.15)  # four standard deviations of the estimate
 
 
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"period": "a"}, "period = 'a'; expected a number of seconds of at least 0"),
+        ({"delay": -0.1}, "delay = -0.1; expected a number of seconds of at least 0"),
+        ({"noise": -1.0}, r"noise = -1.0; expected a number of at least 0, or \(ndx = 1,\) of them"),
+        ({"noise": [0.1, 0.2]}, r"noise = \[0.1, 0.2\]; expected a number of at least 0"),
+    ],
+)
+def test_sensors_refuse_times_and_noise_that_cannot_be(changes, said):
+    with pytest.raises(ValueError, match=said):
+        Sensor(LINE, **changes)
+
+
 def test_a_track_predicts_an_even_motion_exactly():
     track = Track(0.0, np.zeros(2), np.zeros(2))
     for t in (0.1, 0.25):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from replanning_cases import TICK, loop
+from replanning_cases import TICK, loop, mass
 
 import trajopt as to
 from dynamics_backends.names import UnknownName
@@ -40,6 +40,18 @@ def test_a_stream_ends_with_the_plan_at_any_rate():
     stream = list(to.setpoints(ocp, plan, 333.3))
     assert stream[-1].t == plan.end and [s.last for s in stream] == [False] * (len(stream) - 1) + [True]
     np.testing.assert_allclose(np.diff([s.t for s in stream])[:-1], 1.0 / 333.3)
+
+
+def test_a_plan_of_another_problem_is_refused():
+    ocp, plan, _, _ = legged()
+    other = to.OCP.single_phase(mass(), np.zeros(2), KNOTS, DT, [to.control_cost(1)], [])
+    with pytest.raises(ValueError, match=r"the plan has states of shape \(9, 4\); those of the problem have nx = 2"):
+        to.setpoints(other, plan, 100.0)
+    arm = to.FreeBody(to.chain(2))
+    steps = to.SampledSystem(to.make_backend(arm, "analytic", engine="numpy"))
+    other = to.OCP.single_phase(steps, np.zeros(4), KNOTS, DT, [to.control_cost(2)], [], model=arm.model)
+    with pytest.raises(ValueError, match="the plan is of another problem, with the robot double_pendulum"):
+        to.setpoints(other, to.solve(ocp, solver="slq"), 100.0)
 
 
 def test_a_stream_has_the_rate_of_the_controller():
