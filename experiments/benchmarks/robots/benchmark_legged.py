@@ -3,8 +3,8 @@
     python -m experiments.benchmark_legged [--robots NAME_OR_URDF ...] [--gaits stand,trot,walk,pace,bound,jump] [--bipeds]
                                            [--engine NAME] [--set KEY=VALUE ...] [--out DIR]
 
-Each gait is a bundled configuration of HyQ, or of Talos with --bipeds; only the robot changes. ms: time of the solve,
-without building and tracing. s: total processor time, with both. min normal: smallest normal force of a standing
+Each gait is a bundled configuration of HyQ, or of Talos with --bipeds; only the robot changes. ms: time of the first solve
+and its checks. s: total processor time, with building and tracing. min normal: smallest normal force of a standing
 foot, relative to weight / number of feet. friction: largest ratio of tangential to normal force, for relative normal
 forces of at least CARRIES. DIR receives legged.csv, one row per solve.
 """
