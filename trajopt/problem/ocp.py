@@ -168,6 +168,9 @@ QUADRATURES = ("rectangle", "trapezoidal")
 """Quadrature rules for running costs."""
 
 
+_ONLY_CHECKED = "a goal is only checked after a solve: pass it as goals=[...]"
+
+
 def _terms(where: str, parts: Any) -> tuple[CostTerm, ...]:
     """Cost terms ``parts`` as a tuple.
 
@@ -178,6 +181,10 @@ def _terms(where: str, parts: Any) -> tuple[CostTerm, ...]:
         if isinstance(term, Constraint):
             raise TypeError(
                 f"{where}: {term.name!r} is a constraint; pass it as a constraint, or as the cost trajopt.softened(...)"
+            )
+        if isinstance(term, Goal):
+            raise TypeError(
+                f"{where}: {_ONLY_CHECKED}. The cost of a state is trajopt.state_cost(manifold, state, weight)"
             )
         if not isinstance(term, CostTerm):
             raise TypeError(f"{where}: {term!r} is no cost term; use trajopt.residual_cost(...), for example")
@@ -193,6 +200,10 @@ def _constraints(where: str, parts: Any) -> tuple[Constraint, ...]:
     for c in constraints:
         if isinstance(c, CostTerm):
             raise TypeError(f"{where}: {c.name!r} is a cost; use trajopt.bounded(...) to make it a constraint")
+        if isinstance(c, Goal):
+            raise TypeError(
+                f"{where}: {_ONLY_CHECKED}. A constraint for a state is trajopt.bounded(trajopt.state_cost(manifold, state))"
+            )
         if not isinstance(c, Constraint):
             raise TypeError(f"{where}: {c!r} is no constraint; use trajopt.residual_constraint(...)")
     return constraints

@@ -100,28 +100,23 @@ def _with_sentence(found: Solution, sentence: str) -> Solution:
     return replace(found, status=replace(found.status, message=f"{found.status.message} {sentence}"))
 
 
-def _is_over(solutions: Sequence[Solution]) -> bool:
-    """True if one of the solutions is a success, or was stopped."""
-    return any(s.status.success or s.status.code in STOPPED for s in solutions)
+def _was_misled(choice: Choice, solutions: Sequence[Solution], standing: Sequence[Solution]) -> bool:
+    """True if no solve was stopped and the solutions ``standing`` all cost more than the cheapest coarse motion.
 
-
-def _was_misled(choice: Choice, solutions: Sequence[Solution]) -> bool:
-    """True if no solve was stopped and all successes cost more than the cheapest coarse motion by NEAR - 1 times its size.
-
-    Such a motion may jump over an obstacle between its knots. The size is at least a fraction of the cost of the guess.
+    They cost more by NEAR - 1 times its size, which is at least a fraction of the cost of the guess. Such a motion may jump over an
+    obstacle between its knots.
     """
     if not choice.starts or any(s.status.code in STOPPED for s in solutions):
         return False
     least = min(start.objective for start in choice.starts)
     size = cost_size(least, float(choice.starts[0].record["cost_of_guess"]))
-    return min((s.cost for s in solutions if s.status.success), default=least) - least > (NEAR - 1.0) * size
+    return min((s.cost for s in standing), default=least) - least > (NEAR - 1.0) * size
 
 
 def _cheapest(solutions: Sequence[Solution]) -> Solution:
-    """Return the cheapest success, of those that agree to SAME the first; the last solution if none succeeded."""
-    successes = [s for s in solutions if s.status.success]
-    best = successes[0] if successes else solutions[-1]
-    for other in successes[1:]:
+    """Return the cheapest of solutions, of those that agree to SAME the first."""
+    best = solutions[0]
+    for other in solutions[1:]:
         best = other if other.cost < best.cost - SAME * abs(best.cost) else best
     return best
 
@@ -206,11 +201,11 @@ class _Auto:
         """Run ``auto`` from each of the best competing starts, and from the guess if all fail, or if durations are free.
 
         A second competition on a finer grid needs ``fallback``; it follows if motions are feasible on the coarse grid, but all
-        solves from them fail or end at much higher costs (:func:`_was_misled`). No further start follows at a time limit or after
-        Ctrl-C. Ctrl-C in the first competition returns the best coarse motion, else the guess, in the second one the
-        cheapest solution, as interrupted.
+        solves from them fail (:meth:`_standing`) or end at much higher costs (:func:`_was_misled`). No further start follows at a
+        time limit or after Ctrl-C. Ctrl-C in the first competition returns the best coarse motion, else the guess, in the second
+        one the best solution, as interrupted.
 
-        Returns the cheapest solution (:func:`_cheapest`), with iterations and records of all solves on the problem's grid;
+        Returns the best solution (:meth:`_best`), with iterations and records of all solves on the problem's grid;
         meta["starts"] describes the competitions, which took meta["starts_seconds"].
         """
         solutions, records, seconds = list[Solution](), list[dict[str, Any]](), 0.0
@@ -223,17 +218,29 @@ class _Auto:
                 return replace(not_begun(self.ocp, motion), status=status)
             if choice.interrupted:
                 status = termination.interrupted(sum(s.iterations for s in solutions))
-                return replace(_cheapest(solutions), status=status, **iterations_of(*solutions))
+                return replace(self._best(solutions), status=status, **iterations_of(*solutions))
             records += [start.record for start in choice.starts]
             seconds += time.perf_counter() - began
             solutions += self._from_starts(warm, choice, bool(solutions))
-            over = _is_over(solutions) and not _was_misled(choice, solutions)
+            standing = self._standing(solutions)
+            over = standing or any(s.status.code in STOPPED for s in solutions)
+            over = over and not _was_misled(choice, solutions, standing)
             if over or not (choice.any_feasible and self.options.fallback and self.has_time()):
                 break
         solutions += self._from_the_guess(warm, solutions, choice)
-        best = _cheapest(solutions)
+        best = self._best(solutions)
         meta = {**best.meta, "starts": records, "starts_seconds": seconds} if records else best.meta
         return replace(best, meta=meta, **iterations_of(*solutions))
+
+    def _standing(self, solutions: Sequence[Solution]) -> list[Solution]:
+        """Return the successes, and the feasible solutions that used all their iterations, of several solutions."""
+        used = StatusCode.MAX_ITERATIONS
+        return [s for s in solutions if s.status.success or (s.status.code is used and is_feasible(self.ocp, s))]
+
+    def _best(self, solutions: Sequence[Solution]) -> Solution:
+        """Return the cheapest success (:func:`_cheapest`), else the cheapest of :meth:`_standing`, else the last solution."""
+        standing = self._standing(solutions)
+        return _cheapest([s for s in standing if s.status.success] or standing or solutions[-1:])
 
     def _compete(self, guess: Guess, factor: int) -> Choice:
         """Let starts compete on a grid with ``factor`` time steps merged into one, with few iterations and a large tolerance."""
@@ -252,12 +259,16 @@ class _Auto:
     def _from_starts(self, warm: WarmStart, choice: Choice, tried: bool) -> Iterator[Solution]:
         """Yield the solutions from the starts of a competition, until one is stopped or the time limit leaves no time.
 
-        tried: True if other starts were solved before, so that the first one also needs time.
+        After a solution that is feasible, but used all its iterations, the others use no other methods: costs with kinks have no
+        optimum that a method finds. tried: True if other starts were solved before, so that the first one also needs time.
         """
+        options = self.options
         for guess, sentence in choice.guesses:
             if tried and not self.has_time():
                 return
-            tried, found = True, self.from_guess(replace(warm, guess=guess), self.options)
+            tried, found = True, self.from_guess(replace(warm, guess=guess), options)
+            if self._standing([found]) and not found.status.success:
+                options = replace(options, fallback=False)
             yield _with_sentence(found, sentence) if sentence else found
             if found.status.code in STOPPED:
                 return
@@ -265,12 +276,12 @@ class _Auto:
     def _from_the_guess(self, warm: WarmStart, solutions: Sequence[Solution], choice: Choice) -> Iterator[Solution]:
         """Yield solutions from the guess itself, if the starts were not enough.
 
-        They are not if none was solved or, with ``fallback``, if all failed or durations are free, unless the guess was one of
-        them or a solve was stopped. With free durations the coarse motion of the guess may lead to another optimum than the guess,
-        whose solve then uses no other methods if a start succeeded, and continues if it uses all its iterations and is feasible at
-        a lower cost.
+        They are not if none was solved or, with ``fallback``, if none stands (:meth:`_standing`) or durations are free, unless the
+        guess was one of them or a solve was stopped. With free durations the coarse motion of the guess may lead to another optimum
+        than the guess, whose solve then uses no other methods if a solution stands, and continues if it uses all its iterations and
+        is feasible at a lower cost.
         """
-        costs = [s.cost for s in solutions if s.status.success]
+        costs = [s.cost for s in self._standing(solutions)]
         stopped = not choice.starts or any(s.status.code in STOPPED for s in solutions)
         missing = self.options.fallback and not stopped and (self.ocp.in_scaled_time or not costs)
         if solutions and not (missing and self.has_time()):

@@ -472,6 +472,11 @@ def test_parts_in_the_wrong_place_are_reported():
         _problem(constraints=_problem().terminal)
     with pytest.raises(TypeError, match=r"terminal: 'state bounds' is a constraint; .* trajopt.softened"):
         _problem(terminal=[limit])
+    goal = to.state_goal(_dynamics().manifold, REST)
+    with pytest.raises(TypeError, match=r"constraints: a goal is only checked after a solve: .* trajopt.bounded"):
+        _problem(constraints=[goal])
+    with pytest.raises(TypeError, match=r"terminal: a goal is only checked after a solve: .* trajopt.state_cost"):
+        _problem(terminal=[goal])
     for undivided in (_dynamics().backend, _dynamics().system, lambda x, u, t, p: x):
         with pytest.raises(
             TypeError, match=r"dynamics is a .*; expected discrete dynamics, as trajopt.SampledSystem\("

@@ -319,6 +319,31 @@ def test_a_finer_grid_follows_if_coarse_motions_cost_much_less_than_possible(sha
     np.testing.assert_allclose(found.cost, optima()[1], rtol=1e-7)
 
 
+def test_starts_without_an_optimum_use_other_methods_once(monkeypatch):
+    """As with costs that have kinks, whose solves are feasible and use all their iterations."""
+    calls = []
+
+    def endless(name):
+        solver = SOLVERS[name][0]
+
+        def solve(ocp, warm, options, callback):
+            found = solver(ocp, warm, options, callback)
+            if ocp.horizon < KNOTS:
+                return found
+            calls.append((name, found.cost))
+            return replace(found, status=Status(StatusCode.MAX_ITERATIONS, "Endless."))
+
+        return solve
+
+    for name in ("ddp", "ipm", "dms"):
+        monkeypatch.setitem(SOLVERS, name, (endless(name), *SOLVERS[name][1:]))
+    monkeypatch.setattr("trajopt.solvers.competing_starts.NEAR", np.inf)
+    found = to.solve(mass())
+    assert [name for name, _ in calls[:4]] == ["ddp", "ipm", "dms", "dms"]
+    assert len(calls) > 4 and {name for name, _ in calls[4:]} == {"ddp"}
+    assert found.cost == min(cost for _, cost in calls)
+
+
 def test_an_interrupted_competition_ends_the_solve(monkeypatch):
     ddp, calls = SOLVERS["ddp"], []
 
