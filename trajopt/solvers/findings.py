@@ -18,6 +18,7 @@ from trajopt.solvers.registry import DEFAULT_SOLVER
 from trajopt.solvers.scaling import Scaling
 from trajopt.solvers.solution_checks import evaluators_of, exploited_quadrature
 from trajopt.step.sensitivities import missing_curvature
+from trajopt.validation.discontinuities import discontinuous_dynamics
 from trajopt.validation.holonomic_constraints import open_constraints, redundancy_notes
 from trajopt.validation.limit_violations import durations_at_bounds, weak_postures
 from trajopt.validation.not_finite import explained
@@ -119,6 +120,8 @@ def final_status(ocp: OCP, guess: Guess, solver: str, options: Any, solution: So
         status = replace(status, advice=f"{poor[0].upper()}{poor[1:]}.") if poor else status
     if check and status.code in _OF_FUNCTIONS and (kink := kinked_cost(ocp, solution.xs, solution.us)):
         status = replace(status, advice=f"{status.advice} {kink}".lstrip())
+    if check and status.code in _OF_FUNCTIONS and (jump := discontinuous_dynamics(ocp, solution.xs, solution.us)):
+        status = replace(status, advice=jump)
     scaled = "scaling" in solution.meta
     if check and status.code in _OF_FUNCTIONS and not scaled and (units := large_states(ocp, guess.xs)):
         status = replace(status, advice=f"{status.advice} {units}".lstrip())
