@@ -85,17 +85,22 @@ def with_near_barrier(options: Any) -> Any:
     return replace(options, barrier=min(options.barrier, NEAR_BARRIER)) if "barrier" in known else options
 
 
+_SLOWER = "Small errors grow along this motion: make it slower, by larger weights of controls or velocities, or a longer duration."
+"""Advice if the replay fails with any number of substeps that was tried."""
+
+
 class _Improving:
     """Base class of checks of consecutive solves, with their state and result.
 
     best: the solution to return, None at first. solved: the problem that it solves. solves: number of requested solves. reason:
-    sentence on the end of the solves, "" for none. has_time: returns True while another solve may start.
+    sentence on the end of the solves, "" for none. advice: in place of that of the best solution, "" to keep it. has_time: returns
+    True while another solve may start.
     """
 
     def __init__(self, ocp: OCP, has_time: Callable[[], bool]) -> None:
         self.solved = self._next = ocp
         self._has_time = has_time
-        self.solves, self.reason = 0, ""
+        self.solves, self.reason, self.advice = 0, "", ""
         self.best: Solution | None = None
 
     def _again(self, solution: Solution, ocp: OCP) -> Again | None:
@@ -121,7 +126,7 @@ class _Improving:
         if solutions[-1].status.code is StatusCode.INTERRUPTED:
             status = termination.interrupted(both["iterations"])
         if self.reason:
-            status = replace(status, message=f"{status.message} {self.reason}")
+            status = replace(status, message=f"{status.message} {self.reason}", advice=self.advice or status.advice)
         first = {
             key: solutions[0].meta[key] for key in ("starts", "starts_seconds", "attempts") if key in solutions[0].meta
         }
@@ -222,6 +227,7 @@ class Substeps(_Improving):
             return None
         if self.solves == DOUBLINGS:
             self.reason = f"The replay also fails with {2**self.solves} times as many substeps."
+            self.advice = _SLOWER
             return None
         finer = _with_substeps(self._next)
         if finer is None:

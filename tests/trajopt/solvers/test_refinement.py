@@ -77,6 +77,12 @@ def test_a_solution_whose_replay_never_agrees_is_the_first_one():
     assert found.iterations > first.iterations
 
 
+def test_a_slower_motion_is_advised_if_no_replay_agrees():
+    found = to.solve(replace(pendulum("semi_implicit_euler", 30), replay_tolerance=1e-9))
+    assert f"The replay also fails with {2**DOUBLINGS} times as many substeps." in found.status.message
+    assert found.status.advice.startswith("Small errors grow along this motion: make it slower")
+
+
 def test_solvers_that_are_named_are_not_followed_by_others():
     assert "substeps" not in to.solve(pendulum("semi_implicit_euler", 20), solver="ipm").meta
 
