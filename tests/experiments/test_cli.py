@@ -337,7 +337,7 @@ def test_a_plan_that_diverges_in_the_replay_is_reported(config, out, monkeypatch
         monkeypatch.setattr(solution_checks, "replay_of", replayed)
         result = run("solve", config, "--out", out, "--set", "output.plots=false")
         assert result.stdout.count(f"\n{code}: ") == 1, result.output
-        assert (result.exit_code == FAILED) == (code == "does_not_hold") == ("shorter time steps" in result.stdout)
+        assert (result.exit_code == FAILED) == (code == "does_not_hold") == ("make it slower" in result.stdout)
 
 
 def test_a_start_beyond_its_limits_is_not_advised_a_setting_that_cannot_hold(config, out):
