@@ -49,6 +49,8 @@ derivatives of the reference count as zero if all are at most LOST times EPS tim
 DIFFERENCE_STEPS = (EPS ** (1 / 3), EPS ** (1 / 2), float(np.finfo(np.float32).eps) ** (1 / 3))
 """Steps of central differences of user-defined values: the default, one for values that change within a millionth of a unit, and
 one for noisy values or values in single precision. A wrong derivative disagrees with the differences of every step."""
+SINGLE = (2e-4, 5e-3)
+"""Tolerances of first and of second derivatives of user-defined values in single precision, ten times eps^(2/3) and eps^(1/2)."""
 SECOND_STEPS = (EPS ** (1 / 4), DIFFERENCE_STEPS[0], DIFFERENCE_STEPS[2])
 """Steps of central differences of a user-defined backend's Jacobians, which may be rounded more than its values."""
 LEFT_OUT = "left out"
@@ -142,30 +144,32 @@ def first_order(
     p: Parameters,
     by_method: Mapping[str, Callable[[], Jacobians]],
     reference: str = REFERENCE,
+    tolerance: float = 0.0,
     **options: Any,
 ) -> Iterator[DerivativeCheck]:
     """Yield the worst entry of fx and of fu by each method, compared with those of the reference method with these options.
 
     what: name of the map in reports; blocks: names of its fx and fu; at: points that fit the map; by_method: functions that
-    return the Jacobians at these points, by name of the method. A method that cannot trace the map yields one check whose error is
-    None; empty blocks yield none. Rounding errors of difference quotients are allowed for (LOST).
+    return the Jacobians at these points, by name of the method. tolerance: used if larger than that of the methods. A method that
+    cannot trace the map yields one check whose error is None; empty blocks yield none. Rounding errors of difference quotients are
+    allowed for (LOST).
     """
     exact = make_backend(map, reference, engine="numpy", **options).jacobians(at.x, at.u, at.t, p)
     for method, jacobians in by_method.items():
         coarsest = method if method in TOLERANCES else reference
-        tolerance = TOLERANCES.get(coarsest, EXACT_TOLERANCE)
+        limit = max(tolerance, TOLERANCES.get(coarsest, EXACT_TOLERANCE))
         try:
             found = jacobians()
         except TraceError as error:
             yield DerivativeCheck(what, "", method, None, str(error).splitlines()[0])
             continue
-        least = LOST * ROUNDING.get(coarsest, EPS) / tolerance * np.abs(exact[0]).max(axis=1, initial=0.0)
+        least = LOST * ROUNDING.get(coarsest, EPS) / limit * np.abs(exact[0]).max(axis=1, initial=0.0)
         columns = (map.manifold.tangent_names, map.control_names)
         for block, value, right, names in zip(blocks, found[1:], exact[1:], columns, strict=True):
             if right.size:
                 size, (i, j) = worst_entry(value, right, least[:, None, None])
                 entry = f"d({map.output_names[i]}) / d({names[j]})"
-                yield DerivativeCheck(what, block, method, size, entry, tolerance, reference)
+                yield DerivativeCheck(what, block, method, size, entry, limit, reference)
 
 
 def user_backend_checks(what: str, backend: DynamicsBackend, at: Points, p: Parameters) -> Iterator[DerivativeCheck]:
@@ -173,17 +177,22 @@ def user_backend_checks(what: str, backend: DynamicsBackend, at: Points, p: Para
 
     The value of its ``jacobians`` is compared with that of its ``f``; its Jacobians with differences of ``f``, by the best of
     DIFFERENCE_STEPS; the products of its second derivatives, if it has them, with a direction of (x, u), with differences of its
-    Jacobians, by the best of SECOND_STEPS.
+    Jacobians, by the best of SECOND_STEPS. Tolerances are larger for values in single precision (SINGLE).
     """
-    jacobians = backend.jacobians(at.x, at.u, at.t, p)
-    error, (i,) = worst_entry(jacobians.value, backend.f(at.x, at.u, at.t, p))
+    jacobians, values = backend.jacobians(at.x, at.u, at.t, p), backend.f(at.x, at.u, at.t, p)
+    single = bool((values == values.astype(np.float32)).all())
+    limits = [
+        max(own, single * least)
+        for own, least in zip((TOLERANCES[DIFFERENCES], SECOND_TOLERANCES[DIFFERENCES]), SINGLE, strict=True)
+    ]
+    error, (i,) = worst_entry(jacobians.value, values)
     name = f"value of {backend.map.output_names[i]}"
-    yield DerivativeCheck(what, "value", backend.name, error, name, TOLERANCES[DIFFERENCES], "f")
+    yield DerivativeCheck(what, "value", backend.name, error, name, limits[0], "f")
     given = what, backend.map, ("fx", "fu"), at, p, {backend.name: lambda: jacobians}, DIFFERENCES
     first: list[DerivativeCheck] = []
     for step in DIFFERENCE_STEPS:
         if not first or not all(check.passed for check in first):
-            found = [*first_order(*given, step=step)]
+            found = [*first_order(*given, tolerance=limits[0], step=step)]
             first = [min(pair, key=_excess) for pair in zip(first or found, found, strict=True)]
     yield from first
     if isinstance(backend, SecondOrderBackend):
@@ -200,7 +209,7 @@ def user_backend_checks(what: str, backend: DynamicsBackend, at: Points, p: Para
 
         product = d @ _whole(backend.hessian_contraction(at.x, at.u, at.t, p, probe.lam)[1])
         best: tuple[float, tuple[int, ...]] = np.inf, (0, 0)
-        tolerance = SECOND_TOLERANCES[DIFFERENCES]
+        tolerance = limits[1]
         for h in SECOND_STEPS:
             if best[0] > tolerance:
                 ends = gradient(h), gradient(-h)

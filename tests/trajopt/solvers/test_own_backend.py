@@ -447,6 +447,29 @@ def test_jacobians_are_compared_with_differences_of_the_values(own):
         assert "d(d x[1]/dt) / d(x[0]), relative error 2.0e+00" in wrong[0] and failed[0].block == "fx"
 
 
+class SinglePendulum(CurvedPendulum):
+    """Pendulum in single precision, as JAX's default, with a factor on the derivatives of sin."""
+
+    factor = 1.0
+
+    def f(self, x, u, t, p):
+        """The time derivative of the state."""
+        return super().f(np.float32(x), np.float32(u), t, p)
+
+    def jacobians(self, x, u, t, p):
+        """Value and first derivatives."""
+        value, fx, fu = super().jacobians(np.float32(x), np.float32(u), t, p)
+        fx[:, 1, 0] *= self.factor
+        return value, np.float32(fx), np.float32(fu)
+
+
+def test_backends_in_single_precision_pass_the_check_of_derivatives():
+    right, wrong = SinglePendulum(50.0), SinglePendulum(50.0)
+    wrong.factor = 1.001
+    for own, expected in ((right, set()), (wrong, {"fx"})):
+        assert {check.block for check in to.check_derivatives(swing(own), seed=1) if not check.passed} == expected
+
+
 class NoisyPendulum(Pendulum):
     """Pendulum whose values have errors of a millionth, as those of iterative simulators."""
 
