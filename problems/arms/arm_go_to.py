@@ -334,8 +334,8 @@ def _running(arm: Arm, s: Settings) -> list[to.CostTerm]:
     terms = [
         to.control_cost(
             n,
-            _control_reference(arm, s),
-            per_dof(w.control, n, "weights.control"),
+            reference=_control_reference(arm, s),
+            weight=per_dof(w.control, n, "weights.control"),
             names=tuple(f"u[{d}]" for d in model.dof_names),
         )
     ]

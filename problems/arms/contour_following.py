@@ -189,8 +189,8 @@ class _Contour:
             weight = w.control / np.where(np.isfinite(self.model.effort_limit), self.model.effort_limit, 1.0) ** 2
         return to.control_cost(
             self.n + 1,
-            np.append(reference, 0.0),
-            np.append(weight, w.path_acceleration),
+            reference=np.append(reference, 0.0),
+            weight=np.append(weight, w.path_acceleration),
             names=self.system.control_names,
         )
 

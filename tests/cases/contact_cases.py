@@ -126,7 +126,7 @@ def hop(engine="numpy"):
     landing = ImpactStage(make_backend(Impact(model, contacts, restitution=0.2), "analytic", engine=engine))
     rng = np.random.default_rng(0)
     x0 = manifold.integrate(manifold.identity()[:, None], 0.3 * rng.standard_normal((manifold.ndx, 1)))[:, 0]
-    terms = (control_cost(1, 0.1, 0.5), state_cost(manifold, x0, rng.uniform(0.1, 1.0, manifold.ndx)))
+    terms = (control_cost(1, reference=0.1, weight=0.5), state_cost(manifold, x0, rng.uniform(0.1, 1.0, manifold.ndx)))
     cone = friction_cost(stance, [FOOT], 0.3, 2.0, min_force=0.5, feet=1)
     parts = (
         Phase(standing, np.full(2, 0.02), (*terms, cone)),
@@ -145,7 +145,10 @@ def soft_hop(engine="numpy", substeps=2):
     manifold, rng = system.manifold, np.random.default_rng(0)
     x0 = manifold.integrate(manifold.identity()[:, None], 0.1 * rng.standard_normal((manifold.ndx, 1)))[:, 0]
     x0[2] -= float(kinematics.frame_position(model, x0[: model.nq, None], model.frame_id(FOOT))[2][0]) - 0.002
-    terms = [control_cost(system.nu, 0.1, 0.5), state_cost(manifold, x0, rng.uniform(0.1, 1.0, manifold.ndx))]
+    terms = [
+        control_cost(system.nu, reference=0.1, weight=0.5),
+        state_cost(manifold, x0, rng.uniform(0.1, 1.0, manifold.ndx)),
+    ]
     return OCP.single_phase(dynamics, x0, 12, 0.01, terms, [state_cost(manifold, manifold.identity(), 3.0)])
 
 

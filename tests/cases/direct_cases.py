@@ -72,6 +72,13 @@ def swing_up(track=0.5):
         "terminal_constraints": [bounded(state_cost(dynamics.manifold, goal), name="goal")],
     }
     ocp = OCP.single_phase(
-        dynamics, np.zeros(4), 25, 0.06, [control_cost(1, 0.0, 0.1)], u_lower=[-20.0], u_upper=[20.0], **fields
+        dynamics,
+        np.zeros(4),
+        25,
+        0.06,
+        [control_cost(1, reference=0.0, weight=0.1)],
+        u_lower=[-20.0],
+        u_upper=[20.0],
+        **fields,
     )
     return ocp, interpolated_guess(ocp, goal)

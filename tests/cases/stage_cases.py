@@ -69,7 +69,7 @@ def problem(robot="double pendulum", scheme="three rk4", horizon=13, dt=0.02, sh
     reference = rng.standard_normal((horizon, 2 * n))
     frame_terms = [frame_position_cost(model, manifold, frame, [0.3, 0.2, 0.1], w) for w in (2.0, 20.0) if frames]
     running = [
-        control_cost(n, rng.standard_normal(n), rng.uniform(0.1, 1.0, n)),
+        control_cost(n, reference=rng.standard_normal(n), weight=rng.uniform(0.1, 1.0, n)),
         state_cost(manifold, reference, rng.uniform(0.1, 1.0, (horizon, 2 * n))),
         *frame_terms[:1],
         joint_limit_cost(model, manifold, 3.0, 0.1),

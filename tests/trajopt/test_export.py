@@ -531,7 +531,9 @@ def unstable(weight=1.0):
     system = FunctionMap(lambda x, u, t, p: [x[0] * x[0] * x[0] + u[0]], 1, 1)
     dynamics = SampledSystem(make_backend(system, "casadi_ad", engine="numpy"), "rk4")
     hold = state_cost(system.manifold, [2.0], weight)
-    return OCP.single_phase(dynamics, [2.001], 150, 0.02, [control_cost(1, -8.0, 1e-2 * weight), hold], [hold])
+    return OCP.single_phase(
+        dynamics, [2.001], 150, 0.02, [control_cost(1, reference=-8.0, weight=1e-2 * weight), hold], [hold]
+    )
 
 
 HELD = Guess(np.full((151, 1), 2.0), np.full((150, 1), -8.0))

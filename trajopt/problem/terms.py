@@ -288,6 +288,7 @@ def state_cost(manifold: AnyManifold, reference: Values, weight: Values = 1.0, n
 
 def control_cost(
     nu: int,
+    *,
     reference: Values = 0.0,
     weight: Values = 1.0,
     name: str = "control",

@@ -76,7 +76,7 @@ class Course:
             self.start,
             self.knots,
             self.duration / self.knots,
-            [to.control_cost(nu, v.still, weight=2.0 * CONTROL_WEIGHT / largest**2)],
+            [to.control_cost(nu, reference=v.still, weight=2.0 * CONTROL_WEIGHT / largest**2)],
             constraints=path,
             terminal_constraints=[self._final()],
             u_lower=v.u_lower,

@@ -357,7 +357,10 @@ def _quadrotor(rng: np.random.Generator) -> Built:
         6,
         2,
         np.array([*start, 0.0, 0.0, 0.0, 0.0]),
-        [to.control_cost(2, GRAVITY / 2.0, 0.1), to.state_cost(manifold, at_goal, [0.0, 0.0, 0.1, 0.1, 0.1, 0.1])],
+        [
+            to.control_cost(2, reference=GRAVITY / 2.0, weight=0.1),
+            to.state_cost(manifold, at_goal, [0.0, 0.0, 0.1, 0.1, 0.1, 0.1]),
+        ],
         [to.state_cost(manifold, at_goal, 100.0)],
         constraints=_circles(rng, start, goal, 6),
         u_lower=0.0,

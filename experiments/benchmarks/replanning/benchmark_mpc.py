@@ -40,7 +40,7 @@ def reach(knots: int) -> to.OCP:
     x0, speed = np.concatenate([q0, np.zeros(6)]), np.repeat([0.0, 1.0], 6)
     hold = to.inverse_dynamics(model, q0, np.zeros(6), np.zeros(6))
     running = [
-        to.control_cost(6, hold, weight=1e-3),
+        to.control_cost(6, reference=hold, weight=1e-3),
         to.state_cost(robot.manifold, x0, 0.5 * speed, "velocity"),
         to.frame_position_cost(model, robot.manifold, "tool0", CENTER, 300.0, "goal"),
     ]

@@ -114,7 +114,10 @@ def stance() -> OCP:
     goal = manifold.integrate(x0[:, None], shift[:, None])[:, 0]
     posture = np.r_[np.zeros(6), np.full(12, 1.0), np.full(model.nv, 1.0)]
     final = np.r_[np.full(6, 1e3), np.zeros(12), np.full(model.nv, 10.0)]
-    running = [control_cost(12, holding_torques(model, x0, FEET), 1e-3), state_cost(manifold, x0, posture)]
+    running = [
+        control_cost(12, reference=holding_torques(model, x0, FEET), weight=1e-3),
+        state_cost(manifold, x0, posture),
+    ]
     return OCP.single_phase(
         SampledSystem(backend, "semi_implicit_euler"), x0, 30, 0.02, running, [state_cost(manifold, goal, final)]
     )

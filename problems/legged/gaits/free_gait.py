@@ -159,7 +159,9 @@ def build(settings: Settings, backend: BackendFactory) -> Task:
     )
     weight = s.base.vector(standing.stance.joint_units)
     terms = [
-        to.control_cost(system.nu, resting, standing.control_weights(s.control_weight), names=system.control_names),
+        to.control_cost(
+            system.nu, reference=resting, weight=standing.control_weights(s.control_weight), names=system.control_names
+        ),
         base(weight),
         slip_cost(model, system.manifold, feet, s.clearance, s.slip),
     ]

@@ -356,7 +356,12 @@ def _running(w: _Walker) -> list[to.CostTerm]:
     s = w.settings
     going = {"position": (0.0, 0.0, w.height), "velocity": (s.speed, 0.0, 0.0)}
     terms = [
-        to.control_cost(w.system.nu, 0.0, w.standing.control_weights(s.control_weight), names=w.system.control_names),
+        to.control_cost(
+            w.system.nu,
+            reference=0.0,
+            weight=w.standing.control_weights(s.control_weight),
+            names=w.system.control_names,
+        ),
         w.cost("gait", s.running, w.on_the_way, **going),
     ]
     if s.waypoint is not None:

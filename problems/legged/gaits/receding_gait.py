@@ -188,7 +188,7 @@ def _costs(
         to.frame_position_cost(model, system.manifold, foot, hold, s.foot.stance, foot)
         for foot, hold in zip(s.feet, footholds, strict=True)
     ]
-    control = to.control_cost(system.nu, 0.0, standing.control_weights(s.control_weight), names=system.control_names)
+    control = to.control_cost(system.nu, weight=standing.control_weights(s.control_weight), names=system.control_names)
     return [control, base(weight), *feet], [base(s.terminal * weight)]
 
 

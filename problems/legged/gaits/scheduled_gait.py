@@ -285,7 +285,7 @@ class _Terms(NamedTuple):
     def create(cls, w: _Walker, s: Settings) -> _Terms:
         names = tuple(f"u[{name}]" for name in w.model.dof_names[6:])
         weights = w.standing.control_weights(s.control_weight)
-        return cls(to.control_cost(len(names), 0.0, weights, names=names), *_terms_of_state(w, s, s.running))
+        return cls(to.control_cost(len(names), weight=weights, names=names), *_terms_of_state(w, s, s.running))
 
     def at(self, w: _Walker, s: Settings, knots: slice) -> list[to.CostTerm]:
         """Return the terms at these knots."""

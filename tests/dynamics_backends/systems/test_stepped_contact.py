@@ -238,7 +238,7 @@ def hop():
     dynamics = SampledSystem(make_backend(system, "analytic", engine="numpy"), "semi_implicit_euler")
     x0 = system.manifold.identity()
     x0[2] -= next(iter(system.gaps(x0).values()))
-    terms = [control_cost(1, 0.0, 0.5), state_cost(system.manifold, x0, 0.3)]
+    terms = [control_cost(1, reference=0.0, weight=0.5), state_cost(system.manifold, x0, 0.3)]
     steps = np.linspace(0.01, 0.02, 13)
     p = {"contact_friction": [0.4]}
     return OCP.single_phase(dynamics, x0, 13, steps, terms, [state_cost(system.manifold, x0, 3.0)], parameters=p)

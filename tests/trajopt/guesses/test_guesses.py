@@ -54,13 +54,13 @@ def test_the_regulator_is_that_of_the_riccati_equation():
     system = to.FunctionMap(lambda x, u, t, p: [x[1], 9.81 * sin(x[0]) - 0.1 * x[1] + u[0]], 2, 1)
     dynamics = to.SampledSystem(to.make_backend(system, "forward_ad", engine="numpy"), "rk4")
     dt, weight, effort = 0.05, 3.0, 0.2
-    terms = [to.state_cost(2, [0.0, 0.0], weight), to.control_cost(1, 0.0, effort)]
+    terms = [to.state_cost(2, [0.0, 0.0], weight), to.control_cost(1, reference=0.0, weight=effort)]
     ocp = to.OCP.single_phase(dynamics, [0.0, 0.0], 200, dt, terms, [to.state_cost(2, [0.0, 0.0], 50.0)])
     step = dynamics.linearize(np.zeros((1, 2)), np.zeros((1, 1)), 0.0, dt)
     A, B, R = step.A[0], step.B[0], np.array([[dt * effort]])
     P = solve_discrete_are(A, B, dt * weight * np.eye(2), R)
     np.testing.assert_allclose(to.regulator(ocp), -np.linalg.solve(R + B.T @ P @ B, B.T @ P @ A), rtol=1e-9)
-    flat = to.OCP.single_phase(dynamics, [0.0, 0.0], 5, dt, [to.control_cost(1, 0.0, 0.0)], [])
+    flat = to.OCP.single_phase(dynamics, [0.0, 0.0], 5, dt, [to.control_cost(1, reference=0.0, weight=0.0)], [])
     with pytest.raises(ValueError, match="not convex in the controls"):
         to.regulator(flat)
 

@@ -370,7 +370,10 @@ def _two_phases():
     mixed = residual_cost("mixed", lambda x, u, t, p: [x[0] * u[0] + t], manifold, 1, rng.random((3, 1)), nu=1)
     phases = (
         Phase(
-            _dynamics(one), [0.1, 0.2, 0.1], (control_cost(2, rng.random((3, 2))), mixed), {"gain": rng.random((3, 1))}
+            _dynamics(one),
+            [0.1, 0.2, 0.1],
+            (control_cost(2, reference=rng.random((3, 2))), mixed),
+            {"gain": rng.random((3, 1))},
         ),
         Phase(_dynamics(two), [0.3, 0.1], (state_cost(manifold, rng.random((2, 2))), control_cost(1))),
     )

@@ -243,7 +243,7 @@ def test_mistakes_are_rejected_at_construction(robot):
     with pytest.raises(ValueError, match=f"term 'position of {name}': parameter 'goal' is nan at entry 1: give finite"):
         frame_position_cost(model, manifold, name, [0.0, np.nan, 0.0])
     with pytest.raises(ValueError, match="parameter 'reference' is inf at entry 0 of knot 1: give finite numbers"):
-        control_cost(2, [[0.0, 0.0], [np.inf, 0.0]])
+        control_cost(2, reference=[[0.0, 0.0], [np.inf, 0.0]])
     with pytest.raises(ValueError, match=r"constraint 'goal': lower is NaN for f\[0\]; use infinity for no bound"):
         residual_constraint("goal", lambda x, u, t, p: [x[0]], flat, 1, np.nan, 1.0)
     with pytest.raises(ValueError, match="constraint 'goal': parameter 'r' is nan at entry 0"):
@@ -274,6 +274,12 @@ def test_a_residual_that_reads_controls_without_nu_is_reported():
     assert any("nu=..." in note for note in error.value.__notes__)
     term = residual_cost("power", lambda x, u, t, p: [u[0] * x[1]], Manifold.vector(2), 1, nu=1)
     assert quadratize(term, np.ones((1, 2)), 3.0 * np.ones((1, 1)), 0.0).value == pytest.approx([4.5])
+
+
+def test_a_control_cost_takes_no_number_whose_meaning_is_unclear():
+    with pytest.raises(TypeError, match="positional"):
+        control_cost(1, 1e-3)  # a weight, or a reference
+    assert quadratize(control_cost(1, weight=3.0), np.ones((1, 0)), np.ones((1, 1)), 0.0).value == pytest.approx([1.5])
 
 
 def test_one_bound_leaves_the_other_side_free():

@@ -114,7 +114,7 @@ def test_a_load_is_carried_once_the_dynamics_have_its_mass(solver):
     """The control costs nothing at 10 N, which hold a mass of 1 kg; with 2 kg the model of 1 kg lets the mass sag."""
     lift = to.FunctionMap(lambda x, u, t, p: [x[1], (10.0 + u[0]) / p["mass"][0] - 10.0], 2, 1, second_order=True)
     step = to.SampledSystem(to.make_backend(lift, "forward_ad"), "semi_implicit_euler")
-    running = [to.state_cost(lift.manifold, [0.0, 0.0], [100.0, 1.0]), to.control_cost(1, 1e-4)]
+    running = [to.state_cost(lift.manifold, [0.0, 0.0], [100.0, 1.0]), to.control_cost(1, weight=1e-4)]
     ocp = to.OCP.single_phase(step, [0.0, 0.0], 20, PERIOD, running, parameters={"mass": 1.0})
     mpc, plant, x, heights = (
         to.MPC(ocp, solver, period=PERIOD),

@@ -232,7 +232,7 @@ def test_rounding_errors_at_a_goal_that_is_reached_shorten_no_step():
     hold = to.inverse_dynamics(model, q0, np.zeros(2), np.zeros(2))
     ocp = far_reach(to.frame_placement(model, q0, "tip")[1], 300.0)
     (phase,) = ocp.phases
-    terms = (to.control_cost(2, hold, weight=1e-3), *phase.terms[1:])
+    terms = (to.control_cost(2, reference=hold, weight=1e-3), *phase.terms[1:])
     ocp = replace(ocp, x0=np.concatenate([q0, np.zeros(2)]), phases=(replace(phase, terms=terms),))
     planner, plant, x = RealTimeSLQ(), to.Simulator(phase.dynamics), ocp.x0
     mpc = to.MPC(ocp, planner, period=0.01)
@@ -266,7 +266,7 @@ def reach_of_seven_joints():
     here = to.frame_placement(model, x0[:n], "EndEffector")[1]
     goal = [to.frame_position_cost(model, system.manifold, "EndEffector", here, w, "goal") for w in (300.0, 1e3)]
     slow = [to.state_cost(system.manifold, x0, w * speed) for w in (0.5, 1.0)]
-    running = [to.control_cost(n, hold, 1e-3), goal[0], slow[0]]
+    running = [to.control_cost(n, reference=hold, weight=1e-3), goal[0], slow[0]]
     return to.OCP.single_phase(dynamics, x0, 30, 0.02, running, [goal[1], slow[1]], model=model)
 
 

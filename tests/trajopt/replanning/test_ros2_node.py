@@ -77,7 +77,7 @@ def reach():
     goal = to.frame_position_cost(model, robot.manifold, model.frames[-1].name, start, 1e3, "goal")
     slow = to.state_cost(robot.manifold, x0, [0.0, 0.0, 1.0, 1.0], "speed")
     return to.OCP.single_phase(
-        dynamics, x0, 20, 0.02, [to.control_cost(2, hold, weight=1e-3), goal, slow], [goal, slow], model=model
+        dynamics, x0, 20, 0.02, [to.control_cost(2, reference=hold, weight=1e-3), goal, slow], [goal, slow], model=model
     )
 
 

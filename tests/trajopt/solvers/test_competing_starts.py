@@ -461,7 +461,7 @@ def test_guesses_at_rest_compete_with_free_durations():
     low = to.residual_constraint("low", lambda x, u, t, p: [x[2] + 0.99], 3, 1)
     step, x0, T = to.SampledSystem(spin, "rk4"), np.array([0.0, 0.0, 1.0]), 4.0
     fixed = to.OCP.single_phase(
-        step, x0, 60, T / 60, [to.control_cost(2, 1e-2)], terminal_constraints=[low], u_lower=-1.0, u_upper=1.0
+        step, x0, 60, T / 60, [to.control_cost(2, weight=1e-2)], terminal_constraints=[low], u_lower=-1.0, u_upper=1.0
     )
     free = to.free_time(fixed, (0.2, 10.0))
     guess = free.with_durations(to.constant_guess(fixed))

@@ -17,7 +17,7 @@ from trajopt.solvers.registry import solver_options
 def problem(constrained):
     free = FreeBody(load_robot("double_pendulum"))
     dynamics = to.SampledSystem(make_backend(free, "analytic", engine="compiled"))
-    running = [to.control_cost(free.nu, np.zeros(free.nu), np.full(free.nu, 0.05))]
+    running = [to.control_cost(free.nu, reference=np.zeros(free.nu), weight=np.full(free.nu, 0.05))]
     above = [to.state_bounds(free.manifold, np.full(4, -2.0), np.full(4, 2.0))] if constrained else []
     terminal = [to.state_cost(free.manifold, np.array([0.8, -0.4, 0.0, 0.0]), 20.0)]
     phase = to.Phase(dynamics, np.full(20, 0.05), running, constraints=above)

@@ -175,7 +175,7 @@ def test_a_problem_is_scaled_once(backend):
     system = Mass(lambda x, u, t, p: [x[1], u[0] / 2e4], 2, 1)
     step = to.SampledSystem(to.make_backend(system, backend), "rk4")
     goal, x0 = to.state_cost(2, [0.0, 0.0]), np.array([[1e6, 0.0], [1e13, 0.0]])
-    ocp = to.OCP.single_phase(step, x0[0], 40, 1.0, [to.control_cost(1, 1e-6)], [goal])
+    ocp = to.OCP.single_phase(step, x0[0], 40, 1.0, [to.control_cost(1)], [goal])
     found = to.solve_batch(ocp, {"x0": x0}, solver="sqp")
     assert found.meta["how"] == "one after the other" and found.success.all()
     assert [message.count("scaled by sizes") for message in found.messages] == [1, 1]

@@ -260,7 +260,7 @@ def unstable(engine, x0=2.001):
     system = to.FunctionMap(lambda x, u, t, p: [x[0] * x[0] * x[0] + u[0]], 1, 1)
     step = to.SampledSystem(to.make_backend(system, "forward_ad", engine=engine), "rk4")
     hold = to.state_cost(system.manifold, [2.0], 1.0)
-    return to.OCP.single_phase(step, [x0], 300, 0.02, [to.control_cost(1, -8.0, 1e-2), hold], [hold])
+    return to.OCP.single_phase(step, [x0], 300, 0.02, [to.control_cost(1, reference=-8.0, weight=1e-2), hold], [hold])
 
 
 @pytest.mark.parametrize("engine", ["numpy", "auto"])

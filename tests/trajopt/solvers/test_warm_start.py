@@ -16,7 +16,7 @@ def ocp() -> to.OCP:
     system = to.FunctionMap(lambda x, u, t, p: [x[1], u[0] - to.sin(x[0])], 2, 1, second_order=True)
     dynamics = to.SampledSystem(to.make_backend(system, "forward_ad", engine="numpy"), "semi_implicit_euler")
     limit = to.residual_constraint("torque", lambda x, u, t, p: [u[0]], system.manifold, 1, -0.6, 0.6, nu=1)
-    costs = [to.control_cost(1, 0.0, 0.1), to.state_cost(system.manifold, np.array([1.0, 0.0]), 1.0)]
+    costs = [to.control_cost(1, reference=0.0, weight=0.1), to.state_cost(system.manifold, np.array([1.0, 0.0]), 1.0)]
     return to.OCP.single_phase(dynamics, [0.0, 0.0], 20, 0.1, costs, constraints=[limit])
 
 

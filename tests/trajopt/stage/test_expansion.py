@@ -32,7 +32,7 @@ TERMS = {
     "flat": residual_cost("flat", _curved, FLAT, 3, [1.0, 2.0, 0.5], nu=2, parameters={"gain": [1.5]}),
     "group": residual_cost("group", _attitude, GROUP, 3, [[1.0, 2.0, 0.5], [0.3, 0.0, 1.0]], nu=2),
     "state": state_cost(GROUP, _states(GROUP, 2, seed=2), np.linspace(0.5, 2.0, GROUP.ndx)),
-    "control": control_cost(2, [[0.3, -0.2], [1.0, 2.0]], [1.0, 3.0]),
+    "control": control_cost(2, reference=[[0.3, -0.2], [1.0, 2.0]], weight=[1.0, 3.0]),
 }
 DT = np.array([0.1, 0.3])
 T = np.array([0.2, 0.5])

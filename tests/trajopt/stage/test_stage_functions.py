@@ -40,7 +40,7 @@ def problem(engine="compiled", horizon=20, residual=nonlinear):
     free = FreeBody(load_robot("double_pendulum"))
     dynamics = to.SampledSystem(make_backend(free, "analytic", engine=engine), "rk4")
     cost = to.residual_cost("nonlinear", residual, free.manifold, 2, 0.1, nu=free.nu, parameters={"shift": [0.2]})
-    running = [to.control_cost(free.nu, np.zeros(free.nu), np.full(free.nu, 0.05)), cost]
+    running = [to.control_cost(free.nu, reference=np.zeros(free.nu), weight=np.full(free.nu, 0.05)), cost]
     terminal = [to.state_cost(free.manifold, np.array([0.8, -0.4, 0.0, 0.0]), 20.0)]
     limits = [to.Constraint("speed", nonlinear_rows(free), lower=np.full(2, -3.0), upper=np.full(2, 3.0))]
     return to.OCP((to.Phase(dynamics, np.full(horizon, 0.05), running, constraints=limits),), np.zeros(4), terminal)

@@ -25,7 +25,7 @@ def pendulum(scheme: str = "rk4", damping: float = 0.0, engine: str = "numpy", s
     goal = to.state_cost(system.manifold, [0.5 * np.pi, 0.0], 1e4)
     bounds = to.state_bounds(system.manifold, [-np.inf, -9.0], [4.0, 9.0], "limits")
     return to.OCP.single_phase(
-        dynamics, [0.0, 0.0], 15, 1.0 / 15, [to.control_cost(1, 0.0, 0.1)], [goal], constraints=[bounds],
+        dynamics, [0.0, 0.0], 15, 1.0 / 15, [to.control_cost(1, reference=0.0, weight=0.1)], [goal], constraints=[bounds],
         u_lower=[-60.0], u_upper=[60.0],
     )  # fmt: skip
 

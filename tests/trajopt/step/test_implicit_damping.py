@@ -186,7 +186,7 @@ def test_compiled_stages_agree(name: str, scheme: str) -> None:
     found = []
     for engine in ("numpy", "compiled"):
         step = sampled(system, scheme, 2, engine=engine)
-        terms = [control_cost(system.nu, np.zeros(system.nu), 1e-2)]
+        terms = [control_cost(system.nu, reference=np.zeros(system.nu), weight=1e-2)]
         ocp = OCP.single_phase(step, xs[0], N, DT, terms, [state_cost(step.manifold, xs[0], 1.0)])
         made = StageEvaluator(ocp, engine=engine)
         lq = made.expand(xs, us[:N]).lq

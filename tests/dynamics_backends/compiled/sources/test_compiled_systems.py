@@ -39,7 +39,10 @@ def problem(system, scheme="three rk4", method="analytic", frame=None):
     dynamics = SampledSystem(make_backend(system, method, engine="numpy"), *SCHEMES[scheme])
     manifold, rng = system.manifold, np.random.default_rng(0)
     x0 = manifold.integrate(manifold.identity()[:, None], 0.3 * rng.standard_normal((manifold.ndx, 1)))[:, 0]
-    running = [control_cost(system.nu, 0.1, 0.5), state_cost(manifold, x0, rng.uniform(0.1, 1.0, manifold.ndx))]
+    running = [
+        control_cost(system.nu, reference=0.1, weight=0.5),
+        state_cost(manifold, x0, rng.uniform(0.1, 1.0, manifold.ndx)),
+    ]
     terminal = [state_cost(manifold, manifold.identity(), 3.0)]
     if frame is not None:
         terminal.append(frame_position_cost(system.model, manifold, frame, [0.3, 0.2, 0.1], 20.0))
@@ -102,7 +105,7 @@ def phases(method="forward_ad"):
     second = SampledSystem(make_backend(robot, "analytic", engine="numpy"), "semi_implicit_euler", 2)
     rng = np.random.default_rng(0)
     values = {"gain": rng.standard_normal((5, 1)), "stiffness": [0.3, 0.7]}
-    terms = (control_cost(3, 0.1, 0.3), state_cost(robot.manifold, -np.ones(4)))
+    terms = (control_cost(3, reference=0.1, weight=0.3), state_cost(robot.manifold, -np.ones(4)))
     parts = [
         Phase(first, np.full(5, 0.02), terms, values),
         Phase(second, np.full(9, 0.01), (control_cost(2), state_cost(robot.manifold, rng.standard_normal((9, 4))))),
@@ -170,7 +173,7 @@ def _spinning(x, u, t, p):
 def spinning(method, scheme, function=_spinning):
     system = FunctionMap(function, Manifold([SO3, vector_space(4)]), 2)
     dynamics = SampledSystem(make_backend(system, method, engine="numpy"), *SCHEMES[scheme])
-    steps, terms = 0.02 * np.linspace(0.8, 1.2, HORIZON), [control_cost(2, 0.1)]
+    steps, terms = 0.02 * np.linspace(0.8, 1.2, HORIZON), [control_cost(2, reference=0.1)]
     x0 = system.manifold.identity()
     return OCP.single_phase(
         dynamics, x0, HORIZON, steps, terms, parameters={"gain": np.linspace(1.0, 2.0, HORIZON)[:, None]}
@@ -220,7 +223,7 @@ def test_curvature_of_a_long_function_is_left_to_numpy(monkeypatch):
 def test_curvature_too_long_to_compile_is_left_to_numpy(monkeypatch):
     swing = FunctionMap(lambda x, u, t, p: [x[2], x[3], u[0] - sm.sin(x[0] + x[1]), u[1] - sm.sin(x[1]) * x[2]], 4, 2)
     dynamics = SampledSystem(make_backend(swing, "casadi_ad"), "euler")
-    ocp = OCP.single_phase(dynamics, np.full(4, 0.1), HORIZON, 0.05, [control_cost(2, 0.1)])
+    ocp = OCP.single_phase(dynamics, np.full(4, 0.1), HORIZON, 0.05, [control_cost(2, reference=0.1)])
     compiled = compiled_evaluator(ocp)
     xs, us = trajectory(ocp)
     lam, expected = np.ones((HORIZON, 4)), StageEvaluator(ocp).curvature(xs, us, np.ones((HORIZON, 4)))

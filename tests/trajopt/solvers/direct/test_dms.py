@@ -92,7 +92,12 @@ def test_reorientation_is_the_optimum_of_another_solver():
     dynamics = sampled(textbook.spinning_body())
     goal = dynamics.manifold.integrate(REST[:, None], np.array([[1.0, -1.0, 0.5, 0.0, 0.0, 0.0]]).T)[:, 0]
     ocp = OCP.single_phase(
-        dynamics, REST, 8, 0.1, [control_cost(3, 0.0, 0.1)], [state_cost(dynamics.manifold, goal, 50.0)]
+        dynamics,
+        REST,
+        8,
+        0.1,
+        [control_cost(3, reference=0.0, weight=0.1)],
+        [state_cost(dynamics.manifold, goal, 50.0)],
     )
     guess = interpolated_guess(ocp, goal)
     direct, shooting = solve(ocp, guess, solver="dms"), solve(ocp, guess, solver="gnms")

@@ -54,7 +54,10 @@ def cart_pole():
         residual_constraint("curve", lambda x, u, t, p: [x[0] * x[2]], manifold, 1, -1.0, np.inf),
         state_bounds(manifold, [-1.0, -np.inf, -np.inf, -np.inf], [1.0, np.inf, np.inf, 9.0], "track"),
     ]
-    running = [control_cost(1, 0.3, 0.1), residual_cost("wave", _mixed, manifold, 2, nu=1, parameters={"shift": shift})]
+    running = [
+        control_cost(1, reference=0.3, weight=0.1),
+        residual_cost("wave", _mixed, manifold, 2, nu=1, parameters={"shift": shift}),
+    ]
     final = [bounded(state_cost(manifold, goal), name="goal")]
     fields = {"constraints": path, "terminal_constraints": final, "u_lower": [-20.0], "u_upper": [20.0]}
     steps = 0.1 * np.linspace(0.8, 1.2, N)
@@ -64,7 +67,7 @@ def cart_pole():
 def spinning_body():
     dynamics = sampled(textbook.spinning_body())
     goal = dynamics.manifold.integrate(REST[:, None], np.array([[1.0, -1.0, 0.5, 0.0, 0.0, 0.0]]).T)[:, 0]
-    running = [control_cost(3, 0.0, 0.1), state_cost(dynamics.manifold, goal, 0.3)]
+    running = [control_cost(3, reference=0.0, weight=0.1), state_cost(dynamics.manifold, goal, 0.3)]
     slow = state_bounds(dynamics.manifold, np.r_[[-np.inf] * 4, [-2.0] * 3], np.r_[[np.inf] * 4, [2.0] * 3])
     final = [bounded(state_cost(dynamics.manifold, goal), name="goal")]
     return OCP.single_phase(dynamics, REST, 4, 0.2, running, constraints=[slow], terminal_constraints=final)
@@ -294,7 +297,10 @@ def pendulum(engine, substeps, scheme="rk4"):
     obstacle = sphere_obstacle(model, manifold, link_points(model, "tip", 0.3), rng.standard_normal((N, 3)), 0.2)
     final = sphere_obstacle(model, manifold, link_points(model, "tip", 0.5), [0.3, 0.2, 0.1], 0.2, "end")
     mixed = residual_constraint("mixed", _mixed, manifold, 2, -5.0, 5.0, nu=1, parameters={"shift": 0.2})
-    running = [control_cost(2, 0.1, rng.uniform(0.1, 1.0, (N, 2))), state_cost(manifold, rng.standard_normal((N, 4)))]
+    running = [
+        control_cost(2, reference=0.1, weight=rng.uniform(0.1, 1.0, (N, 2))),
+        state_cost(manifold, rng.standard_normal((N, 4))),
+    ]
     fields = {"constraints": [obstacle, mixed, joint_limits(model, manifold)], "terminal_constraints": [final]}
     steps = 0.05 * np.linspace(0.8, 1.2, N)
     terminal = [state_cost(manifold, np.ones(4), 3.0)]
@@ -341,7 +347,7 @@ def test_compiled_stages_on_a_manifold(hessian):
         dynamics = sampled(body, "analytic", engine, scheme="rk4")
         bound = residual_constraint("tilt", tilt, body.manifold, 2, -9.0, 9.0, nu=1, parameters={"room": [0.3]})
         near = residual_constraint("near", lambda x, u, t, p: [x[0] * x[1], x[6] * x[6]], body.manifold, 2, -1.0, 1.0)
-        running = [control_cost(body.nu, 0.1, 0.1), state_cost(body.manifold, goal, 0.4)]
+        running = [control_cost(body.nu, reference=0.1, weight=0.1), state_cost(body.manifold, goal, 0.4)]
         final = {"terminal_constraints": [bounded(state_cost(body.manifold, goal), name="goal"), near]}
         x0 = body.manifold.identity()
         return OCP.single_phase(dynamics, x0, 9, 0.1, running, running[1:], constraints=[bound], **final)

@@ -114,7 +114,7 @@ def test_reorientation_is_the_optimum_of_another_solver():
     slow = state_bounds(dynamics.manifold, np.r_[[-np.inf] * 4, [-1.3] * 3], np.r_[[np.inf] * 4, [1.3] * 3], "rates")
     at_goal = bounded(state_cost(dynamics.manifold, goal), name="goal")
     fields = {"terminal_constraints": [at_goal], "constraints": [slow]}
-    ocp = OCP.single_phase(dynamics, REST, 8, 0.15, [control_cost(3, 0.0, 0.1)], **fields)
+    ocp = OCP.single_phase(dynamics, REST, 8, 0.15, [control_cost(3, reference=0.0, weight=0.1)], **fields)
     guess = interpolated_guess(ocp, goal)
     s, other = solve(ocp, guess), to.solve(ocp, guess, solver="sqp")
     assert s.status.success and other.status.success, (s.status, other.status)
@@ -135,7 +135,7 @@ def test_phases_of_other_controls_and_equations_along_the_way():
     place = to.residual_constraint("place", lambda x, u, t, p: [x[0] + 0.1 * x[0] * x[0]], manifold, 1, 0.4, 0.4)
     sum_of = to.residual_constraint("sum", lambda x, u, t, p: [u[0] + u[1] * u[1]], manifold, 1, -np.inf, 1.5, nu=2)
     equal = to.residual_constraint("equal", lambda x, u, t, p: [u[0] - 2.0 * u[1]], manifold, 1, nu=2)
-    cost = (control_cost(1, 0.0, 1.0), state_cost(manifold, [1.0, 0.0], 0.1))
+    cost = (control_cost(1, reference=0.0, weight=1.0), state_cost(manifold, [1.0, 0.0], 0.1))
     phases = (
         to.Phase(sampled(double), np.full(5, 0.2), (control_cost(2),), constraints=(sum_of, equal)),
         to.Phase(sampled(single), np.full(1, 0.2), cost, constraints=(place,)),
@@ -212,7 +212,7 @@ def test_a_step_is_that_of_the_dense_system():
     dynamics = sampled(textbook.cart_pole(), 1)
     circle = to.residual_constraint("c", lambda x, u, t, p: [x[0] * x[1] + u[0]], dynamics.manifold, 1, -3.0, 9.0, nu=1)
     tie = to.residual_constraint("e", lambda x, u, t, p: [x[0] + x[1] * x[1] - 0.1], dynamics.manifold, 1)
-    cost = [control_cost(1, 0.3, 0.5), state_cost(dynamics.manifold, np.full(4, 0.2), 1.5)]
+    cost = [control_cost(1, reference=0.3, weight=0.5), state_cost(dynamics.manifold, np.full(4, 0.2), 1.5)]
     phase = to.Phase(dynamics, np.full(3, 0.1), tuple(cost), constraints=(circle,))
     ocp = OCP((phase,), np.array([0.1, 0.2, 0.0, 0.1]), u_lower=[-5.0], u_upper=[5.0], terminal_constraints=(tie,))
     rng, mu, tau = np.random.default_rng(0), 0.3, 0.995
@@ -472,7 +472,7 @@ def test_steps_into_numbers_that_are_not_finite_are_shortened():
     """Full steps leave the domain of a square root."""
     system = FunctionMap(lambda x, u, t, p: [u[0]], 1, 1, second_order=True)
     deep = to.residual_cost("root", lambda x, u, t, p: [1.0 / to.sqrt(x[0] + 1.0) - 2.5], sampled(system).manifold, 1)
-    ocp = OCP.single_phase(sampled(system), [3.0], 8, 0.25, [control_cost(1, 0.0, 1e-3), deep])
+    ocp = OCP.single_phase(sampled(system), [3.0], 8, 0.25, [control_cost(1, reference=0.0, weight=1e-3), deep])
     s = solve(ocp)
     assert s.status.success, s.status
     assert s.cost == pytest.approx(to.solve(ocp, solver="ddp").cost, rel=1e-7)

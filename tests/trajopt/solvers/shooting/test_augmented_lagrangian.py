@@ -94,7 +94,14 @@ def swing_up():
         "terminal_constraints": [bounded(state_cost(dynamics.manifold, goal), name="goal")],
     }
     ocp = OCP.single_phase(
-        dynamics, np.zeros(4), 25, 0.06, [control_cost(1, 0.0, 0.1)], u_lower=[-20.0], u_upper=[20.0], **fields
+        dynamics,
+        np.zeros(4),
+        25,
+        0.06,
+        [control_cost(1, reference=0.0, weight=0.1)],
+        u_lower=[-20.0],
+        u_upper=[20.0],
+        **fields,
     )
     return ocp
 

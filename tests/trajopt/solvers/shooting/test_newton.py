@@ -338,7 +338,7 @@ def lift(cost_unit, force_unit):
 
     manifold, start = Manifold.vector(4), np.array([0.5, -0.97, 0.0, 0.0])
     terms = [
-        control_cost(2, np.zeros(2), 1e-3 * cost_unit * np.array([force_unit**2, 1.0])),
+        control_cost(2, reference=np.zeros(2), weight=1e-3 * cost_unit * np.array([force_unit**2, 1.0])),
         state_cost(manifold, np.zeros(4), cost_unit * np.array([0.0, 0.0, 0.1, 0.1])),
     ]
     terminal = [
