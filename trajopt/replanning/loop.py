@@ -56,9 +56,9 @@ class ReplanningLoop:
     that it raises ends the run. until: called after each tick with the time [s] and the true state (nx,) at its end; a nonempty
     result ends the run and becomes the message of an event. watch: called after each tick with its snapshot.
 
-    Raises TypeError for a horizon, planner, plant or initial plan of another type, and ValueError for a horizon without a problem
-    at the start of the initial plan, for objects and a plant that do not fit the problem, and for a tick that is not the time step
-    of discrete dynamics.
+    Raises TypeError for a horizon, planner, plant, initial plan, timing or estimator of another type, and ValueError for a horizon
+    without a problem at the start of the initial plan, for objects and a plant that do not fit the problem, and for a tick that is
+    not the time step of discrete dynamics.
     """
 
     def __init__(
@@ -77,6 +77,12 @@ class ReplanningLoop:
         until: Callable[[float, Array], str] | None = None,
         watch: Callable[[Now], None] | None = None,
     ) -> None:
+        if not isinstance(timing, Timing):
+            raise TypeError(f"timing is a {type(timing).__name__}; expected a trajopt.Timing")
+        if estimator is not None and not (hasattr(estimator, "patience") and hasattr(estimator, "measure")):
+            raise TypeError(
+                f"the estimator is a {type(estimator).__name__}; expected an object with patience and measure"
+            )
         self._plant, self._tick, self._objects = plant, timing.tick, tuple(objects)
         self._worker, self._clock = worker or SimulatedWorker(timing.tick), clock or SimulatedClock()
         self._on_tick, self._until, self._watch = on_tick or (lambda t: None), until or (lambda t, x: ""), watch
@@ -156,8 +162,13 @@ class ReplanningLoop:
 
         A gap longer than the estimator's patience and a tick, and a measurement that is not finite, become events, one for each
         gap; measurements that are not finite are not passed on. A time after t counts as t. truth: true state of the plant (nx,).
+        Raises TypeError if the estimator returns anything else.
         """
         measured, event = self._estimator.measure(t, truth), self._recorder.event
+        if not isinstance(measured, Measurement | None):
+            raise TypeError(
+                f"the estimator returned a {type(measured).__name__}; expected a trajopt.Measurement, or None"
+            )
         if measured is None:
             if self._last_measurement is not None and t - self._last_measurement > self._patience:
                 self._last_measurement = None

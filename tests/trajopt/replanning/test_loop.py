@@ -418,6 +418,12 @@ def test_plants_refuse_what_does_not_fit(changes, said):
         SampledPlant(**{"dynamics": mass(), "x0": np.zeros(2), "step": 0.01} | changes)
 
 
+def test_an_estimator_that_returns_a_state_is_refused():
+    states = SimpleNamespace(patience=0.0, measure=lambda t, truth: truth)
+    with pytest.raises(TypeError, match=r"the estimator returned a ndarray; expected a trajopt\.Measurement, or None"):
+        loop(estimator=states).run(0.1)
+
+
 def test_a_duration_that_is_no_number_is_refused():
     with pytest.raises(ValueError, match="duration = nan; expected a finite number of seconds"):
         loop().run(np.nan)
@@ -435,6 +441,8 @@ def test_a_duration_that_is_no_number_is_refused():
             ValueError,
             r"state of the plant has shape \(3,\); expected \(nx = 2",
         ),
+        ({"timing": 0.02}, TypeError, "timing is a float; expected a trajopt.Timing"),
+        ({"estimator": "ekf"}, TypeError, "the estimator is a str; expected an object with patience and measure"),
         ({"plant": "mujoco"}, TypeError, "the plant is a str; expected an object with state and step"),
         ({"objects": [replace(goal_object(), name="gaol")]}, ValueError, "is named 'gaol'; known: goal"),
         (
