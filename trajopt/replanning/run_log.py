@@ -93,7 +93,7 @@ class Tick(NamedTuple):
     objects: Sequence[Array]
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class RunLog:
     """Log of a run with M ticks.
 
@@ -118,6 +118,11 @@ class RunLog:
     meta: Mapping[str, Any] = field(default_factory=dict)
     clearances: Mapping[str, Array] = field(default_factory=dict)
     manifold: Manifold | None = None
+
+    def __repr__(self) -> str:
+        failed = sum(not solve.success for solve in self.solves)
+        solves = f"{len(self.solves)} solves, {failed} failed"
+        return f"RunLog({len(self.times)} ticks of {self.tick:g} s, {solves}, {len(self.events)} events)"
 
     def count(self, kind: EventKind) -> int:
         """Number of events of a kind."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -422,6 +423,12 @@ def test_an_estimator_that_returns_a_state_is_refused():
     states = SimpleNamespace(patience=0.0, measure=lambda t, truth: truth)
     with pytest.raises(TypeError, match=r"the estimator returned a ndarray; expected a trajopt\.Measurement, or None"):
         loop(estimator=states).run(0.1)
+
+
+def test_logs_are_printed_on_one_line():
+    assert re.fullmatch(
+        r"RunLog\(2 ticks of [0-9.]+ s, [0-9]+ solves, 0 failed, 0 events\)", repr(loop().run(2 * TICK))
+    )
 
 
 def test_a_duration_that_is_no_number_is_refused():
