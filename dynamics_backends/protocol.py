@@ -336,7 +336,8 @@ class FunctionMap:
 
     manifold: of the state, or its number of components. nu: number of controls. n_out: number of results of a map. second_order:
     True if the state is (q, v) with qdot = v. output_names, control_names: for reports, default f[i] and u[i]; the outputs of a
-    system are "d NAME/dt" of the state's components. Raises TypeError for a manifold of another type.
+    system are "d NAME/dt" of the state's components. Raises TypeError for a manifold of another type, ValueError for another number
+    of names.
 
     >>> import numpy as np, trajopt as to
     >>> pendulum = to.FunctionMap(lambda x, u, t, p: [x[1], u[0] - np.sin(x[0])], 2, 1)
@@ -364,8 +365,12 @@ class FunctionMap:
         self.second_order = second_order
         derivative_names = tuple(f"d {n}/dt" for n in self.manifold.tangent_names)
         names = derivative_names if n_out is None else tuple(f"f[{i}]" for i in range(self.n_out))
-        self.output_names = output_names or names
-        self.control_names = control_names or tuple(f"u[{i}]" for i in range(nu))
+        self.output_names = tuple(output_names or names)
+        self.control_names = tuple(control_names or (f"u[{i}]" for i in range(nu)))
+        if len(self.control_names) != nu:
+            raise ValueError(f"{len(self.control_names)} control names for nu = {nu} controls")
+        if len(self.output_names) != self.n_out:
+            raise ValueError(f"{len(self.output_names)} output names for n_out = {self.n_out} outputs")
 
     def __repr__(self) -> str:
         name = getattr(self.function, "__qualname__", type(self.function).__name__)

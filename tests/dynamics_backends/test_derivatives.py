@@ -333,3 +333,9 @@ def test_rounding_errors_of_the_reference_are_no_second_derivatives():
     )
     ocp = to.OCP.single_phase(to.SampledSystem(sum_of_angles, "euler"), [0.3], 10, 0.1)
     assert [str(c) for c in to.check_derivatives(ocp) if not c.passed] == []
+
+
+@pytest.mark.parametrize("names", [{"control_names": ("force", "torque")}, {"output_names": ("rate",)}])
+def test_names_of_user_functions_are_as_many_as_their_numbers(names):
+    with pytest.raises(ValueError, match=r"names for (nu = 1 controls|n_out = 2 outputs)"):
+        FunctionMap(lambda x, u, t, p: [x[1], u[0]], 2, 1, **names)
