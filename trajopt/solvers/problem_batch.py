@@ -150,7 +150,10 @@ class Batch:
                 "no values given; name the values that differ between the problems: x0, or parameters of terms"
             )
         for name, given in values.items():
-            rows = np.array(given, dtype=float)
+            try:
+                rows = np.array(given, dtype=float)
+            except (TypeError, ValueError):
+                raise ValueError(f"{name} = {given!r}; expected an array of numbers, by problem") from None
             if rows.ndim == 0:
                 raise ValueError(f"{name} is a single number; the first axis of a value must be the problem index")
             if name in FIELDS:

@@ -115,6 +115,12 @@ def test_a_batch_of_none_that_can_be_solved_has_reasons_for_each():
     assert np.isnan(found.cost).all() and found.K.shape == (2, 20, 1, 2) and "infeasible" in repr(found)
 
 
+@pytest.mark.parametrize("given", [{"reference": [[0.0, 0.0]]}, "two", [[0.0, 0.0], [0.0]]])
+def test_values_that_are_no_numbers_are_named(given):
+    with pytest.raises(ValueError, match=r"x0 = .*; expected an array of numbers, by problem"):
+        Batch(swing(constrained=False), {"x0": given})
+
+
 @pytest.mark.parametrize("name", ["dt", "start"])
 def test_times_that_are_no_numbers_are_named(name):
     members = moved()
