@@ -198,7 +198,7 @@ def softened(constraint: Constraint, weight: Values, width: float = 0.01, name: 
 
     A soft constraint is never infeasible, as replanning around moving obstacles requires. width: rounding of the corner of max(0,
     e), (e + sqrt(e^2 + width^2)) / 2, for continuous second derivatives; in units of g, a run-time value. weight: a number, (nr,)
-    or (N, nr). Raises ValueError for a width that is not positive.
+    or (N, nr). Raises ValueError for a width that is not positive, TypeError for another object than a constraint.
     """
     more = {"width": _positive(width, "width", constraint.name)}
     return _cost_of_excess(constraint, residuals.rounded_excess, weight, name, more)
@@ -499,8 +499,10 @@ def _cost_of_excess(
     constraint: Constraint, excess: Callable[..., Any], weight: Values, name: str | None, more: Mapping[str, Array]
 ) -> CostTerm:
     """Cost term of the excess of a constraint's residual over its bounds. excess: function of the finite bounds of each row,
-    values and parameters. more: parameters besides the bounds.
+    values and parameters. more: parameters besides the bounds. Raises TypeError for another object than a constraint.
     """
+    if not isinstance(constraint, Constraint):
+        raise TypeError(f"the constraint is a {type(constraint).__name__}; expected a trajopt.Constraint")
     low, high = constraint.lower, constraint.upper
     present = [np.isfinite(b).reshape(-1, b.shape[-1]).any(axis=0).tolist() for b in (low, high)]
     residual = composed(constraint.residual, partial(excess, tuple(zip(*present, strict=True))))

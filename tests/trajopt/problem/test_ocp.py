@@ -480,6 +480,8 @@ def test_parts_in_the_wrong_place_are_reported():
         _problem(constraints=[goal])
     with pytest.raises(TypeError, match=r"terminal: a goal is only checked after a solve: .* trajopt.state_cost"):
         _problem(terminal=[goal])
+    with pytest.raises(TypeError, match="the constraint is a CostTerm; expected a trajopt.Constraint"):
+        to.softened(control_cost(3), 1.0)
     for undivided in (_dynamics().backend, _dynamics().system, lambda x, u, t, p: x):
         with pytest.raises(
             TypeError, match=r"dynamics is a .*; expected discrete dynamics, as trajopt.SampledSystem\("
