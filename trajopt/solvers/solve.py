@@ -105,6 +105,8 @@ def solve(
         raise TypeError(
             f"warm_start is a {type(warm_start).__name__}; expected trajopt.WarmStart(guess, multipliers=...), or give it as guess"
         )
+    if callback is not None and (isinstance(callback, type) or not callable(callback)):
+        raise TypeError(f"callback = {callback!r}; expected a function or an object such as trajopt.ConsoleTable()")
     warm = warm_start or WarmStart(constant_guess(ocp) if guess is None else as_guess(guess))
     if guess is not None:
         warm = replace(warm, guess=as_guess(guess))

@@ -67,6 +67,8 @@ def test_a_solution_serves_as_a_guess(ocp):
         to.solve(ocp, found.xs)
     with pytest.raises(TypeError, match="warm_start is a Solution; expected trajopt.WarmStart"):
         to.solve(ocp, warm_start=found)
+    with pytest.raises(TypeError, match=r"callback = <class .*; expected a function or an object such as trajopt.Cons"):
+        to.solve(ocp, callback=to.ConsoleTable)
 
 
 def test_a_warm_start_takes_a_solution_and_names_wrong_types(ocp):
