@@ -326,6 +326,8 @@ def planner_of(ocp: OCP, solver: str | Planner, options: Any = None) -> Planner:
         return ConvergedPlanner(solver, options)
     if ocp.constraints():
         return RealTimeSQP(options)
+    if options is not None and not isinstance(options, Mapping):
+        raise TypeError(f"options is a {type(options).__name__}; RealTimeSLQ, for no constraints, takes a mapping")
     own = signature(RealTimeSLQ).parameters
     for key in options or {}:
         if key not in own:

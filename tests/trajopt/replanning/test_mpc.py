@@ -491,6 +491,8 @@ def test_what_cannot_be_used_is_refused():
         to.MPC(problem(), options={"hesian": "exact"})
     with pytest.raises(ValueError, match="hessian = 'newton'; expected 'gauss_newton' or 'exact'"):
         to.MPC(problem(), options={"hessian": "newton"})
+    with pytest.raises(TypeError, match="options is a SQPOptions; RealTimeSLQ, for no constraints, takes a mapping"):
+        to.MPC(problem(), options=to.SQPOptions())
     with pytest.raises(TypeError, match="the planner is the class RealTimeSLQ; expected an object"):
         to.MPC(problem(), solver=RealTimeSLQ)
     with pytest.raises(TypeError, match="the problem is a Solution, not a trajopt.OCP"):
