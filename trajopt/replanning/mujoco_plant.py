@@ -32,7 +32,7 @@ from dynamics_backends.rigid_body.model.model import Frame, Model, root_joint
 from dynamics_backends.rigid_body.spatial.rotations import quaternion_matrices, rpy_angles
 from dynamics_backends.rigid_body.urdf.xml_source import Element, read_xml
 from trajopt.replanning.arguments import positive_seconds
-from trajopt.replanning.sampled_plant import Push, checked_pushes, pushed
+from trajopt.replanning.sampled_plant import Push, checked_limit, checked_pushes, pushed
 from trajopt.replanning.workers import steps_of
 
 SMALLEST = 1e-9
@@ -369,7 +369,7 @@ class MujocoPlant:
     source: path or text of its URDF or MJCF. x0 (nx,): initial state. forces: (nv, nu) maps the controls u (nu,) of the plan to
     joint forces (nv,), default the identity; pushes, forces (nv,), are added to these. limit: largest magnitude of the controls, a
     number or (nu,). mass_factor: multiplies all masses and inertias. ground: ground under the robot, or None. Raises ValueError for
-    an x0 or a push of another size and a step that is not positive, and the errors of :func:`load_mujoco`.
+    an x0, a push or a limit of another size and a step that is not positive, and the errors of :func:`load_mujoco`.
     """
 
     def __init__(
@@ -402,7 +402,7 @@ class MujocoPlant:
         mujoco.mj_setConst(simulated, self._data)
         simulated.eq_data[:] = anchors  # mj_setConst computes those of bodies anew, without the angles of locked joints
         self._forces = np.eye(model.nv) if forces is None else np.asarray(forces, dtype=float)
-        self._step, self._limit = positive_seconds("step", step), limit
+        self._step, self._limit = positive_seconds("step", step), checked_limit(limit, self._forces.shape[1])
         self._pushes = checked_pushes(pushes, model.nv)
         self._data.qpos[:], self._data.qvel[:] = self._states.to_mujoco(x0)
 
@@ -425,7 +425,7 @@ class MujocoPlant:
             )
         count = steps_of(dt, self._step)
         self._model.opt.timestep = dt / count
-        force = self._forces @ np.clip(u, -np.asarray(self._limit), self._limit)
+        force = self._forces @ np.clip(u, -self._limit, self._limit)
         for _ in range(count):
             total = force + pushed(self._pushes, self._data.time, len(force))
             self._data.qfrc_applied[:] = self._states.force_to_mujoco(self.state()[: self._states.nq], total)

@@ -33,6 +33,14 @@ def checked_pushes(pushes: Sequence[Push], size: int) -> tuple[Push, ...]:
     return tuple(pushes)
 
 
+def checked_limit(limit: Array | float, nu: int) -> Array:
+    """Return the largest magnitude of the controls as an array. Raises ValueError unless it is a number of at least 0, or (nu,)."""
+    limits = np.array(limit, dtype=float)
+    if limits.shape not in ((), (nu,)) or not (limits >= 0.0).all():
+        raise ValueError(f"limit = {limit}; expected a number of at least 0, or (nu = {nu},) of them")
+    return limits
+
+
 def pushed(pushes: Sequence[Push], t: float, size: int) -> Array:
     """Sum (size,) of the forces of the pushes that act at t [s]."""
     total = np.zeros(size)
@@ -70,7 +78,7 @@ class SampledPlant:
             raise ValueError(
                 f"forces has shape {self._forces.shape}; expected (nf, nu), with nf = {nu} inputs of the map"
             )
-        self._pushes, self._limit = checked_pushes(pushes, nu), limit
+        self._pushes, self._limit = checked_pushes(pushes, nu), checked_limit(limit, self._forces.shape[1])
         self._time = 0.0
 
     def state(self) -> Array:
@@ -85,7 +93,7 @@ class SampledPlant:
         if not np.isfinite(u).all():
             raise ValueError(f"a control is not finite: {u}")
         count = steps_of(dt, self._step)
-        force = self._forces @ np.clip(u, -np.asarray(self._limit), self._limit)
+        force = self._forces @ np.clip(u, -self._limit, self._limit)
         times = self._time + dt * np.arange(count) / count
         inputs = np.array([force + pushed(self._pushes, t, len(force)) for t in times])
         self._x = self._simulator.advance(self._x, inputs, dt / count, t=self._time)

@@ -409,6 +409,8 @@ def test_a_slowed_planner_takes_its_time(monkeypatch):
     [
         ({"step": 0.0}, "step = 0.0; expected a positive number of seconds"),
         ({"x0": [0.0]}, r"x0 has shape \(1,\); expected \(nx,\) = \(2,\) numbers"),
+        ({"limit": [1.0, 2.0]}, r"limit = \[1.0, 2.0\]; expected a number of at least 0, or \(nu = 1,\) of them"),
+        ({"limit": np.nan}, "limit = nan; expected a number of at least 0"),
         ({"forces": np.eye(2)}, r"forces has shape \(2, 2\); expected \(nf, nu\), with nf = 1 inputs"),
         ({"pushes": [Push(0.1, 0.1, [1.0, 2.0])]}, r"force of a push has shape \(2,\); expected \(nf,\) = \(1,\)"),
         ({"pushes": [Push(0.1, -0.1, [1.0])]}, "duration of a push = -0.1; expected a number of seconds of at least 0"),
