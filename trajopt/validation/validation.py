@@ -265,7 +265,8 @@ def _time_errors(ocp: OCP) -> Iterator[str]:
             remedy = "; a jump of the state without duration is a to.ImpactStage" if jump else ""
             yield f"dt is {phase.dt[knot]} at knot {first + knot}; time steps must be positive and finite{remedy}"
         elif wrong.any():
-            yield f"phase {i} has no duration; give it one knot with dt = 0"
+            kind = type(phase.dynamics).__name__
+            yield f"phase {i} has no duration, as {kind}.takes_time is False; give it one knot with dt = 0"
         elif not np.isfinite(sum(map(float, phase.dt))):
             yield f"the time steps of phase {i} add up to infinity; give it shorter ones"
         first += phase.knots
