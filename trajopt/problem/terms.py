@@ -288,18 +288,23 @@ def state_cost(manifold: AnyManifold, reference: Values, weight: Values = 1.0, n
 
 def control_cost(
     nu: int,
-    *,
     reference: Values = 0.0,
-    weight: Values = 1.0,
+    weight: Values | None = None,
     name: str = "control",
     names: tuple[str, ...] | None = None,
 ) -> CostTerm:
     """Cost of r = u - reference, (nu,).
 
-    reference, weight: a number, (nu,) or (N, nu). names: names of the controls, for reports. Raises ValueError for another shape,
-    and for a reference that is not finite.
+    reference, weight: a number, (nu,) or (N, nu); default weight 1. names: names of the controls, for reports. Raises ValueError
+    for another shape, for a reference that is not finite, and for a single nonzero number as the reference without a weight, which
+    may be meant as the weight.
     """
     reference = np.asarray(reference, dtype=float)
+    if weight is None and reference.ndim == 0 and reference:
+        raise ValueError(
+            f"term {name!r}: {reference} is the reference, and there is no weight; pass weight={reference}, or both by name"
+        )
+    weight = 1.0 if weight is None else weight
     reference = np.full(nu, reference) if reference.ndim == 0 else reference
     if reference.shape[-1:] != (nu,):
         raise ValueError(f"term {name!r}: reference has shape {reference.shape}; expected (nu = {nu},) or (N, {nu})")

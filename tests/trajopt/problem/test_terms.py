@@ -277,8 +277,11 @@ def test_a_residual_that_reads_controls_without_nu_is_reported():
 
 
 def test_a_control_cost_takes_no_number_whose_meaning_is_unclear():
-    with pytest.raises(TypeError, match="positional"):
-        control_cost(1, 1e-3)  # a weight, or a reference
+    with pytest.raises(
+        ValueError, match=r"term 'control': 0.001 is the reference, and there is no weight; pass weight=0.001"
+    ):
+        control_cost(1, 1e-3)
+    assert quadratize(control_cost(1, 1.0, 3.0), np.ones((1, 0)), np.ones((1, 1)), 0.0).value == pytest.approx([0.0])
     assert quadratize(control_cost(1, weight=3.0), np.ones((1, 0)), np.ones((1, 1)), 0.0).value == pytest.approx([1.5])
 
 

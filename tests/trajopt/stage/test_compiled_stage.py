@@ -216,7 +216,7 @@ def test_phases_of_both_engines_beside_each_other(kind):
     def mixed(*engines):
         free = FreeBody(pendulum())
         steps = [SampledSystem(make_backend(free, "analytic", engine=engine), "rk4") for engine in engines]
-        terms = [control_cost(2, reference=0.3), state_cost(free.manifold, np.ones(4), 0.2)]
+        terms = [control_cost(2, reference=0.3, weight=1.0), state_cost(free.manifold, np.ones(4), 0.2)]
         phases = [Phase(step, np.full(n, 0.05), terms) for step, n in zip(steps, (4, 6, 3), strict=True)]
         return OCP(phases, np.zeros(4), [state_cost(free.manifold, np.ones(4), 3.0)], u_upper=[0.4, 0.5])
 

@@ -30,7 +30,7 @@ def function(x, u, t, p):
 def satellite() -> to.OCP:
     map = FunctionMap(function, Manifold([SO3, vector_space(3)]), nu=3, n_out=6)
     x0 = np.array([0.6, 0.0, 0.0, 0.8, 0.1, -0.2, 0.3])
-    terms = [to.control_cost(3, reference=0.1), to.state_cost(map.manifold, map.manifold.identity(), 2.0)]
+    terms = [to.control_cost(3, reference=0.1, weight=1.0), to.state_cost(map.manifold, map.manifold.identity(), 2.0)]
     phase = to.Phase(
         to.SampledSystem(to.make_backend(map, "forward_ad"), "rk4"), np.full(9, 0.05), terms, {"gain": [0.7]}
     )
@@ -43,7 +43,12 @@ def robot(damping: float = 0.0) -> to.OCP:
     dynamics = to.SampledSystem(to.make_backend(system), "semi_implicit_euler")
     x0 = system.manifold.identity() + 0.1
     return to.OCP.single_phase(
-        dynamics, x0, 9, 0.02, [to.control_cost(system.nu, reference=0.1)], [to.state_cost(system.manifold, x0)]
+        dynamics,
+        x0,
+        9,
+        0.02,
+        [to.control_cost(system.nu, reference=0.1, weight=1.0)],
+        [to.state_cost(system.manifold, x0)],
     )
 
 
@@ -86,7 +91,7 @@ def test_another_backend_of_the_default_engine():
         [1.0, 0.0],
         20,
         0.1,
-        [to.control_cost(1, reference=0.1)],
+        [to.control_cost(1, reference=0.1, weight=1.0)],
         [to.state_cost(Manifold.vector(2), [0.0, 0.0], 10.0)],
     )
     for name in ("central_difference", "complex_step"):

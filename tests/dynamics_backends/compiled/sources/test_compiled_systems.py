@@ -173,7 +173,7 @@ def _spinning(x, u, t, p):
 def spinning(method, scheme, function=_spinning):
     system = FunctionMap(function, Manifold([SO3, vector_space(4)]), 2)
     dynamics = SampledSystem(make_backend(system, method, engine="numpy"), *SCHEMES[scheme])
-    steps, terms = 0.02 * np.linspace(0.8, 1.2, HORIZON), [control_cost(2, reference=0.1)]
+    steps, terms = 0.02 * np.linspace(0.8, 1.2, HORIZON), [control_cost(2, reference=0.1, weight=1.0)]
     x0 = system.manifold.identity()
     return OCP.single_phase(
         dynamics, x0, HORIZON, steps, terms, parameters={"gain": np.linspace(1.0, 2.0, HORIZON)[:, None]}
@@ -223,7 +223,7 @@ def test_curvature_of_a_long_function_is_left_to_numpy(monkeypatch):
 def test_curvature_too_long_to_compile_is_left_to_numpy(monkeypatch):
     swing = FunctionMap(lambda x, u, t, p: [x[2], x[3], u[0] - sm.sin(x[0] + x[1]), u[1] - sm.sin(x[1]) * x[2]], 4, 2)
     dynamics = SampledSystem(make_backend(swing, "casadi_ad"), "euler")
-    ocp = OCP.single_phase(dynamics, np.full(4, 0.1), HORIZON, 0.05, [control_cost(2, reference=0.1)])
+    ocp = OCP.single_phase(dynamics, np.full(4, 0.1), HORIZON, 0.05, [control_cost(2, reference=0.1, weight=1.0)])
     compiled = compiled_evaluator(ocp)
     xs, us = trajectory(ocp)
     lam, expected = np.ones((HORIZON, 4)), StageEvaluator(ocp).curvature(xs, us, np.ones((HORIZON, 4)))

@@ -392,7 +392,7 @@ def test_a_restarted_solve_ends_early():
 def test_more_iterations_are_advised_only_where_they_would_be_taken(most, patience, advice):
     cart = to.FunctionMap(lambda x, u, t, p: [x[1], u[0]], 2, 1)
     dynamics = to.SampledSystem(to.make_backend(cart, "complex_step"), "euler")
-    terms = [to.control_cost(1, reference=1.0), to.state_cost(cart.manifold, [1.0, 0.0], [1.0, 0.0], "way")]
+    terms = [to.control_cost(1, reference=1.0, weight=1.0), to.state_cost(cart.manifold, [1.0, 0.0], [1.0, 0.0], "way")]
     ocp = to.OCP.single_phase(
         dynamics, [0.0, 0.0], 5, 0.1, terms, [to.state_cost(cart.manifold, [1.0, 0.0], 1.0, "goal")]
     )
