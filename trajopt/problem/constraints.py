@@ -320,6 +320,8 @@ def joint_limits(model, manifold: Manifold, margin: float = 0.0, name: str = "jo
     finite limit or the margin leaves no feasible range.
     """
     lower, upper = model.q_lower + margin, model.q_upper - margin
+    if not (np.isfinite(lower).any() or np.isfinite(upper).any()):
+        raise ValueError(f"{name}: no joint of the robot has a position limit; leave out position_limits")
     if np.any(lower > upper):
         worst = model.q_names[int(np.argmax(lower - upper))]
         raise ValueError(f"{name}: margin {margin} leaves no feasible range between the limits of {worst!r}; reduce it")

@@ -161,6 +161,9 @@ def test_limits_of_the_model_bound_single_coordinates():
     np.testing.assert_allclose(speeds.upper, 0.5 * model.velocity_limit)
     with pytest.raises(ValueError, match="leaves no feasible range"):
         joint_limits(model, manifold, 4.0)
+    unlimited = model.replace(q_lower=np.full(6, -np.inf), q_upper=np.full(6, np.inf))
+    with pytest.raises(ValueError, match="no joint of the robot has a position limit; leave out position_limits"):
+        joint_limits(unlimited, manifold)
     with pytest.raises(ValueError, match="no bound is finite"):
         state_bounds(manifold)
     np.testing.assert_array_equal(state_bounds(manifold, upper=1.0).lower, np.full(12, -np.inf))
