@@ -323,6 +323,7 @@ def load_mujoco(
     simulated.eq_active0[[i for i in range(simulated.neq) if not _ties_moving_bodies(simulated, i)]] = 0
     simulated.opt.integrator = mujoco.mjtIntegrator.mjINT_RK4
     simulated.opt.gravity[:] = model.gravity
+    simulated.body_gravcomp[:] = 0.0  # joint forces of the model carry the weight
     states.set_joints(simulated, model)
     if ground is not None:
         ground.configure(simulated)
@@ -364,7 +365,7 @@ class MujocoPlant:
     """Robot in MuJoCo with time steps of at most ``step`` [s]; by RK4 without ground, by "implicitfast" with ground.
 
     Limits, dry friction, equalities of joints and actuators of the file are not enforced; connected bodies stay connected. Joints
-    that are locked in the model are fixed (:func:`fix_locked_joints`).
+    that are locked in the model are fixed (:func:`fix_locked_joints`). Controls carry the weight of bodies with `gravcomp`.
 
     source: path or text of its URDF or MJCF. x0 (nx,): initial state. forces: (nv, nu) maps the controls u (nu,) of the plan to
     joint forces (nv,), default the identity; pushes, forces (nv,), are added to these. limit: largest magnitude of the controls, a

@@ -92,6 +92,17 @@ def test_springs_of_an_mjcf_are_those_of_the_model():
         np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.filterwarnings("ignore::trajopt.MJCFWarning")
+@pytest.mark.parametrize("ground", [None, MujocoGround(feet=("tip",))])
+def test_controls_carry_the_weight_of_bodies_with_gravity_compensation(ground):
+    """A level arm of mass m and length l stays at rest under the torque -m g l about y, as without `gravcomp`."""
+    mjcf = """<mujoco><worldbody><body pos="0 0 2" gravcomp="1"><joint name="hinge" axis="0 1 0"/>
+    <inertial pos="0.5 0 0" mass="2" diaginertia="0.1 0.1 0.1"/><site name="tip" pos="1 0 0"/></body></worldbody></mujoco>"""
+    plant = MujocoPlant(mjcf, load_mjcf(mjcf), np.zeros(2), 0.001, ground=ground)
+    plant.step(np.array([-2.0 * 9.81 * 0.5]), 0.5)
+    np.testing.assert_allclose(plant.state(), 0.0, atol=1e-9)
+
+
 @pytest.mark.skipif(not hasattr(mujoco.MjModel, "actuator_armature"), reason="newer versions of MuJoCo only")
 def test_damping_and_rotor_inertia_of_actuators_count_once():
     text = """<mujoco><worldbody><body><joint name="hinge" axis="0 1 0"/><geom type="capsule" size="0.02 0.2" pos="0 0 0.2"/></body>
