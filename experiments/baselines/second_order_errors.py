@@ -15,12 +15,12 @@ import numpy as np
 from dynamics_backends.rigid_body.algorithms.aba import aba
 from dynamics_backends.rigid_body.algorithms.rnea import rnea
 from dynamics_backends.rigid_body.derivatives.fd_derivatives import fd_derivatives
-from dynamics_backends.rigid_body.derivatives.fd_tensors import fd_tensors
 from dynamics_backends.rigid_body.derivatives.rnea_derivatives import rnea_derivatives
-from dynamics_backends.rigid_body.derivatives.rnea_tensors import rnea_tensors
 from dynamics_backends.rigid_body.model.model import Model
 from experiments.analysis.timing import samples
 from experiments.baselines import second_order_references as references
+from experiments.baselines.fd_tensors import fd_tensors
+from experiments.baselines.rnea_tensors import rnea_tensors
 
 LARGEST_CHAIN_RULE = 15
 METRICS = ("MAE", "RMSAE", "MRE", "RMSRE")

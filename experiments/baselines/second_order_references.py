@@ -19,16 +19,7 @@ import numpy as np
 
 from dynamics_backends.rigid_body.algorithms.aba import aba
 from dynamics_backends.rigid_body.derivatives.fd_derivatives import fd_derivatives
-from dynamics_backends.rigid_body.derivatives.fd_tensors import ForwardDynamicsTensors
 from dynamics_backends.rigid_body.derivatives.rnea_derivatives import rnea_derivatives
-from dynamics_backends.rigid_body.derivatives.rnea_tensors import (
-    IDSVA_SO,
-    SHARED,
-    TENSOR_NAMES,
-    TENSORS,
-    InverseDynamicsTensors,
-    rnea_tensors,
-)
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.rigid_body.model.state import configuration_manifold
 from dynamics_backends.rigid_body.passes import drivers
@@ -37,7 +28,16 @@ from dynamics_backends.rigid_body.passes.layout import layout
 from dynamics_backends.rigid_body.passes.passes import FIELDS, TRIPLES, Axis, Program, base_name, entry, take
 from dynamics_backends.scalar import Rows
 from dynamics_backends.scalars.dual import Dual
+from experiments.baselines.fd_tensors import ForwardDynamicsTensors
 from experiments.baselines.hypercomplex import Bicomplex, HyperDual
+from experiments.baselines.rnea_tensors import (
+    IDSVA_SO,
+    SHARED,
+    TENSOR_NAMES,
+    TENSORS,
+    InverseDynamicsTensors,
+    rnea_tensors,
+)
 
 Array = np.ndarray
 Function = Callable[[Rows, Rows, Rows], Rows]

@@ -29,16 +29,16 @@ import numpy as np
 from dynamics_backends.compiled.loops.unrolled import unrolled_trace
 from dynamics_backends.rigid_body.derivatives.fd_derivatives import FDSVA
 from dynamics_backends.rigid_body.derivatives.fd_second_order import FD_SECOND_ORDER
-from dynamics_backends.rigid_body.derivatives.fd_tensors import FDSVA_SO
 from dynamics_backends.rigid_body.derivatives.rnea_derivatives import IDSVA
 from dynamics_backends.rigid_body.derivatives.rnea_second_order import ID_SECOND_ORDER
-from dynamics_backends.rigid_body.derivatives.rnea_tensors import IDSVA_SO, rnea_tensors
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.rigid_body.model.sample_models import binary_tree, chain
 from dynamics_backends.rigid_body.urdf.loader import URDFWarning
 from experiments.analysis.tally import operations
 from experiments.analysis.timing import interleaved_times, program_call, samples
 from experiments.baselines import second_order_errors, second_order_references as references
+from experiments.baselines.fd_tensors import FDSVA_SO
+from experiments.baselines.rnea_tensors import IDSVA_SO, rnea_tensors
 from experiments.benchmarks.derivatives.benchmark_compiled import BATCH
 from experiments.benchmarks.tables import machine, markdown, write_report
 from problems.robots import load_robot

@@ -13,13 +13,13 @@ from typing import Any
 from dynamics_backends.compiled.emit.emit import Argument, TracedFunction
 from dynamics_backends.compiled.loops.loops import loop_kernel
 from dynamics_backends.compiled.loops.unrolled import argument_sizes, unrolled_trace
-from dynamics_backends.rigid_body.derivatives.rnea_tensors import IDSVA_SO
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.rigid_body.model.sample_models import chain
 from experiments.analysis.compiled_program import USUAL_JOINTS
 from experiments.analysis.timing import joined_samples
 from experiments.baselines.casadi_second_order import second_order_function
 from experiments.baselines.generated_code import generated
+from experiments.baselines.rnea_tensors import IDSVA_SO
 from experiments.papers.study import SINGH, Claim, Comparison, Outcome
 
 SOURCE = f"{SINGH}, fig. 9"

@@ -21,14 +21,14 @@ import numpy as np
 from dynamics_backends.rigid_body.algorithms.aba import aba
 from dynamics_backends.rigid_body.algorithms.rnea import rnea
 from dynamics_backends.rigid_body.derivatives.fd_derivatives import FDSVA, fd_derivatives
-from dynamics_backends.rigid_body.derivatives.fd_tensors import FDSVA_SO, fd_tensors
 from dynamics_backends.rigid_body.derivatives.rnea_derivatives import IDSVA, rnea_derivatives
-from dynamics_backends.rigid_body.derivatives.rnea_tensors import IDSVA_SO, rnea_tensors
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.rigid_body.model.sample_models import binary_tree, chain
 from experiments.analysis.tally import operations
 from experiments.analysis.timing import medians, program_call, samples
 from experiments.baselines import second_order_references as references
+from experiments.baselines.fd_tensors import FDSVA_SO, fd_tensors
+from experiments.baselines.rnea_tensors import IDSVA_SO, rnea_tensors
 from experiments.papers.study import SINGH, Claim, Comparison, Outcome, times
 
 SOURCE = f"{SINGH}, fig. 7, 8, 16-18, table III"

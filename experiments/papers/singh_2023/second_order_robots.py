@@ -15,14 +15,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from dynamics_backends.rigid_body.derivatives.fd_derivatives import FDSVA
-from dynamics_backends.rigid_body.derivatives.fd_tensors import FDSVA_SO
 from dynamics_backends.rigid_body.derivatives.rnea_derivatives import IDSVA
-from dynamics_backends.rigid_body.derivatives.rnea_tensors import IDSVA_SO
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.rigid_body.urdf.loader import URDFWarning
 from experiments.analysis.timing import joined_samples, medians, program_call
 from experiments.baselines.casadi_second_order import first_order_function, second_order_function
+from experiments.baselines.fd_tensors import FDSVA_SO
 from experiments.baselines.generated_code import generated, interpreted_call
+from experiments.baselines.rnea_tensors import IDSVA_SO
 from experiments.papers.study import LANES, SINGH, Claim, Comparison, Outcome, times
 from problems.robots import load_robot
 

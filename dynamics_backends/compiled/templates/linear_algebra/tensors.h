@@ -67,7 +67,7 @@ static void tensor_solve(const tree_t *tree, const V *restrict factor, V *T, int
 }
 
 /* Tensors of forward dynamics from those of inverse dynamics. Python version: COMBINE of
-   dynamics_backends/rigid_body/derivatives/fd_tensors.py. */
+   experiments/baselines/fd_tensors.py. */
 static void fd_tensors(
     const tree_t *tree, const V *factor, const inverse_second_t *tau, const forward_first_t *a, const forward_second_t *to)
 {

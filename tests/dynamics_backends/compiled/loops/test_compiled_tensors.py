@@ -13,11 +13,11 @@ from dynamics_backends.compiled.loops.loops import loop_kernel
 from dynamics_backends.compiled.loops.sparsity import zero_masks
 from dynamics_backends.compiled.loops.unrolled import argument_sizes
 from dynamics_backends.rigid_body import batched
-from dynamics_backends.rigid_body.derivatives.fd_tensors import FDSVA_SO
-from dynamics_backends.rigid_body.derivatives.rnea_tensors import IDSVA_SO
 from dynamics_backends.rigid_body.model.model import JOINT_TYPES
 from dynamics_backends.rigid_body.model.sample_models import binary_tree, random_tree
 from dynamics_backends.rigid_body.passes.drivers import rows
+from experiments.baselines.fd_tensors import FDSVA_SO
+from experiments.baselines.rnea_tensors import IDSVA_SO
 
 pytestmark = pytest.mark.needs_compiler
 

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 from rigid_body_cases import error, state, tree
 
-from dynamics_backends.rigid_body.derivatives.rnea_tensors import IDSVA_SO
 from dynamics_backends.rigid_body.model.state import configuration_manifold
 from dynamics_backends.rigid_body.passes.drivers import rows
 from dynamics_backends.rigid_body.spatial.spatial import leaves
+from experiments.baselines.rnea_tensors import IDSVA_SO
 
 STEP = 1e-30
 

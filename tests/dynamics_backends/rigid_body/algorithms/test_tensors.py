@@ -11,14 +11,14 @@ from dynamics_backends.rigid_body.algorithms.aba import aba
 from dynamics_backends.rigid_body.algorithms.rnea import nonlinear_effects, rnea
 from dynamics_backends.rigid_body.derivatives.fd_derivatives import fd_derivatives
 from dynamics_backends.rigid_body.derivatives.fd_second_order import fd_second_order
-from dynamics_backends.rigid_body.derivatives.fd_tensors import fd_tensors
 from dynamics_backends.rigid_body.derivatives.rnea_derivatives import rnea_derivatives
 from dynamics_backends.rigid_body.derivatives.rnea_second_order import rnea_contracted_hessian
-from dynamics_backends.rigid_body.derivatives.rnea_tensors import rnea_tensors
 from dynamics_backends.rigid_body.model.model import JOINT_TYPES
 from dynamics_backends.rigid_body.model.sample_models import random_tree
 from dynamics_backends.rigid_body.model.state import configuration_manifold
 from experiments.baselines import second_order_references as references
+from experiments.baselines.fd_tensors import fd_tensors
+from experiments.baselines.rnea_tensors import rnea_tensors
 from problems.robots import load_robot
 
 H = 1e-30

@@ -18,12 +18,12 @@ from typing import Any, NamedTuple
 from dynamics_backends import scalar as sm
 from dynamics_backends.rigid_body.algorithms import ltl
 from dynamics_backends.rigid_body.derivatives.fd_derivatives import FDSVA
-from dynamics_backends.rigid_body.derivatives.rnea_tensors import TENSORS
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.rigid_body.passes.drivers import Driver, run
 from dynamics_backends.rigid_body.passes.ground import at_base
 from dynamics_backends.rigid_body.passes.passes import Program, as_rows, whole
 from dynamics_backends.scalar import Rows
+from experiments.baselines.rnea_tensors import TENSORS
 
 TENSOR_NAMES = ("a_qq", "a_vv", "a_qv", "a_qtau")
 
