@@ -170,11 +170,11 @@ solver_option = click.option("--solver", metavar="NAME", help="Solver; default: 
 
 
 def configured(path: str, overrides: Iterable[str] = (), **named: str | None) -> Config:
-    """Load a configuration with command-line overrides. named: values of urdf, backend, solver, out, verbosity."""
+    """Load a configuration with command-line overrides. named: values of urdf, backend, solver, out, verbosity, plant."""
     from trajopt.config.config import load_config
 
     keys = {"urdf": "problem.robot", "backend": "backend.name", "solver": "solver.name"}
-    keys |= {"out": "output.directory", "verbosity": "output.verbosity"}
+    keys |= {"out": "output.directory", "verbosity": "output.verbosity", "plant": "replan.plant.kind"}
     literal = [f"{keys[k]}={_quoted(v)}" for k, v in named.items() if v is not None]
     config = load_config(path, [*overrides, *literal], lambda sentence: click.echo(sentence, err=True))
     for sentence in config.notes:

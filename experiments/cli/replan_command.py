@@ -85,13 +85,13 @@ def replan(
     if config is None:
         fail("missing argument: a CONFIG with a table [replan], or --replay FOLDER")
     assert config is not None
-    from ..replan.run import configured_run
+    from ..replan.run import require_table
     from .view_command import require_video
 
     if video is not None:
         require_video(Path(video))
     _run(
-        configured_run(configured(config, overrides, urdf=urdf, backend=backend, out=out), plant),
+        require_table(configured(config, overrides, urdf=urdf, backend=backend, out=out, plant=plant)),
         realtime,
         viewed,
         video,

@@ -27,7 +27,7 @@ from trajopt.config.scenario import (
     planned,
     sensor_of,
 )
-from trajopt.config.task import SettingsError, Task
+from trajopt.config.task import Task
 from trajopt.replanning.converged_planner import ConvergedPlanner
 from trajopt.replanning.loop import Now, Plant, ReplanningLoop
 from trajopt.replanning.plan import Plan
@@ -66,24 +66,15 @@ class Setup(NamedTuple):
     first_plan: Solution
 
 
-def configured_run(config: Config, plant: str | None = None) -> Config:
-    """Return the configuration with another plant.
-
-    Raises ConfigError if the table [replan] is missing, or if its values do not suit the plant.
-    """
+def require_table(config: Config) -> Config:
+    """Return the configuration. Raises ConfigError if the table [replan] is missing."""
     if config.replan is None:
         remedy = (
             "add a table [replan], for example with duration = 5.0; `trajopt keys replan` lists its keys, and tutorial 9 "
             "shows one"
         )
         raise ConfigError(config.source, [f"replan: missing; {remedy}"])
-    if plant is None:
-        return config
-    try:
-        return replace(config, replan=replace(config.replan, plant=replace(config.replan.plant, kind=plant)))
-    except SettingsError as error:
-        issues = [f"replan.plant.{key}: {text}" for key, text in error.problems.items()]
-        raise ConfigError(config.source, issues) from error
+    return config
 
 
 def setup(config: Config, first_plan: Solution | None = None) -> Setup:

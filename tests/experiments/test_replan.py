@@ -18,7 +18,7 @@ from dynamics_backends.rigid_body.batched import frame_placement
 from experiments.cli.main import main
 from experiments.cli.replan_command import late_plan_warnings, run_failures
 from experiments.replan.plants import plants_of
-from experiments.replan.run import configured_run, distances, setup, simulate, statistics
+from experiments.replan.run import distances, setup, simulate, statistics
 from problems.robots import erd_names
 from trajopt.config.config import ConfigError, load_config, read_config
 from trajopt.config.scenario import MotionSettings, Settings, objects_of, planned
@@ -202,8 +202,9 @@ def test_a_wall_clock_run_is_replayed(config, tmp_path):
 def test_plants_agree(config):
     """With exact masses, MuJoCo moves like the built-in plant."""
     pytest.importorskip("mujoco")
-    settings = load_config(config, ["replan.plant.mass_factor=1.0", "replan.plant.step=0.005", "replan.duration=0.2"])
-    logs = [simulate(setup(configured_run(settings, kind))) for kind in ("own", "mujoco")]
+    changes = {"replan.plant.mass_factor": 1.0, "replan.plant.step": 0.005, "replan.duration": 0.2}
+    settings = [load_config(config, changes | {"replan.plant.kind": kind}) for kind in ("own", "mujoco")]
+    logs = [simulate(setup(one)) for one in settings]
     np.testing.assert_allclose(logs[0].xs, logs[1].xs, atol=1e-6)
 
 
@@ -457,12 +458,14 @@ def test_mistakes_in_the_table(key, value, said):
     assert any(issue.startswith(said) for issue in caught.value.issues), caught.value.issues
 
 
-def test_a_plant_refuses_unknown_settings(config):
-    settings = load_config(config, ["replan.plant.friction=0.1"])
-    with pytest.raises(
-        ConfigError, match="replan.plant.friction: expected a finite number of at least 0, and 0 with kind"
-    ):
-        configured_run(settings, "mujoco")
+def test_the_chosen_plant_decides_which_settings_are_valid(config):
+    refused = run(config, "--plant", "mujoco", "--set", "replan.plant.friction=0.1")
+    assert refused.exit_code == BAD_INPUT
+    assert "replan.plant.friction: expected a finite number of at least 0, and 0 with kind" in refused.output
+    pytest.importorskip("mujoco")
+    short = ["--set", "replan.duration=0.05", "--set", "output.plots=false"]
+    accepted = run(config, "--plant", "mujoco", "--set", "replan.plant.contact_friction=0.5", *short)
+    assert accepted.exit_code == SOLVED, accepted.output
 
 
 def test_times_that_ticks_round_are_listed():
