@@ -152,8 +152,8 @@ def complementarity(values: Array, lower: Array, upper: Array, multipliers: Arra
 
     Distances are limited to 1.
     """
-    workspace = np.where(multipliers > 0.0, upper - values, values - lower)
-    return np.abs(multipliers) * np.minimum(np.abs(workspace), 1.0)
+    distances = np.where(multipliers > 0.0, upper - values, values - lower)
+    return np.abs(multipliers) * np.minimum(np.abs(distances), 1.0)
 
 
 _SOLVERS: dict[str, tuple[str, str, dict[str, Any]]] = {
