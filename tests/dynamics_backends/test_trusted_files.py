@@ -130,11 +130,11 @@ def test_no_value_of_a_refused_cache_is_read_or_written(folder, caplog):
         asked.append(len(asked))
         return asked[-1]
 
-    assert [trace_cache.remembered(answer, "question") for _ in range(2)] == [0, 0]
+    assert [trace_cache.cached_value(answer, "question") for _ in range(2)] == [0, 0]
     before = {file: file.read_bytes() for file in folder.iterdir()}
     folder.chmod(0o707)
     with caplog.at_level(logging.WARNING):
-        assert [trace_cache.remembered(answer, question) for question in ("question", "other")] == [1, 2]
+        assert [trace_cache.cached_value(answer, question) for question in ("question", "other")] == [1, 2]
     assert {file: file.read_bytes() for file in folder.iterdir()} == before
     (message,) = caplog.messages
     assert f"can be written by others (remedy: chmod go-w {folder})" in message and "TRAJOPT_CACHE_DIR" in message

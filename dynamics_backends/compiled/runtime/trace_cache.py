@@ -37,18 +37,18 @@ def cache_folder() -> Path:
     return environment.folder(environment.CACHE_FOLDER) or user_folder() / "traces"
 
 
-def remembered(answer: Callable[[], Any], *question: Any) -> Any:
-    """Return the cached JSON value for the key ``question``, else compute it by ``answer()`` and cache it on disk.
+def cached_value(compute: Callable[[], Any], *inputs: Any) -> Any:
+    """Return the cached JSON value for the inputs, else compute it by ``compute()`` and cache it on disk.
 
-    question: all objects that the value depends on. Not cached, which is logged once, if one of them has no structural hash.
+    inputs: all objects that the value depends on. Not cached, which is logged once, if one of them has no structural hash.
     """
-    key = _key(*question)
-    known = None if key is None else _known_value(key)
-    if known is None:
+    key = _key(*inputs)
+    stored = None if key is None else _stored_value(key)
+    if stored is None:
         with _without_collection():
-            known = [answer()]
-        _remember(key, known)
-    return known[0]
+            stored = [compute()]
+        _store(key, stored)
+    return stored[0]
 
 
 @contextmanager
@@ -82,7 +82,7 @@ def read_value(file: Path) -> Any:
     return value if name == file.name else None
 
 
-def _known_value(key: str) -> Any:
+def _stored_value(key: str) -> Any:
     """Value of a key in the package, else in the user's cache, as stored: a list with the cached value. None if there is none."""
     packaged = read_value(_file(PACKAGED, key))
     return read_value(_file(cache_folder(), key)) if packaged is None else packaged
@@ -96,16 +96,16 @@ def _file(folder: Path, key: str) -> Path:
     return folder / f"{hashlib.sha256(key.encode() + versions).hexdigest()[: len(key)]}{SUFFIX}"
 
 
-def _key(*question: Any) -> str | None:
-    """Hash of the objects ``question``; None, which is logged once, if one of them has no structural hash."""
+def _key(*inputs: Any) -> str | None:
+    """Hash of the inputs; None, which is logged once, if one of them has no structural hash."""
     try:
-        return digest(*question)
+        return digest(*inputs)
     except Unknown as reason:
         _log_once(f"functions are traced again in each process, because their dependencies are unknown: {reason}")
         return None
 
 
-def _remember(key: str | None, value: Any) -> None:
+def _store(key: str | None, value: Any) -> None:
     """Write a value to the user's cache; does nothing if the key is None. A failure is logged once."""
     if key is None:
         return

@@ -52,7 +52,7 @@ def has_source(backend: DynamicsBackend) -> bool:
     return backend.name != "analytic" or isinstance(unwrapped(backend.map), HasPartials)
 
 
-def question_of(backend: DynamicsBackend, sizes: Mapping[str, int]) -> tuple:
+def trace_inputs_of(backend: DynamicsBackend, sizes: Mapping[str, int]) -> tuple:
     """Key of the trace cache for a backend's functions: method, its settings, map, parameter sizes and OPERATIONS_LIMIT."""
     settings = backend.settings if isinstance(backend, Method) else ()
     return (backend.name, settings, unwrapped(backend.map), tuple(sizes.items()), traced_source.OPERATIONS_LIMIT)

@@ -38,6 +38,6 @@ def test_a_solve_after_it_traces_nothing(solver, constrained, monkeypatch):
 
     if solver != "auto":  # which may go on to other solvers
         monkeypatch.setattr("trajopt.stage.compiled.library.taped_functions", refuse)
-    monkeypatch.setattr(trace_cache, "_remember", refuse)
+    monkeypatch.setattr(trace_cache, "_store", refuse)
     found = to.solve(ocp, guess, options, solver=solver)
     assert found.status.success

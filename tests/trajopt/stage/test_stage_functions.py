@@ -113,13 +113,13 @@ def test_tapes_are_cached(monkeypatch, tmp_path):
 
 
 def test_problems_without_constraints_look_up_no_tapes_of_constraints(monkeypatch):
-    asked, remembered = [], taped_functions.remembered
+    asked, cached_value = [], taped_functions.cached_value
 
     def recorded(answer, kind, name, *question):
         asked.append(name if kind == "term tapes" else kind)
-        return remembered(answer, kind, name, *question)
+        return cached_value(answer, kind, name, *question)
 
-    monkeypatch.setattr(taped_functions, "remembered", recorded)
+    monkeypatch.setattr(taped_functions, "cached_value", recorded)
     numerics_stages(problem().unconstrained())
     assert asked == ["terminal", "running tapes", "dynamics tapes"]
 

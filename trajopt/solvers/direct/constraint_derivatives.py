@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from dynamics_backends.compiled.runtime.trace_cache import remembered
+from dynamics_backends.compiled.runtime.trace_cache import cached_value
 from dynamics_backends.protocol import Array
 from trajopt.problem.constraints import Constraint
 from trajopt.problem.expansion import contracted_hessian, residual_batch, residual_jacobians
@@ -79,7 +79,7 @@ def _structure(residual: Any, sizes: tuple[tuple[str, int], ...]) -> Array:
         return _traced(residual, sizes).tolist()
 
     width = residual.manifold.ndx + residual.nu
-    return np.array(remembered(found, "pattern", residual, sizes), dtype=bool).reshape(residual.n_out, width)
+    return np.array(cached_value(found, "pattern", residual, sizes), dtype=bool).reshape(residual.n_out, width)
 
 
 def _traced(residual: Any, sizes: tuple[tuple[str, int], ...]) -> Array:

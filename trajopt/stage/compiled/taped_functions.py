@@ -11,9 +11,9 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from dynamics_backends.compiled.emit.emit import TracedFunction
-from dynamics_backends.compiled.runtime.trace_cache import remembered
+from dynamics_backends.compiled.runtime.trace_cache import cached_value
 from dynamics_backends.compiled.sources import traced_source
-from dynamics_backends.compiled.sources.dynamics_source import question_of
+from dynamics_backends.compiled.sources.dynamics_source import trace_inputs_of
 from dynamics_backends.manifold import Manifold
 from dynamics_backends.protocol import Map, unwrapped
 from dynamics_backends.symbols import tracing
@@ -72,8 +72,8 @@ def _dynamics(backend: Any, shape: StageShape, *, forces: bool, curved_forces: b
             del functions["contracted"]
         return [_encoded(list(functions.values())), parts.rows]
 
-    known = remembered(
-        traced, "dynamics tapes", shape.second, forces, curved_forces, *question_of(backend, dict(shape.parameters))
+    known = cached_value(
+        traced, "dynamics tapes", shape.second, forces, curved_forces, *trace_inputs_of(backend, dict(shape.parameters))
     )
     return _decoded(known[0]), known[1]
 
@@ -101,7 +101,7 @@ def _running(moving: Map | None, manifold: Manifold, shape: StageShape) -> tuple
             return [_encoded(source.functions), sizes]
 
     given = shape.running, manifold, shape.nu, shape.hessian, shape.second, moving
-    tapes, sizes = remembered(traced, "running tapes", *given, traced_source.OPERATIONS_LIMIT)
+    tapes, sizes = cached_value(traced, "running tapes", *given, traced_source.OPERATIONS_LIMIT)
     rows, columns, curved = sizes
     return _decoded(tapes), (rows, columns, curved)
 
@@ -123,7 +123,7 @@ def _other_terms(manifold: Manifold, shape: StageShape) -> dict[str, Tape]:
             continue  # no constraints, no functions
         given = name, parts, manifold, shape.nu
         functions = partial(_functions, write, given, options)
-        tapes |= _decoded(remembered(functions, "term tapes", *given, options, traced_source.OPERATIONS_LIMIT))
+        tapes |= _decoded(cached_value(functions, "term tapes", *given, options, traced_source.OPERATIONS_LIMIT))
     return tapes
 
 

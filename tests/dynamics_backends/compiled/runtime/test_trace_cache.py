@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from dynamics_backends.compiled.runtime import trace_cache
-from dynamics_backends.compiled.runtime.trace_cache import read_value, remembered, write_value
+from dynamics_backends.compiled.runtime.trace_cache import cached_value, read_value, write_value
 
 
 @pytest.fixture
@@ -35,17 +35,17 @@ class Answer:
 
 def test_a_known_question_is_not_asked_again(folder):
     answer = Answer([7, "seven"])
-    assert [remembered(answer, "seven", 7) for _ in range(3)] == [[7, "seven"]] * 3
+    assert [cached_value(answer, "seven", 7) for _ in range(3)] == [[7, "seven"]] * 3
     assert answer.asked == 1
-    assert remembered(Answer(8), "seven", 8) == 8
+    assert cached_value(Answer(8), "seven", 8) == 8
     assert trace_cache.cache_folder() == folder and {path.suffix for path in folder.iterdir()} == {".known"}
 
 
 @pytest.mark.parametrize("damage", ["missing", "empty", "half", "flipped", "another's"])
 def test_damage_costs_time_at_most(damage, folder):
-    assert remembered(Answer(7), "seven") == 7
+    assert cached_value(Answer(7), "seven") == 7
     [own] = folder.iterdir()
-    assert remembered(Answer(8), "eight") == 8
+    assert cached_value(Answer(8), "eight") == 8
     [other] = set(folder.iterdir()) - {own}
     content = own.read_bytes()
     own.unlink()
@@ -59,7 +59,7 @@ def test_damage_costs_time_at_most(damage, folder):
         }
         own.write_bytes(kinds[damage])
     again = Answer(7)
-    assert [remembered(again, "seven") for _ in range(2)] == [7, 7] and again.asked == 1
+    assert [cached_value(again, "seven") for _ in range(2)] == [7, 7] and again.asked == 1
 
 
 @pytest.fixture
@@ -69,31 +69,31 @@ def packaged(folder, tmp_path, monkeypatch):
     monkeypatch.setattr(trace_cache, "PACKAGED", place)
     with monkeypatch.context() as build:
         build.setattr(trace_cache, "cache_folder", lambda: place)
-        assert remembered(Answer(7), "seven") == 7
+        assert cached_value(Answer(7), "seven") == 7
     return place
 
 
 def test_traces_of_the_package_serve_all_versions_of_the_libraries(folder, packaged, monkeypatch):
     refused = Answer(8)
-    assert remembered(refused, "seven") == 7 and not folder.exists()
-    assert remembered(refused, "eight") == 8 and refused.asked == 1
+    assert cached_value(refused, "seven") == 7 and not folder.exists()
+    assert cached_value(refused, "eight") == 8 and refused.asked == 1
     monkeypatch.setattr(trace_cache, "installed_versions", lambda: b"others")
-    assert remembered(refused, "seven") == 7 and refused.asked == 1
-    assert remembered(refused, "eight") == 8 and refused.asked == 2
+    assert cached_value(refused, "seven") == 7 and refused.asked == 1
+    assert cached_value(refused, "eight") == 8 and refused.asked == 2
 
 
 def test_a_damaged_trace_of_the_package_is_ignored(folder, packaged):
     [file] = packaged.iterdir()
     file.write_bytes(file.read_bytes()[:-1])
     answer = Answer(7)
-    assert [remembered(answer, "seven") for _ in range(2)] == [7, 7] and answer.asked == 1
+    assert [cached_value(answer, "seven") for _ in range(2)] == [7, 7] and answer.asked == 1
     assert len(list(folder.iterdir())) == 1
 
 
 def test_unknown_dependencies_are_logged_and_computed_each_time(folder, caplog):
     answer = Answer(7)
     with caplog.at_level(logging.WARNING):
-        assert [remembered(answer, np.random.default_rng(0)) for _ in range(2)] == [7, 7]
+        assert [cached_value(answer, np.random.default_rng(0)) for _ in range(2)] == [7, 7]
     assert answer.asked == 2
     assert len(caplog.records) == 1 and "dependencies are unknown" in caplog.text
 
@@ -105,7 +105,7 @@ def test_a_full_disk_is_logged_once_and_breaks_nothing(folder, monkeypatch, capl
     monkeypatch.setattr(trace_cache, "write_value", full)
     answer = Answer(7)
     with caplog.at_level(logging.WARNING):
-        assert [remembered(answer, "seven") for _ in range(2)] == [7, 7]
+        assert [cached_value(answer, "seven") for _ in range(2)] == [7, 7]
     assert answer.asked == 2
     (message,) = caplog.messages
     assert f"{folder} cannot be used (No space left on device)" in message and "TRAJOPT_CACHE_DIR" in message
@@ -114,7 +114,7 @@ def test_a_full_disk_is_logged_once_and_breaks_nothing(folder, monkeypatch, capl
 def test_a_file_in_the_place_of_the_folder(folder, caplog):
     folder.write_text("in the way")
     with caplog.at_level(logging.WARNING):
-        assert remembered(Answer(7), "seven") == 7
+        assert cached_value(Answer(7), "seven") == 7
     assert len(caplog.messages) == 1 and folder.read_text() == "in the way"
 
 
@@ -134,9 +134,9 @@ def test_values_are_whole_or_missing(tmp_path):
 
 _WORKER = """
 import sys
-from dynamics_backends.compiled.runtime.trace_cache import remembered
+from dynamics_backends.compiled.runtime.trace_cache import cached_value
 for n in range(int(sys.argv[1]), int(sys.argv[2])):
-    assert remembered(lambda: n, "number", n) == n
+    assert cached_value(lambda: n, "number", n) == n
     print(n, flush=True)
 """
 
