@@ -190,12 +190,14 @@ def _controls(ocp: OCP, u: Array | float) -> Array:
 
 
 def _broadcast(name: str, value: Array | float, expected: str, shape: tuple[int, ...]) -> Array:
-    """Copy of a value broadcast to this shape. Raises ValueError with the expected shape."""
+    """Copy of a number, or of rows of the shape's last size, broadcast to this shape. Raises ValueError with the expected shape."""
     array = np.asarray(value, dtype=float)
     try:
-        return np.array(np.broadcast_to(array, shape))
+        if array.shape[-1:] in ((), shape[-1:]):
+            return np.array(np.broadcast_to(array, shape))
     except ValueError:
-        raise ValueError(f"{name} has shape {array.shape}; expected {expected}, of {shape}") from None
+        pass
+    raise ValueError(f"{name} has shape {array.shape}; expected {expected}, of {shape}")
 
 
 Acceleration = Callable[[Array, Array], Array]

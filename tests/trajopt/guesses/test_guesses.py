@@ -21,6 +21,10 @@ WRONG = {
         r"u has shape \(3,\); expected a number, \(nu,\)",
     ),
     "goal": (lambda ocp: to.interpolated_guess(ocp, [1.0, 2.0, 3.0]), r"x_goal has shape \(3,\); expected \(nx,\)"),
+    "one entry": (
+        lambda ocp: to.interpolated_guess(ocp, [1.0]),
+        r"x_goal has shape \(1,\); expected \(nx,\), of \(2,\)",
+    ),
     "gains": (lambda ocp: to.feedback_guess(ocp, np.zeros((3, 2))), r"K has shape \(3, 2\); expected \(nu, ndx\)"),
     "states": (
         lambda ocp: to.quasi_static_guess(ocp, np.sum, np.zeros((5, 2))),
