@@ -17,12 +17,15 @@ POINTS = np.linspace(-1.0, 1.0, 10)
 SUDDEN, LARGE = 0.75, 0.05
 """Fraction of the variation of xdot in the window that a jump has between two points, and its least size relative to xdot along the
 motion."""
+MOST = 20_000
+"""Maximum number of evaluations of a phase; longer motions of large systems, and slow functions, are left out."""
 
 
 def discontinuous_dynamics(ocp: OCP, xs: Array, us: Array) -> str:
     """Return advice on the first jump of user-defined dynamics near a motion xs (N + 1, nx), us (N, nu), "" for none.
 
-    Dynamics on other manifolds than vector spaces and angles are not evaluated.
+    Dynamics on other manifolds than vector spaces and angles, and more than MOST evaluations, are left out, and so are functions
+    that raise an error near the motion.
     """
     if not ocp.manifold.is_flat:
         return ""
@@ -32,7 +35,14 @@ def discontinuous_dynamics(ocp: OCP, xs: Array, us: Array) -> str:
             continue
         names = [*ocp.state_names, *phase.dynamics.control_names]
         z = np.hstack([xs[knots], us[knots, : phase.dynamics.nu]])
-        for k, i, j in _jumps(phase, z, ocp.t[knots]):
+        if z.size * len(POINTS) > MOST:
+            continue
+        try:
+            found = next(_jumps(phase, z, ocp.t[knots]), None)
+        except Exception:  # the user's code may be defined on the motion only
+            continue
+        if found is not None:
+            k, i, j = found
             value = 0.0 if abs(z[k, i]) <= WINDOW * _sizes(z)[i] else z[k, i]
             return (
                 f"The dynamics jump, as np.sign does: the derivative of {ocp.state_names[j]} near {names[i]} = {value:.3g} at knot "

@@ -58,6 +58,16 @@ def test_continuous_dynamics_are_not_named(force):
     assert discontinuous_dynamics(problem(force), *motion()) == ""
 
 
+def test_functions_that_raise_beside_the_motion_are_left_out():
+    def force(x, v, u):
+        if np.min(x) < 0.0:
+            raise ValueError("left of the wall")
+        return u - np.sign(v)
+
+    assert discontinuous_dynamics(problem(force), *motion()) == ""
+    assert discontinuous_dynamics(problem(lambda x, v, u: u - np.sign(v)), *(z * np.nan for z in motion())) == ""
+
+
 def test_a_failed_solve_with_dry_friction_advises_to_smooth_it():
     ocp = problem(lambda x, v, u: u - 2.0 * np.sign(v), knots=60, weight=0.01)
     ocp = to.OCP(ocp.phases, [0.0, 0.0], [to.state_cost(ocp.manifold, [1.0, 0.0], 100.0)])
