@@ -465,6 +465,8 @@ def read_config(
     notes: tuple[str, ...] = ()
     if not issues and isinstance(written, Mapping):
         problem, notes = _carried_over(problem, written, overridden, issues)
+        if notes and replan is not None:
+            notes = (*notes, f"times of [replan] are not scaled: period {replan.period:g} s, lead {replan.lead:g} s")
     if not issues and hasattr(problem, "with_run_duration"):
         problem, run_notes = problem.with_run_duration(None if replan is None else replan.duration)
         notes = (*notes, *run_notes)

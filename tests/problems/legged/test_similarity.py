@@ -109,6 +109,7 @@ def test_numbers_given_with_another_robot_are_not_scaled(small_hyq):
     ):
         assert f"problem.{key}" in listed
     assert not any(f"problem.{key}:" in listed for key in ("velocity", "base.joints", "contact_parameters.creep"))
+    assert config.replan.period == 0.01 and "times of [replan] are not scaled: period 0.01 s" in listed
 
 
 def test_numbers_of_a_file_are_for_the_robot_it_names(small_hyq, tmp_path):
