@@ -78,7 +78,8 @@ class LimitViolation(NamedTuple):
         """Describe the violation, with a remedy.
 
         For a limit that the problem does not contain, the remedy is the setting that enforces it, if ``settings`` contains it.
-        settings: names of the problem's settings; None: all. sample: noun of the states, "knot" or "tick".
+        settings: names of the problem's settings; None: all. sample: "knot" for a plan, "tick" for a simulated motion, whose
+        limits are enforced in its plans only.
         """
         what = (
             f"the {self.kind} limit of {self.name}" if self.kind in (*KEYS, "control") else f"{self.kind} {self.name}"
@@ -93,12 +94,14 @@ class LimitViolation(NamedTuple):
         )
         key = KEYS.get(self.kind)
         has = key is not None and (settings is None or key.partition(" ")[0] in settings)
-        remedy = f"; {key} enforces it" if has and not self.enforced else ""
+        in_plans = " in the plans" if sample == "tick" else ""
+        remedy = f"; {key} enforces it{in_plans}" if has and not self.enforced else ""
         if self.end:
             remedy = "; it is enforced before the end only: add it to terminal_constraints too"
         if self.at_start:
             remedy = "; the initial state already violates it: start within the limit"
-        return f"{what} is exceeded by {amount}{beyond} {where}{', although it is enforced' if self.enforced else ''}{remedy}"
+        enforced = f", although it is enforced{in_plans}" if self.enforced else ""
+        return f"{what} is exceeded by {amount}{beyond} {where}{enforced}{remedy}"
 
     def as_meta(self, settings: Collection[str] | None = None, sample: str = "knot") -> dict[str, Any]:
         """Return the :meth:`sentence`, ``enforced``, kind and excess as plain values, by name; "short": name and excess as text."""

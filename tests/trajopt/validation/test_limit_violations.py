@@ -61,7 +61,8 @@ def test_limits_that_simulated_states_exceed_are_reported(kind, enforced):
     assert (broken.kind, broken.knot, broken.time, broken.enforced) == (kind, 4, 0.04, enforced)
     text = broken.sentence(sample="tick")
     assert "exceeded by 0.25" in text and "at t = 0.04 s, tick 4" in text
-    assert text.endswith("although it is enforced" if enforced else f"{KINDS[kind][0]} = true enforces it")
+    remedy = f"{KINDS[kind][0]} = true enforces it"
+    assert text.endswith(f"{'although it is enforced' if enforced else remedy} in the plans")
 
 
 def test_times_are_in_seconds_where_durations_are_free():
