@@ -250,6 +250,7 @@ def build(settings: Settings, backend: BackendFactory) -> Task:
         velocity_limited=s.velocity_limits is not False,
         holding_cost=_holding_cost(arm, s, known),
         goal_weight=s.weights.terminal_goal,
+        obstructed=bool(s.obstacles) or s.surroundings is not None,
     )
     return Task(
         ocp,

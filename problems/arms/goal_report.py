@@ -38,7 +38,7 @@ class GoalReport:
     warnings: reasons why the goal is not reached. is_constraint: the goal is a
     constraint; then only a motion that is too short is a reason. duration: in seconds, None if free.
     velocity_limited: velocity limits are enforced. holding_cost: cost of holding the arm at rest at its goal; goal_weight: terminal
-    weight of the goal.
+    weight of the goal. obstructed: there are obstacles.
     """
 
     arm: Arm
@@ -51,6 +51,7 @@ class GoalReport:
     velocity_limited: bool = False
     holding_cost: float = 0.0
     goal_weight: float = np.inf
+    obstructed: bool = False
 
     def outcome(self, x: Array) -> list[str]:
         """Return sentences about a final state (nx,)."""
@@ -98,8 +99,12 @@ class GoalReport:
 
     def _remedy(self, xs: Array) -> str:
         if self.duration is None or xs.shape[1] != self.arm.manifold.nx:
-            return self.outweighed or OTHER_WAYS
-        return self.too_short or self.outweighed or f"allow more time, {OTHER_WAYS}"
+            return self.outweighed or self._other_ways
+        return self.too_short or self.outweighed or f"allow more time, {self._other_ways}"
+
+    @property
+    def _other_ways(self) -> str:
+        return f"check that the obstacles leave a path to the goal, {OTHER_WAYS}" if self.obstructed else OTHER_WAYS
 
     @property
     def outweighed(self) -> str:

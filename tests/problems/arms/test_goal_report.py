@@ -74,6 +74,14 @@ def test_a_goal_in_an_obstacle_is_reported_as_the_reason(tmp_path):
     assert message.startswith("tip ends 100 mm") and "collide with an obstacle" in message and "--starts" not in message
 
 
+def test_an_obstacle_before_the_goal_is_a_possible_reason(tmp_path):
+    """A sphere around the tip at 0.5 rad, which the pole cannot pass."""
+    ahead = Obstacle(center=(math.sin(0.5), 0.0, math.cos(0.5)), radius=0.1)
+    for obstacle in (ahead, None):
+        (message,) = task(tmp_path, goal_position=AT, obstacle=obstacle).missed(motion(0.4))
+        assert ("check that the obstacles leave a path to the goal" in message) == (obstacle is not None)
+
+
 @pytest.mark.parametrize(("short", "missed"), [(0.015, False), (0.025, True)])
 def test_a_goal_of_joints_is_missed_by_its_worst_joint(tmp_path, short, missed):
     """On a path of 1 rad, an error of 0.02 rad is within tolerance."""
